@@ -1,0 +1,26 @@
+.PHONY: up down test bench clean
+PYTHON ?= python3
+
+up: .venv/.installed ## install, start in the background, run a first job
+	@scripts/up
+
+down: ## stop the server; running jobs go on
+	@if [ -x .venv/bin/helio ]; then .venv/bin/helio down; else echo "Heliostat is not installed here."; fi
+
+test: .venv/.tested ## everything CI checks
+	@scripts/test
+
+bench: .venv/.tested ## compare with other queues on this machine
+	@bench/install.sh
+	@.venv/bin/python -m bench
+
+clean:
+	rm -rf .venv helio
+
+.venv/.installed: pyproject.toml
+	@scripts/install
+	@touch $@
+
+.venv/.tested: .venv/.installed requirements/test.txt
+	@scripts/install --test
+	@touch $@

@@ -1,0 +1,1 @@
+"""Benchmarks: Heliostat next to other queues, measured in the same run on the same machine (`make bench`)."""

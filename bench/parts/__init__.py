@@ -1,0 +1,17 @@
+"""What can be measured, by the name given on the command line."""
+
+from collections.abc import Callable, Iterable
+
+from bench.figures import Figure
+from bench.parts import latency, memory, startup, store, throughput
+from bench.settings import Settings
+
+__all__ = ["PARTS"]
+
+PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
+    "throughput": throughput.measure,
+    "latency": latency.measure,
+    "memory": memory.measure,
+    "store": store.measure,
+    "startup": startup.measure,
+}

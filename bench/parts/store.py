@@ -1,0 +1,71 @@
+"""Answers and start-up of a server whose store, `bench/.work/store`, already holds many finished jobs.
+
+The server's own time is its `Server-Timing` header. Beside it stands a store with one job, so that what the
+number of jobs costs can be told from what every answer costs.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import socket
+import time
+from collections.abc import Iterator
+from http.client import HTTPConnection
+from pathlib import Path
+from statistics import median
+
+from bench.figures import OURS, Figure
+from bench.peers import PeerFailed
+from bench.peers.heliostat import Heliostat
+from bench.settings import WORK, Settings
+
+PART = "store"
+FILLED_HOME = WORK / "store"
+EMPTY_HOME = WORK / "store-empty"
+FIRST_PAGE = "/api/v1/jobs?limit=50"
+ONE_JOB = "/api/v1/jobs/1"
+SERVER_TIME = re.compile(r"app;dur=([0-9.]+)")
+
+
+def measure(settings: Settings) -> Iterator[Figure]:
+    if reason := Heliostat().available():
+        yield Figure(PART, "", OURS, None, "", "lower", f"not available: {reason}")
+        return
+    if not FILLED_HOME.exists():
+        yield Figure(PART, "", OURS, None, "", "lower", f"not available: no filled store in {FILLED_HOME}")
+        return
+    shutil.rmtree(EMPTY_HOME, ignore_errors=True)
+    yield from _of(OURS, Heliostat(FILLED_HOME), settings)
+    yield from _of("the same, one job", Heliostat(EMPTY_HOME), settings)
+
+
+def _of(system: str, heliostat: Heliostat, settings: Settings) -> Iterator[Figure]:
+    try:
+        began = time.perf_counter()
+        heliostat.start()
+        seconds = time.perf_counter() - began
+        yield Figure(PART, "start until it answers", system, seconds, "s", "lower")
+        heliostat.first_line()  # an empty store gets the one job that is asked for
+        for name, path in {"first page of jobs": FIRST_PAGE, "one job": ONE_JOB}.items():
+            times = [_server_ms(heliostat.home / "heliostat.sock", path) for _ in range(settings.tries)]
+            yield Figure(PART, f"{name}, median", system, median(times), "ms", "lower", f"GET {path}")
+    finally:
+        heliostat.down()
+
+
+def _server_ms(path: Path, target: str) -> float:
+    """One request over the server's Unix socket; what the server says it took."""
+    connection = HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.connect(str(path))
+    try:
+        connection.request("GET", target)
+        response = connection.getresponse()
+        response.read()
+    finally:
+        connection.close()
+    found = SERVER_TIME.search(response.headers.get("Server-Timing", ""))
+    if response.status != 200 or found is None:
+        raise PeerFailed(f"GET {target}: status {response.status}, no time in its answer")
+    return float(found[1])

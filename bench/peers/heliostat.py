@@ -1,0 +1,100 @@
+"""Heliostat itself: its server as a user starts it, jobs through the Python client."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from bench.peers.contract import FirstLine, PeerFailed
+from bench.settings import WORK
+
+if TYPE_CHECKING:
+    from heliostat import Client
+
+HELIO = Path(sys.executable).with_name("helio")
+
+
+class Heliostat:
+    name: ClassVar[str] = "Heliostat"
+
+    def __init__(self, home: Path = WORK / "home") -> None:
+        self.home = home
+        self.env = {**os.environ, "HELIOSTAT_HOME": str(home)}
+        self._client: Client | None = None
+
+    def available(self) -> str | None:
+        if not HELIO.exists():
+            return f"not installed: {HELIO}"
+        try:
+            from heliostat import Client
+        except ImportError as error:
+            return str(error)
+        del Client
+        return None
+
+    def up(self) -> None:
+        """Start on an empty home."""
+        self.down()
+        shutil.rmtree(self.home, ignore_errors=True)
+        self.start()
+
+    def start(self) -> None:
+        """Start on the home as it is."""
+        from heliostat import Client
+
+        self.home.mkdir(parents=True, exist_ok=True)
+        self._helio("up", "--background", "--port", "0")
+        self._client = Client(home=self.home)
+
+    def down(self) -> None:
+        self._client = None
+        if self.home.exists():
+            subprocess.run([HELIO, "down"], env=self.env, capture_output=True, check=False)
+
+    def one_by_one(self, count: int) -> float:
+        client = self.client
+        began = time.perf_counter()
+        jobs = [client.submit(["true"]) for _ in range(count)]
+        client.wait(jobs)
+        return time.perf_counter() - began
+
+    def bulk(self, count: int) -> float | None:
+        client = self.client
+        began = time.perf_counter()
+        client.wait(client.submit_many([{"command": ["true"]}] * count))
+        return time.perf_counter() - began
+
+    def first_line(self) -> FirstLine:
+        called = time.perf_counter()
+        job = self.client.submit(["echo", "ready"])
+        answered = time.perf_counter()
+        if not any("\n" in chunk.text for chunk in job.follow()):
+            raise PeerFailed("the job ended without its line")
+        seen = time.perf_counter()
+        job.wait()
+        return FirstLine(answered - called, seen - answered)
+
+    def server_pids(self) -> dict[str, int]:
+        return {"server": self.status()["pid"]}
+
+    def status(self) -> dict[str, Any]:
+        """What `helio status --json` says."""
+        return dict(json.loads(self._helio("status", "--json")))
+
+    @property
+    def client(self) -> Client:
+        if self._client is None:
+            raise PeerFailed("not up")
+        return self._client
+
+    def _helio(self, *arguments: str) -> str:
+        done = subprocess.run([HELIO, *arguments], env=self.env, capture_output=True, text=True, check=False)
+        if done.returncode != 0:
+            raise PeerFailed(f"helio {' '.join(arguments)}: {done.stderr.strip()}")
+        return done.stdout

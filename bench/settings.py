@@ -1,0 +1,26 @@
+"""What one run of the benchmarks measures, and where it may write."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+WORK = Path(__file__).resolve().parent / ".work"
+
+
+@dataclass(frozen=True)
+class Settings:
+    jobs: int = 500
+    """How many no-op jobs a throughput run submits."""
+    repeat: int = 3
+    """Throughput runs per system and form; the median counts."""
+    tries: int = 30
+    """Latency tries per system."""
+    starts: int = 20
+    """Starts per command in the start-up part."""
+
+
+def slots() -> int:
+    """Jobs each system may run at once: the cores this process may use."""
+    return len(os.sched_getaffinity(0))

@@ -1,0 +1,270 @@
+"""A Slurm cluster of one node, private to the benchmarks.
+
+Everything lives in one folder and on free ports: munged, MariaDB, slurmdbd, slurmctld and one slurmd run in
+the foreground as children of this process, so they are stopped by their own process ids; nothing of a Slurm
+that is already on the machine is touched. All run as root, which spares the folder any change of owner.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+
+START_SECONDS = 60
+STOP_SECONDS = 20
+# A Unix socket's address holds 108 bytes; ours are "munge.sock" and "mariadb.sock" in the folder.
+LONGEST_FOLDER = 90
+PROGRAMS = (
+    "munged",
+    "mariadbd",
+    "mariadb-install-db",
+    "slurmdbd",
+    "slurmctld",
+    "slurmd",
+    "sbatch",
+    "setpriv",
+)
+
+# Tuned for many short jobs (https://slurm.schedmd.com/high_throughput.html): schedule at every end of a job
+# and every second, gather no usage while a job runs, track processes cheaply. Two settings surprise:
+# - Epilog: without one, slurmd answers "already complete" and the next job waits for the scheduler's timer of
+#   one second (4 jobs/s instead of 25 on two cores); with one, the end of a job starts the scheduler itself.
+# - default_queue_depth: looking at no more jobs than can start soon makes a pass cheaper (25 to 35 jobs/s).
+# MinJobAge is the one setting that is ours: ended jobs stay in sight until they are counted.
+SLURM_CONF = """\
+ClusterName=bench
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+SlurmctldPort={controller_port}
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmctldDebug=error
+SlurmctldLogFile={folder}/slurmctld.log
+StateSaveLocation={folder}/state
+SlurmdPidFile={folder}/slurmd.pid
+SlurmdDebug=error
+SlurmdLogFile={folder}/slurmd.log
+SlurmdSpoolDir={folder}/spool
+SlurmdParameters=config_overrides
+ReturnToService=2
+MpiDefault=none
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+Epilog={epilog}
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_CPU
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,default_queue_depth={depth}
+PriorityType=priority/basic
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={accounting_port}
+AccountingStoragePass={folder}/munge.sock
+MinJobAge=1800
+MaxArraySize=100001
+MaxJobCount=100000
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={node_port} CPUs={cpus} State=UNKNOWN
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+SLURMDBD_CONF = """\
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock
+DbdHost=localhost
+DbdAddr=127.0.0.1
+DbdPort={accounting_port}
+SlurmUser=root
+DebugLevel=error
+PidFile={folder}/slurmdbd.pid
+LogFile={folder}/slurmdbd.log
+StorageType=accounting_storage/mysql
+StorageHost=127.0.0.1
+StoragePort={database_port}
+StorageUser=slurm
+StoragePass=bench
+StorageLoc=slurm_acct_db
+"""
+
+DATABASE_SQL = """\
+create database slurm_acct_db;
+create user slurm@'127.0.0.1' identified by 'bench';
+create user slurm@localhost identified by 'bench';
+grant all on slurm_acct_db.* to slurm@'127.0.0.1';
+grant all on slurm_acct_db.* to slurm@localhost;
+"""
+
+
+class SlurmNotStarted(Exception):
+    """A daemon of the private Slurm ended or did not answer in time."""
+
+
+class PrivateSlurm:
+    """`up()` starts the whole cluster from nothing, `down()` stops what `up()` started."""
+
+    def __init__(self, folder: Path, cpus: int) -> None:
+        self.folder = folder.resolve()
+        self.cpus = cpus
+        self.env = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
+        self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+
+    def missing(self) -> str | None:
+        """Why it cannot run here, or None."""
+        if os.geteuid() != 0:
+            return "needs root"
+        absent = [name for name in PROGRAMS if shutil.which(name, path=_path()) is None]
+        if absent:
+            return f"not installed: {', '.join(absent)}"
+        if len(str(self.folder)) > LONGEST_FOLDER:
+            return f"path too long for a Unix socket: {self.folder}"
+        return None
+
+    def up(self) -> None:
+        try:
+            ports = self.configure()
+            self._start_munge()
+            self._start_database(ports["database_port"])
+            self._start_slurm()
+        except BaseException:
+            self.down()
+            raise
+
+    def configure(self) -> dict[str, int]:
+        """Empty the folder and write the files Slurm reads; the ports it will use."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        for name in ("state", "spool", "mariadb"):
+            (self.folder / name).mkdir(parents=True)
+        names = ("controller_port", "accounting_port", "node_port", "database_port")
+        ports = dict(zip(names, _free_ports(len(names)), strict=True))
+        values: dict[str, object] = {
+            "folder": self.folder,
+            "host": socket.gethostname().split(".")[0],
+            "cpus": self.cpus,
+            "depth": 2 * self.cpus,
+            "epilog": shutil.which("true"),
+            **ports,
+        }
+        (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**values))
+        # slurmdbd finds its file beside slurm.conf, and refuses it when others may read it.
+        _write_private(self.folder / "slurmdbd.conf", SLURMDBD_CONF.format(**values).encode())
+        _write_private(self.folder / "munge.key", os.urandom(128))
+        return ports
+
+    def down(self) -> None:
+        """Stop in the reverse order of the start; safe to call twice."""
+        for _, daemon in reversed(self._daemons.items()):
+            daemon.terminate()
+            try:
+                daemon.wait(STOP_SECONDS)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+                daemon.wait()
+        self._daemons.clear()
+
+    def pid(self, name: str) -> int:
+        return self._daemons[name].pid
+
+    def run(self, *command: str | Path, text: str | None = None) -> str:
+        """A command of Slurm's (or MariaDB's) to its end; its output."""
+        argv = [str(word) for word in command]
+        done = subprocess.run(argv, env=self.env, input=text, capture_output=True, text=True, check=True)
+        return done.stdout
+
+    def _start_munge(self) -> None:
+        folder = self.folder
+        files = {
+            "socket": "sock",
+            "key-file": "key",
+            "pid-file": "pid",
+            "log-file": "log",
+            "seed-file": "seed",
+        }
+        options = [f"--{option}={folder}/munge.{suffix}" for option, suffix in files.items()]
+        # --force: munged would refuse a folder below one that a group may write to.
+        self._start("munged", "--foreground", "--force", *options)
+        self._until("munged", lambda: self._answers("munge", "-n", "-S", folder / "munge.sock"))
+
+    def _start_database(self, port: int) -> None:
+        data, sock = self.folder / "mariadb", self.folder / "mariadb.sock"
+        self.run(
+            "mariadb-install-db",
+            "--no-defaults",
+            "--user=root",
+            f"--datadir={data}",
+            "--skip-test-db",
+            "--auth-root-authentication-method=normal",
+        )
+        self._start(
+            "mariadbd",
+            "--no-defaults",
+            "--user=root",
+            f"--datadir={data}",
+            f"--socket={sock}",
+            f"--port={port}",
+            "--bind-address=127.0.0.1",
+            f"--pid-file={self.folder}/mariadb.pid",
+        )
+        self._until("mariadbd", lambda: self._answers("mariadb-admin", "--no-defaults", "-S", sock, "ping"))
+        self.run("mariadb", "--no-defaults", "-S", sock, text=DATABASE_SQL)
+
+    def _start_slurm(self) -> None:
+        self._start("slurmdbd", "-D")
+        self._until("slurmdbd", lambda: self._answers("sacctmgr", "-n", "list", "cluster"))
+        self.run("sacctmgr", "-i", "-Q", "add", "cluster", "bench")
+        self._start("slurmctld", "-D", "-c")
+        self._until("slurmctld", lambda: "is UP" in self.run("scontrol", "ping"))
+        self._start("slurmd", "-D", "-N", "n1")
+        self._until("slurmd", lambda: self.run("sinfo", "-h", "-o", "%T").strip() == "idle")
+
+    def _start(self, name: str, *arguments: str) -> None:
+        # With --pdeathsig no daemon outlives a benchmark that was killed.
+        command = ["setpriv", "--pdeathsig", "TERM", name, *arguments]
+        with (self.folder / f"{name}.out").open("wb") as output:
+            self._daemons[name] = subprocess.Popen(
+                command,
+                env={**self.env, "PATH": _path()},
+                cwd=self.folder,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+
+    def _until(self, name: str, ready: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + START_SECONDS
+        while time.monotonic() < deadline:
+            if self._daemons[name].poll() is not None:
+                raise SlurmNotStarted(f"{name} ended, see {self.folder}/{name}.out")
+            with suppress(subprocess.CalledProcessError):
+                if ready():
+                    return
+            time.sleep(0.1)
+        raise SlurmNotStarted(f"{name} did not answer in {START_SECONDS} s, see {self.folder}")
+
+    def _answers(self, *command: str | Path) -> bool:
+        self.run(*command)
+        return True
+
+
+def _path() -> str:
+    """Where daemons are: a user's PATH often leaves sbin out."""
+    return f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
+
+
+def _write_private(path: Path, content: bytes) -> None:
+    path.touch(mode=0o600)
+    path.write_bytes(content)
+
+
+def _free_ports(count: int) -> list[int]:
+    """Ports nobody listens on now; held together, so that they differ."""
+    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [each.getsockname()[1] for each in held]
+    for each in held:
+        each.close()
+    return ports

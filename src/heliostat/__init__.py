@@ -1,0 +1,23 @@
+"""Heliostat turns a research group's GPU servers into one shared deep-learning cluster."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from heliostat.client import Client, JobHandle
+    from heliostat.errors import HeliostatError
+
+__version__ = "0.1.0"
+__all__ = ["Client", "HeliostatError", "JobHandle", "__version__"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import on first use: the command line starts faster without the rest."""
+    if name in {"Client", "JobHandle"}:
+        from heliostat import client
+
+        return getattr(client, name)
+    if name == "HeliostatError":
+        from heliostat import errors
+
+        return errors.HeliostatError
+    raise AttributeError(name)

@@ -1,0 +1,112 @@
+"""The ASGI application: routes, errors, and nothing else."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator
+from typing import Any
+
+import structlog
+from fastapi import FastAPI, Request
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse, Response
+
+from heliostat import __version__
+from heliostat.api import jobs, nodes, people, streams
+from heliostat.api.feed import Feed
+from heliostat.api.inotify import FolderWatch
+from heliostat.api.middleware import BodyLimit, ServerTiming
+from heliostat.api.schemas import ErrorView
+from heliostat.errors import BadRequest, HeliostatError, Invalid, NotFound, StoreUnavailable
+from heliostat.services.context import Context
+from heliostat.web import pages
+
+log = structlog.get_logger()
+PREFIX = "/api/v1"
+
+
+def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
+    """`facts` are what `/status` tells of the server process."""
+    app = FastAPI(
+        title="Heliostat",
+        version=__version__,
+        lifespan=_lifespan,
+        docs_url=None,  # its page loads scripts from elsewhere
+        redoc_url=None,
+        openapi_url=f"{PREFIX}/openapi.json",
+        responses={"4XX": {"model": ErrorView}},
+    )
+    app.state.context = context
+    app.state.facts = facts
+    app.state.feed = Feed(context.store)
+    app.state.folder_watch = FolderWatch()
+    for module in (jobs, streams, nodes, people):
+        app.include_router(module.router, prefix=PREFIX)
+    app.include_router(pages.router)
+    app.add_exception_handler(HeliostatError, _ours)
+    app.add_exception_handler(RequestValidationError, _invalid)
+    app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _unexpected)
+    app.add_middleware(BodyLimit, limit_bytes=context.settings.max_request_bytes)
+    app.add_middleware(ServerTiming)
+    return app
+
+
+@contextlib.asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    loop = asyncio.get_running_loop()
+    app.state.feed.attach(loop)
+    app.state.folder_watch.attach(loop)
+    yield
+    app.state.feed.detach()
+    app.state.folder_watch.detach(loop)
+
+
+async def _ours(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HeliostatError)  # noqa: S101 - registered for this class only
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    if isinstance(error, StoreUnavailable):
+        log.error("store_unavailable", error=error.message)
+        headers["Retry-After"] = "5"
+    return JSONResponse(error.as_dict(), error.status, headers)
+
+
+async def _invalid(request: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestValidationError)  # noqa: S101
+    problems = error.errors()
+    if any(problem["type"] == "json_invalid" for problem in problems):
+        where = problems[0].get("ctx", {}).get("error", "")
+        raised: HeliostatError = BadRequest(f"The body is not JSON: {where}.", "Send a JSON object.")
+    else:
+        fields = {_field(problem["loc"]): _plain(problem["msg"]) for problem in problems[:20]}
+        name, message = next(iter(fields.items()))
+        hint = f"The fields are described at {PREFIX}/openapi.json."
+        raised = Invalid(f"{name}: {message}." if name else f"{message}.", hint, fields=fields)
+    return JSONResponse(raised.as_dict(), raised.status)
+
+
+async def _http(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)  # noqa: S101
+    raised: HeliostatError
+    if error.status_code == 404:
+        raised = NotFound(f"There is nothing at {request.url.path[:200]}.", f"See {PREFIX}/openapi.json.")
+    elif error.status_code == 405:
+        raised = BadRequest(f"{request.method} is not possible here.", f"See {PREFIX}/openapi.json.")
+    else:
+        raised = BadRequest(str(error.detail), "Send a JSON object.")
+    return JSONResponse(raised.as_dict(), error.status_code, error.headers)
+
+
+async def _unexpected(request: Request, error: Exception) -> Response:
+    log.error("unexpected_error", path=request.url.path, exc_info=error)
+    raised = HeliostatError("Something went wrong inside Heliostat.", "An admin finds the details in server.log.")
+    return JSONResponse(raised.as_dict(), 500)
+
+
+def _field(location: tuple[Any, ...]) -> str:
+    words = [str(part) for part in location if part not in ("body", "query", "path", "header")]
+    return ".".join(word for word in words if not word.startswith(("constrained-", "list[", "function-")))
+
+
+def _plain(message: str) -> str:
+    return message.removeprefix("Value error, ").rstrip(".")

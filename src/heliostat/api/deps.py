@@ -1,0 +1,64 @@
+"""What endpoints ask for: the context, and who is calling."""
+
+import base64
+import binascii
+from typing import Annotated
+
+from fastapi import Depends, Path, Request
+from starlette.concurrency import run_in_threadpool
+
+from heliostat.errors import NotAuthenticated
+from heliostat.models import Caller
+from heliostat.services.context import Context
+
+MAX_ID = 2**53
+
+
+def get_context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else "local socket"
+
+
+async def current_caller(request: Request) -> Caller:
+    """A token or a password if one is shown; else, on the Unix socket, the Unix user on its other end."""
+    identities = get_context(request).identities
+    scheme, _, proof = request.headers.get("authorization", "").partition(" ")
+    address = address_of(request)
+    match scheme.lower():
+        case "bearer":
+            return Caller(identities.by_token(proof.strip()), "token", address)
+        case "basic":
+            name, password = _name_and_password(proof)
+            user = await run_in_threadpool(identities.by_password, name, password, address)
+            return Caller(user, "password", address)
+    peer_uid = getattr(request.state, "peer_uid", None)
+    if peer_uid is None:
+        raise NotAuthenticated(
+            "This address needs a login.",
+            "Make a token on the server with `helio token create --name laptop` and set HELIOSTAT_TOKEN, "
+            "or use `helio login`.",
+        )
+    return Caller(identities.by_peer(peer_uid), "socket", address)
+
+
+def _name_and_password(proof: str) -> tuple[str, str]:
+    try:
+        name, _, password = base64.b64decode(proof, validate=True).decode("utf-8").partition(":")
+    except (binascii.Error, UnicodeDecodeError, ValueError):
+        raise NotAuthenticated(
+            "The Authorization header cannot be read.", "Basic takes base64 of name:password."
+        ) from None
+    return name, password
+
+
+async def _context_dependency(request: Request) -> Context:
+    return get_context(request)
+
+
+CallerDep = Annotated[Caller, Depends(current_caller)]
+ContextDep = Annotated[Context, Depends(_context_dependency)]
+IdPath = Annotated[int, Path(ge=1, le=MAX_ID)]

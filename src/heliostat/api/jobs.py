@@ -1,0 +1,193 @@
+"""Endpoints about jobs."""
+
+import time
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
+from heliostat.api.feed import Behind, Feed
+from heliostat.api.schemas import BulkBody, CancelBody, JobBody, WaitBody
+from heliostat.api.views import job_detail_view, job_view, public_job_view
+from heliostat.errors import Invalid
+from heliostat.models import TERMINAL, Caller, Job, JobId, JobState
+from heliostat.services import jobs as services
+from heliostat.services.context import Context
+from heliostat.services.logs import LogRange, read_log
+from heliostat.services.rights import check_inspectable, inspectable_job, may_inspect
+from heliostat.services.submission import submit_jobs
+from heliostat.store import jobs as stored
+
+router = APIRouter(tags=["jobs"])
+Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=200)]
+IdQuery = Annotated[int | None, Query(ge=1, le=MAX_ID)]
+
+
+@router.post("/jobs", status_code=201)
+def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
+    """Submit one job, or with `array` one job per index. The answer comes when it is safely stored."""
+    submitted = submit_jobs(context, caller, [body.to_request()], idempotency_key)
+    if submitted.array_ids:
+        ids = list(submitted.job_ids)
+        return JSONResponse({"array_id": submitted.array_ids[0], "count": len(ids), "job_ids": ids}, 201)
+    return JSONResponse(_view(context, caller, submitted.jobs[0]), 201)
+
+
+@router.post("/jobs/bulk", status_code=201)
+def submit_many(body: BulkBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
+    """Submit up to 10,000 jobs in one transaction: all or none."""
+    requests = [job.to_request() for job in body.jobs]
+    submitted = submit_jobs(context, caller, requests, idempotency_key)
+    ids = list(submitted.job_ids)
+    return JSONResponse({"count": len(ids), "job_ids": ids, "array_ids": list(submitted.array_ids)}, 201)
+
+
+@router.get("/jobs")
+def list_jobs(
+    caller: CallerDep,
+    context: ContextDep,
+    state: Annotated[list[JobState] | None, Query()] = None,
+    user: Annotated[str | None, Query(max_length=128)] = None,
+    project: Annotated[str | None, Query(max_length=128)] = None,
+    name: Annotated[str | None, Query(max_length=128)] = None,
+    node: Annotated[str | None, Query(max_length=128)] = None,
+    array_id: IdQuery = None,
+    submitted_after: datetime | None = None,
+    submitted_before: datetime | None = None,
+    unfinished: bool = False,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+    cursor: Annotated[str | None, Query(max_length=32)] = None,
+) -> Response:
+    """Jobs, newest first. Of other people's jobs only what explains the queue is shown."""
+    wanted = stored.JobFilter(
+        states=_states(state, unfinished),
+        user=caller.user.name if user == "me" else user,
+        project=project,
+        name=name,
+        array_id=array_id,
+        node=node,
+        submitted_after=submitted_after,
+        submitted_before=submitted_before,
+    )
+    with context.store.read() as conn:
+        jobs = stored.list_jobs(conn, wanted, limit + 1, _before(cursor))
+    following = str(jobs[limit - 1].id) if len(jobs) > limit else None
+    return JSONResponse({"items": [_view(context, caller, job) for job in jobs[:limit]], "next_cursor": following})
+
+
+@router.post("/jobs/cancel")
+def cancel_many(body: CancelBody, caller: CallerDep, context: ContextDep) -> Response:
+    """Cancel many jobs, or an array, at once."""
+    cancelled = services.cancel_jobs(context, caller, body.job_ids, body.array_id)
+    return JSONResponse({"count": len(cancelled), "job_ids": cancelled})
+
+
+@router.post("/jobs/wait")
+async def wait(body: WaitBody, request: Request, caller: CallerDep, context: ContextDep) -> Response:
+    """Answer when all these jobs are over, or when the time is."""
+    feed: Feed = request.app.state.feed
+    deadline = time.monotonic() + body.timeout_seconds
+    with feed.follow() as follower:
+        left = await run_in_threadpool(_unfinished, context, caller, body.job_ids)
+        while left and (seconds := deadline - time.monotonic()) > 0:
+            try:
+                events = await follower.next(seconds)
+                left -= {event.job_id for event in events if event.state in TERMINAL}
+            except Behind:
+                left = await run_in_threadpool(_unfinished, context, caller, list(left))
+    return await run_in_threadpool(_waited, context, caller, body.job_ids, left)
+
+
+@router.get("/jobs/{job_id}")
+def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+    """One job with all its attempts."""
+    job = inspectable_job(context, caller, job_id)
+    with context.store.read() as conn:
+        attempts = stored.attempts_of(conn, job_id)
+    return JSONResponse(job_detail_view(job, context.controller.reason(job), attempts))
+
+
+@router.post("/jobs/{job_id}/cancel")
+def cancel(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+    """Waiting: over at once. Running: TERM, the job's grace, then KILL. Already over is success."""
+    return JSONResponse(_view(context, caller, services.cancel_job(context, caller, job_id)))
+
+
+@router.post("/jobs/{job_id}/hold")
+def hold(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+    """Keep a waiting job from starting."""
+    return JSONResponse(_view(context, caller, services.hold_job(context, caller, job_id)))
+
+
+@router.post("/jobs/{job_id}/release")
+def release(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+    """Let a held job start again in its turn."""
+    return JSONResponse(_view(context, caller, services.release_job(context, caller, job_id)))
+
+
+@router.post("/jobs/{job_id}/requeue")
+def requeue(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+    """Stop the running attempt and put the job back into the queue."""
+    return JSONResponse(_view(context, caller, services.requeue_job(context, caller, job_id)))
+
+
+@router.get("/jobs/{job_id}/logs")
+def logs(
+    job_id: IdPath,
+    caller: CallerDep,
+    context: ContextDep,
+    stream: Annotated[str, Query(pattern="^(stdout|stderr)$")] = "stdout",
+    offset: Annotated[int, Query(ge=-MAX_ID, le=MAX_ID)] = 0,
+    limit: Annotated[int | None, Query(ge=0, le=MAX_ID)] = None,
+    attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
+) -> Response:
+    """Raw bytes of one stream from any offset; a negative offset counts from the end."""
+    job = inspectable_job(context, caller, job_id)
+    wanted = LogRange(stream, offset, MAX_ID if limit is None else limit, attempt)
+    part = read_log(context, job, wanted)
+    headers = {"X-Log-Offset": str(part.offset), "X-Log-Size": str(part.size), "X-Content-Type-Options": "nosniff"}
+    return Response(part.data, media_type="application/octet-stream", headers=headers)
+
+
+def _view(context: Context, caller: Caller, job: Job) -> dict[str, Any]:
+    if not may_inspect(caller.user, job):
+        return public_job_view(job)
+    return job_view(job, context.controller.reason(job))
+
+
+def _states(states: list[JobState] | None, unfinished: bool) -> set[JobState] | None:
+    if not unfinished:
+        return set(states) if states else None
+    waiting_or_running = set(JobState) - TERMINAL
+    return waiting_or_running & set(states) if states else waiting_or_running
+
+
+def _before(cursor: str | None) -> JobId | None:
+    if cursor is None:
+        return None
+    if not cursor.isascii() or not cursor.isdecimal() or int(cursor) > MAX_ID:
+        raise Invalid(
+            "The cursor is not one of ours.", "Use next_cursor as it came.", fields={"cursor": "unknown"}
+        )
+    return int(cursor)
+
+
+def _unfinished(context: Context, caller: Caller, ids: list[JobId]) -> set[JobId]:
+    with context.store.read() as conn:
+        jobs = stored.get_jobs(conn, ids)
+    for job_id in ids:
+        if job_id not in jobs:
+            inspectable_job(context, caller, job_id)
+        check_inspectable(caller, jobs[job_id])
+    return {job.id for job in jobs.values() if not job.is_over}
+
+
+def _waited(context: Context, caller: Caller, ids: list[JobId], left: set[JobId]) -> Response:
+    with context.store.read() as conn:
+        over = stored.get_jobs(conn, [job_id for job_id in ids if job_id not in left])
+    finished = [_view(context, caller, over[job_id]) for job_id in ids if job_id in over]
+    return JSONResponse({"finished": finished, "unfinished": sorted(left)})

@@ -1,0 +1,69 @@
+"""Around every request: a limit on its size, and the time it took."""
+
+import json
+import time
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from heliostat.errors import TooLarge
+
+
+class BodyLimit:
+    """Refuses bodies over the limit, also those that do not say how long they are."""
+
+    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
+        self._app = app
+        self._limit = limit_bytes
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        announced = dict(scope["headers"]).get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > self._limit:
+            await self._refuse(send)
+            return
+        received = 0
+
+        async def limited() -> Message:
+            nonlocal received
+            message = await receive()
+            received += len(message.get("body", b""))
+            if received > self._limit:
+                raise TooLarge(*self._words())
+            return message
+
+        await self._app(scope, limited, send)
+
+    async def _refuse(self, send: Send) -> None:
+        body = json.dumps(TooLarge(*self._words()).as_dict()).encode()
+        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        await send({"type": "http.response.start", "status": TooLarge.status, "headers": headers})
+        await send({"type": "http.response.body", "body": body})
+
+    def _words(self) -> tuple[str, str]:
+        return (
+            f"The request is larger than {self._limit // 2**20} MiB.",
+            "Send fewer jobs at once, or put large data into files.",
+        )
+
+
+class ServerTiming:
+    """Says in a header how long the server worked until its answer began."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        started = time.perf_counter()
+
+        async def timed(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                milliseconds = (time.perf_counter() - started) * 1000
+                message["headers"] = [*message["headers"], (b"server-timing", b"app;dur=%.2f" % milliseconds)]
+            await send(message)
+
+        await self._app(scope, receive, timed)

@@ -1,0 +1,81 @@
+"""Endpoints about nodes and the server itself."""
+
+from collections import defaultdict
+from dataclasses import asdict
+from typing import Annotated
+
+from fastapi import APIRouter, Path, Request
+from starlette.responses import JSONResponse, Response
+
+from heliostat import __version__
+from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.api.schemas import DrainBody
+from heliostat.api.views import node_view
+from heliostat.doctor import examine
+from heliostat.models import ACTIVE, Job, Node
+from heliostat.services import nodes as services
+from heliostat.services.context import Context
+from heliostat.services.rights import require_admin
+from heliostat.store import jobs as stored
+
+router = APIRouter(tags=["cluster"])
+NodeName = Annotated[str, Path(max_length=128)]
+
+
+@router.get("/nodes")
+def list_nodes(caller: CallerDep, context: ContextDep) -> Response:
+    """All nodes with what is used of them."""
+    running = _running(context)
+    nodes = context.fleet.nodes_now()
+    return JSONResponse({"items": [node_view(node, running[node.name]) for node in nodes], "next_cursor": None})
+
+
+@router.get("/nodes/{name}")
+def show_node(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
+    """One node."""
+    return _answer(context, services.get_node(context, name))
+
+
+@router.post("/nodes/{name}/drain")
+def drain(name: NodeName, body: DrainBody, caller: CallerDep, context: ContextDep) -> Response:
+    """Start nothing new on a node; what runs there goes on. Admins only."""
+    return _answer(context, services.drain_node(context, caller, name, body.reason))
+
+
+@router.post("/nodes/{name}/resume")
+def resume(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
+    """Use a drained node again. Admins only."""
+    return _answer(context, services.resume_node(context, caller, name))
+
+
+@router.get("/status")
+def status(request: Request, caller: CallerDep, context: ContextDep) -> Response:
+    """The server: process, version, engine, how many jobs are in which state."""
+    with context.store.read() as conn:
+        counts = stored.count_unfinished_by_state(conn)
+    facts = request.app.state.facts
+    jobs = {state.value: counts.get(state, 0) for state in counts}
+    return JSONResponse(
+        {**facts, "version": __version__, "engine": context.engine.name, "user": caller.user.name, "jobs": jobs}
+    )
+
+
+@router.get("/doctor")
+def doctor(caller: CallerDep, context: ContextDep) -> Response:
+    """What is wrong with this installation and what to do about it. Admins only."""
+    require_admin(caller)
+    findings = examine(context.settings, nodes=context.fleet.nodes_now())
+    return JSONResponse({"findings": [asdict(finding) for finding in findings]})
+
+
+def _answer(context: Context, node: Node) -> Response:
+    return JSONResponse(node_view(node, _running(context)[node.name]))
+
+
+def _running(context: Context) -> dict[str, list[Job]]:
+    with context.store.read() as conn:
+        active = stored.list_jobs(conn, stored.JobFilter(states=ACTIVE), limit=100_000)
+    by_node: dict[str, list[Job]] = defaultdict(list)
+    for job in active:
+        by_node[job.node or ""].append(job)
+    return by_node

@@ -1,0 +1,142 @@
+"""Accounts, projects, tokens and the audit log over HTTP."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request, Response
+
+from heliostat.api.deps import CallerDep, ContextDep, IdPath, address_of
+from heliostat.api.people_schemas import (
+    AuditAnswer,
+    DepartmentAnswer,
+    DepartmentBody,
+    LoginAnswer,
+    LoginBody,
+    MemberBody,
+    NewTokenAnswer,
+    Page,
+    PasswordBody,
+    ProjectAnswer,
+    ProjectBody,
+    TokenAnswer,
+    TokenBody,
+    UserAnswer,
+    UserBody,
+    UserChangeBody,
+    WhoAmIAnswer,
+)
+from heliostat.errors import Invalid
+from heliostat.services import people, tokens
+
+router = APIRouter(tags=["people"])
+
+
+@router.get("/whoami", summary="Who we think you are")
+def whoami(caller: CallerDep) -> WhoAmIAnswer:
+    return WhoAmIAnswer.of(caller)
+
+
+@router.post("/login", summary="Trade name and password for a token of 12 hours")
+def log_in(body: LoginBody, request: Request, response: Response, context: ContextDep) -> LoginAnswer:
+    secret, token = tokens.log_in(context, body.name, body.password, address_of(request))
+    response.headers["Cache-Control"] = "no-store"
+    return LoginAnswer(token=secret, id=token.id, expires_at=token.expires_at)
+
+
+@router.get("/tokens", summary="Your tokens, or for an admin those of a user")
+def list_tokens(caller: CallerDep, context: ContextDep, user: str | None = None) -> Page[TokenAnswer]:
+    return Page(items=[TokenAnswer.of(token) for token in tokens.list_tokens(context, caller, user)])
+
+
+@router.post("/tokens", status_code=201, summary="Make a token; its secret is shown only here")
+def create_token(body: TokenBody, response: Response, caller: CallerDep, context: ContextDep) -> NewTokenAnswer:
+    secret, token = tokens.create_token(context, caller, body.name, body.days)
+    response.headers["Cache-Control"] = "no-store"
+    return NewTokenAnswer.of_new(secret, token)
+
+
+@router.delete("/tokens/{token_id}", status_code=204, summary="Revoke a token")
+def revoke_token(token_id: IdPath, caller: CallerDep, context: ContextDep) -> None:
+    tokens.revoke_token(context, caller, token_id)
+
+
+@router.get("/users", summary="The people you may see")
+def list_users(caller: CallerDep, context: ContextDep) -> Page[UserAnswer]:
+    return Page(items=[UserAnswer.of(user) for user in people.list_users(context, caller)])
+
+
+@router.post("/users", status_code=201, summary="Create an account")
+def create_user(body: UserBody, caller: CallerDep, context: ContextDep) -> UserAnswer:
+    projects = None if body.projects is None else tuple(body.projects)
+    new = people.NewUser(body.name, body.role, body.unix_user, body.password, projects)
+    return UserAnswer.of(people.create_user(context, caller, new))
+
+
+@router.get("/users/{name}", summary="One account")
+def get_user(name: str, caller: CallerDep, context: ContextDep) -> UserAnswer:
+    return UserAnswer.of(people.get_user(context, caller, name))
+
+
+@router.patch("/users/{name}", summary="Change role, activity or Unix user")
+def update_user(name: str, body: UserChangeBody, caller: CallerDep, context: ContextDep) -> UserAnswer:
+    for field in ("role", "active"):
+        if field in body.model_fields_set and getattr(body, field) is None:
+            raise Invalid(f"{field}: must not be null.", "Leave it out to keep it.", fields={field: "is null"})
+    wish = people.UserChange(
+        role=body.role,
+        active=body.active,
+        unix_user=body.unix_user,
+        clear_unix_user="unix_user" in body.model_fields_set and body.unix_user is None,
+    )
+    return UserAnswer.of(people.update_user(context, caller, name, wish))
+
+
+@router.put("/users/{name}/password", status_code=204, summary="Set a password")
+def set_password(name: str, body: PasswordBody, caller: CallerDep, context: ContextDep) -> None:
+    people.set_password(context, caller, name, body.password, body.current)
+
+
+@router.get("/departments", summary="All departments")
+def list_departments(caller: CallerDep, context: ContextDep) -> Page[DepartmentAnswer]:
+    found = people.list_departments(context, caller)
+    return Page(items=[DepartmentAnswer(name=department.name) for department in found])
+
+
+@router.post("/departments", status_code=201, summary="Create a department")
+def create_department(body: DepartmentBody, caller: CallerDep, context: ContextDep) -> DepartmentAnswer:
+    return DepartmentAnswer(name=people.create_department(context, caller, body.name).name)
+
+
+@router.get("/projects", summary="Your projects, or for an admin all of them")
+def list_projects(caller: CallerDep, context: ContextDep) -> Page[ProjectAnswer]:
+    return Page(items=[ProjectAnswer.of(project) for project in people.list_projects(context, caller)])
+
+
+@router.post("/projects", status_code=201, summary="Create a project")
+def create_project(body: ProjectBody, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
+    return ProjectAnswer.of(people.create_project(context, caller, body.name, body.department))
+
+
+@router.get("/projects/{name}", summary="One project and its members")
+def get_project(name: str, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
+    return ProjectAnswer.of(people.get_project(context, caller, name))
+
+
+@router.put("/projects/{name}/members/{user}", summary="Add a member or change their role")
+def add_member(name: str, user: str, body: MemberBody, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
+    return ProjectAnswer.of(people.add_member(context, caller, name, user, body.role))
+
+
+@router.delete("/projects/{name}/members/{user}", summary="Remove a member")
+def remove_member(name: str, user: str, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
+    return ProjectAnswer.of(people.remove_member(context, caller, name, user))
+
+
+@router.get("/audit", summary="Who did what, newest first")
+def list_audit(
+    caller: CallerDep,
+    context: ContextDep,
+    limit: Annotated[int, Query(ge=1, le=500)] = 100,
+    cursor: str | None = None,
+) -> Page[AuditAnswer]:
+    entries, next_cursor = people.list_audit(context, caller, limit, cursor)
+    return Page(items=[AuditAnswer.of(entry) for entry in entries], next_cursor=next_cursor)

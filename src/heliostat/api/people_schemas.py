@@ -1,0 +1,162 @@
+"""What the people endpoints take and answer."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Annotated, Generic, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from heliostat.models import AuditEntry, Caller, Project, ProjectRole, Role, Token, User
+
+T = TypeVar("T")
+Flag = Annotated[bool, Field(strict=True)]
+Number = Annotated[int, Field(strict=True)]
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
+
+
+class LoginBody(_Body):
+    name: str
+    password: str
+
+
+class TokenBody(_Body):
+    name: str
+    days: Number | None = None
+
+
+class UserBody(_Body):
+    name: str
+    role: Role = Role.USER
+    unix_user: str | None = None
+    password: str | None = None
+    projects: list[str] | None = Field(None, description="Left out: the default project.", max_length=1000)
+
+
+class UserChangeBody(_Body):
+    """Only the fields that are given change; `unix_user: null` takes the Unix user away."""
+
+    role: Role | None = None
+    active: Flag | None = None
+    unix_user: str | None = None
+
+
+class PasswordBody(_Body):
+    password: str
+    current: str | None = None
+
+
+class DepartmentBody(_Body):
+    name: str
+
+
+class ProjectBody(_Body):
+    name: str
+    department: str
+
+
+class MemberBody(_Body):
+    role: ProjectRole = ProjectRole.MEMBER
+
+
+class Page(BaseModel, Generic[T]):
+    items: list[T]
+    next_cursor: str | None = None
+
+
+class MembershipAnswer(BaseModel):
+    project: str
+    role: ProjectRole
+
+
+class UserAnswer(BaseModel):
+    name: str
+    role: Role
+    unix_user: str | None
+    active: bool
+    has_password: bool
+    created_at: datetime
+    memberships: list[MembershipAnswer]
+
+    @classmethod
+    def of(cls, user: User) -> "UserAnswer":
+        return cls.model_validate(user, from_attributes=True)
+
+
+class WhoAmIAnswer(BaseModel):
+    """The caller, and by what proof we know them."""
+
+    user: UserAnswer
+    via: str
+    address: str
+
+    @classmethod
+    def of(cls, caller: Caller) -> "WhoAmIAnswer":
+        return cls.model_validate(caller, from_attributes=True)
+
+
+class LoginAnswer(BaseModel):
+    token: str
+    id: int
+    expires_at: datetime | None
+
+
+class TokenAnswer(BaseModel):
+    id: int
+    user: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+    @classmethod
+    def of(cls, token: Token) -> "TokenAnswer":
+        return cls.model_validate(token, from_attributes=True)
+
+
+class NewTokenAnswer(TokenAnswer):
+    """The only answer that holds the secret."""
+
+    token: str
+
+    @classmethod
+    def of_new(cls, secret: str, token: Token) -> "NewTokenAnswer":
+        return cls(**TokenAnswer.of(token).model_dump(), token=secret)
+
+
+class DepartmentAnswer(BaseModel):
+    name: str
+
+
+class MemberAnswer(BaseModel):
+    user: str
+    role: ProjectRole
+
+
+class ProjectAnswer(BaseModel):
+    name: str
+    department: str
+    members: list[MemberAnswer]
+
+    @classmethod
+    def of(cls, project: Project) -> "ProjectAnswer":
+        members = [MemberAnswer(user=user, role=role) for user, role in project.members]
+        return cls(name=project.name, department=project.department, members=members)
+
+
+class AuditAnswer(BaseModel):
+    id: int
+    at: datetime
+    user: str
+    via: str
+    address: str
+    action: str
+    target: str
+    detail: Mapping[str, object]
+
+    @classmethod
+    def of(cls, entry: AuditEntry) -> "AuditAnswer":
+        return cls.model_validate(entry, from_attributes=True)

@@ -1,0 +1,180 @@
+"""The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
+
+import re
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    StrictBool,
+    StringConstraints,
+    model_validator,
+)
+
+from heliostat.models import ArrayRange, JobRequest, JobSpec
+from heliostat.models.quantities import parse_array, parse_duration, parse_memory
+
+_MAX_ARGUMENT = 128 * 1024 - 1  # Linux takes no longer single argument
+_MAX_ENVIRONMENT = 1024 * 1024
+# Shells treat these as their own: setting them would end the script that starts the job.
+_SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
+
+
+def _no_nul(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    return text
+
+
+def _one_line(text: str) -> str:
+    if not text.isprintable():
+        raise ValueError("must be one line of printable characters")
+    return text.strip()
+
+
+def _absolute(text: str) -> str:
+    if not text.startswith("/"):
+        raise ValueError("must be an absolute path on the node")
+    return _no_nul(text)
+
+
+def _memory(value: object) -> object:
+    return parse_memory(value) if isinstance(value, str) else value
+
+
+def _duration(value: object) -> object:
+    return parse_duration(value) if isinstance(value, str) else value
+
+
+def _array(value: object) -> ArrayRange | None:
+    if value is None or isinstance(value, ArrayRange):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("write an array as text: 0-99, 0-99%8 or 1,3,5-9")
+    return parse_array(value)
+
+
+Argument = Annotated[str, StringConstraints(max_length=_MAX_ARGUMENT, strict=True), AfterValidator(_no_nul)]
+Line = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True), AfterValidator(_one_line)]
+Count = Annotated[int, Field(strict=True)]
+
+
+class JobBody(BaseModel):
+    """A job to submit. Leave a field out for its default."""
+
+    model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
+
+    command: (
+        Annotated[str, StringConstraints(min_length=1, max_length=_MAX_ARGUMENT, strict=True)]
+        | Annotated[list[Argument], Field(max_length=10_000)]
+    ) = Field(default=[], description="A shell line, or a list of words that no shell touches.")
+    script: Annotated[str, StringConstraints(min_length=1, max_length=2**20, strict=True)] | None = Field(
+        default=None, description="Text of a script to run; `command` then holds its arguments."
+    )
+    name: Line | None = None
+    project: Line | None = None
+    cpus: Annotated[Count, Field(ge=1, le=100_000)] | None = None
+    memory: Annotated[Count, BeforeValidator(_memory), Field(ge=16, le=2**40)] | None = Field(
+        default=None, description="16G, 512M, or a number of MiB."
+    )
+    gpus: Annotated[Count, Field(ge=0, le=100_000)] = 0
+    gpu_type: Line | None = None
+    time_limit: Annotated[Count, BeforeValidator(_duration), Field(ge=1, le=10 * 366 * 86400)] | None = Field(
+        default=None, description="4h, 1d12h, 1:30:00, or a number of seconds."
+    )
+    workdir: Annotated[str, StringConstraints(max_length=4095, strict=True), AfterValidator(_absolute)] | None = (
+        None
+    )
+    env: dict[str, Argument] = {}
+    priority: Annotated[Count, Field(ge=-1000, le=1000)] = 0
+    held: StrictBool = False
+    max_retries: Annotated[Count, Field(ge=0, le=100)] = 0
+    array: Annotated[ArrayRange | None, BeforeValidator(_array), Field(json_schema_extra={"type": "string"})] = (
+        None
+    )
+    grace_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False, strict=True)] = 10.0
+
+    @model_validator(mode="after")
+    def _whole(self) -> "JobBody":
+        if not self.command and self.script is None:
+            raise ValueError("say what to run: command or script")
+        if self.script is not None and isinstance(self.command, str):
+            raise ValueError("with a script, command is the list of its arguments")
+        if isinstance(self.command, list) and self.script is None and not self.command[0].strip():
+            raise ValueError("the first word of command is empty")
+        for text in (self.script, self.command if isinstance(self.command, str) else None):
+            _no_nul(text or "")
+        _check_environment(self.env)
+        return self
+
+    def to_request(self) -> JobRequest:
+        command = ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else tuple(self.command)
+        return JobRequest(
+            spec=JobSpec(command, self.script, self.workdir, self.env, self.grace_seconds),
+            name=self.name,
+            project=self.project,
+            cpus=self.cpus,
+            memory_mib=self.memory,
+            gpus=self.gpus,
+            gpu_type=self.gpu_type,
+            time_limit_seconds=self.time_limit,
+            priority=self.priority,
+            held=self.held,
+            max_retries=self.max_retries,
+            array=self.array,
+        )
+
+
+def _check_environment(env: dict[str, str]) -> None:
+    for name in env:
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name):
+            raise ValueError(f"{name[:60]!r} is not a name for an environment variable")
+        if name in _SHELLS_OWN or name.startswith("HELIOSTAT_MARK"):
+            raise ValueError(f"the environment variable {name} cannot be set")
+    if sum(len(name) + len(value) for name, value in env.items()) > _MAX_ENVIRONMENT:
+        raise ValueError("the environment is larger than 1 MiB")
+
+
+class BulkBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    jobs: Annotated[list[JobBody], Field(min_length=1, max_length=10_000)]
+
+
+class CancelBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    job_ids: Annotated[list[Annotated[Count, Field(ge=1, le=2**53)]], Field(max_length=100_000)] = []
+    array_id: Annotated[Count, Field(ge=1, le=2**53)] | None = None
+
+
+class WaitBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    job_ids: Annotated[list[Annotated[Count, Field(ge=1, le=2**53)]], Field(max_length=100_000)]
+    timeout_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False)] = 30.0
+
+
+class DrainBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    reason: Line
+
+
+class ErrorDetail(BaseModel):
+    code: str
+    message: str
+    hint: str | None
+    fields: dict[str, str]
+
+
+class ErrorView(BaseModel):
+    """Every error has this shape."""
+
+    error: ErrorDetail
+
+
+Json = dict[str, Any]

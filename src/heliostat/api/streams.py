@@ -1,0 +1,221 @@
+"""Server-sent events: the life of jobs, and what they print, as it happens."""
+
+import asyncio
+import contextlib
+import json
+from collections.abc import AsyncIterator
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
+from heliostat.api.feed import Behind, Feed, Follower
+from heliostat.api.inotify import FolderWatch
+from heliostat.api.views import event_view
+from heliostat.models import Caller, Job, JobEvent, JobId
+from heliostat.services.context import Context
+from heliostat.services.logs import STREAMS, Tail, log_path
+from heliostat.services.rights import inspectable_job, may_inspect
+from heliostat.store import jobs as stored
+
+router = APIRouter(tags=["events"])
+_KEEP_ALIVE_SECONDS = 15.0
+EventId = Annotated[int | None, Query(ge=0, le=MAX_ID)]
+Offset = Annotated[int, Query(ge=0, le=MAX_ID)]
+
+
+@router.get("/events")
+def list_events(
+    caller: CallerDep,
+    context: ContextDep,
+    after: EventId = 0,
+    job_id: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 200,
+) -> Response:
+    """What happened to the jobs the caller may inspect, oldest first, after a given event."""
+    if job_id is not None:
+        inspectable_job(context, caller, job_id)
+    events, last = _read_events(context, caller, after or 0, limit, job_id)
+    following = str(last) if last is not None else None
+    return JSONResponse({"items": [event_view(event) for event in events], "next_cursor": following})
+
+
+@router.get("/events/stream")
+async def stream_events(
+    request: Request,
+    caller: CallerDep,
+    context: ContextDep,
+    after: EventId = None,
+    job_id: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
+    last_event_id: Annotated[int | None, Header(ge=0, le=MAX_ID)] = None,
+) -> Response:
+    """The same as it happens. Goes on after `after` (or the browser's Last-Event-ID), else from now."""
+    if job_id is not None:
+        await run_in_threadpool(inspectable_job, context, caller, job_id)
+    start = last_event_id if last_event_id is not None else after
+    source = _EventSource(context, caller, job_id, request.app.state.feed)
+    return _sse(source.run(start))
+
+
+@router.get("/jobs/{job_id}/logs/follow")
+async def follow_logs(
+    request: Request,
+    job_id: IdPath,
+    caller: CallerDep,
+    context: ContextDep,
+    stream: Annotated[str, Query(pattern="^(both|stdout|stderr)$")] = "both",
+    attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
+    stdout_offset: Offset = 0,
+    stderr_offset: Offset = 0,
+) -> Response:
+    """What a job prints as it prints it, until the job is over; goes on with its next attempt."""
+    job = await run_in_threadpool(inspectable_job, context, caller, job_id)
+    offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
+    names = STREAMS if stream == "both" else (stream,)
+    state = request.app.state
+    source = _LogSource(context, job, {name: offsets[name] for name in names}, state.feed, state.folder_watch)
+    return _sse(source.run(attempt))
+
+
+class _EventSource:
+    def __init__(self, context: Context, caller: Caller, job_id: JobId | None, feed: Feed) -> None:
+        self._context, self._caller, self._job_id, self._feed = context, caller, job_id, feed
+        self._visible: dict[JobId, bool] = {}
+        self._position = 0
+
+    async def run(self, after: int | None) -> AsyncIterator[str]:
+        with self._feed.follow() as follower:
+            self._position = after if after is not None else await run_in_threadpool(self._newest)
+            while True:
+                async for text in self._missed():
+                    yield text
+                async for text in self._live(follower):
+                    yield text
+
+    async def _missed(self) -> AsyncIterator[str]:
+        while events := await run_in_threadpool(self._stored_after_position):
+            for event in events:
+                self._position = event.id
+                if await self._may_see(event):
+                    yield _event_text(event)
+
+    async def _live(self, follower: Follower) -> AsyncIterator[str]:
+        """Until we are too far behind."""
+        with contextlib.suppress(Behind):
+            while True:
+                events = await follower.next(_KEEP_ALIVE_SECONDS)
+                if not events:
+                    yield ": still here\n\n"
+                for event in events:
+                    if event.id > self._position:
+                        self._position = event.id
+                        if await self._may_see(event):
+                            yield _event_text(event)
+
+    async def _may_see(self, event: JobEvent) -> bool:
+        if self._job_id is not None:
+            return event.job_id == self._job_id
+        if self._caller.user.is_admin:
+            return True
+        if event.job_id not in self._visible:
+            self._visible[event.job_id] = await run_in_threadpool(self._look_up, event.job_id)
+        return self._visible[event.job_id]
+
+    def _look_up(self, job_id: JobId) -> bool:
+        with self._context.store.read() as conn:
+            job = stored.get_job(conn, job_id)
+        return job is not None and may_inspect(self._caller.user, job)
+
+    def _newest(self) -> int:
+        with self._context.store.read() as conn:
+            return stored.last_event_id(conn)
+
+    def _stored_after_position(self) -> list[JobEvent]:
+        with self._context.store.read() as conn:
+            return stored.list_events(conn, self._position, 500, self._job_id)
+
+
+class _LogSource:
+    def __init__(
+        self, context: Context, job: Job, offsets: dict[str, int], feed: Feed, folders: FolderWatch
+    ) -> None:
+        self._context, self._job, self._offsets, self._feed, self._folders = context, job, offsets, feed, folders
+
+    async def run(self, attempt: int | None) -> AsyncIterator[str]:
+        with self._feed.follow() as follower:
+            job = self._job
+            number = attempt or max(job.attempt, 1)
+            while True:
+                async for text in self._attempt(follower, number, attempt is not None):
+                    yield text
+                job = await self._refreshed()
+                if attempt is not None or job.is_over:
+                    break
+                number, self._offsets = job.attempt, dict.fromkeys(self._offsets, 0)
+        yield _text("end", {"state": job.state.value, "exit_code": job.exit_code})
+
+    async def _attempt(self, follower: Follower, number: int, only_this: bool) -> AsyncIterator[str]:
+        """All one attempt prints, until it is over."""
+        tails = [
+            Tail(log_path(self._context, self._job, number, name), name, offset)
+            for name, offset in self._offsets.items()
+        ]
+        folder = str(log_path(self._context, self._job, number, "stdout").parent)
+        with contextlib.ExitStack() as stack:
+            watching = False
+            while True:
+                watching = watching or stack.enter_context(self._folders.watching(folder, follower.nudge))
+                job = await self._refreshed()
+                for tail in tails:
+                    for chunk in tail.chunks():
+                        yield _text("chunk", chunk)
+                if job.is_over or job.attempt > number or (only_this and job.attempt != number):
+                    return
+                if not await self._something(follower, _KEEP_ALIVE_SECONDS if watching else 1.0):
+                    yield ": still here\n\n"
+
+    async def _something(self, follower: Follower, seconds: float) -> bool:
+        """Wait for output or for a word about the job."""
+        with contextlib.suppress(Behind):
+            started = asyncio.get_running_loop().time()
+            await follower.next(seconds)
+            return asyncio.get_running_loop().time() - started < seconds
+        return True
+
+    async def _refreshed(self) -> Job:
+        job = await run_in_threadpool(self._read)
+        return job or self._job
+
+    def _read(self) -> Job | None:
+        with self._context.store.read() as conn:
+            found = stored.list_jobs(conn, stored.JobFilter(ids=[self._job.id]), 1)
+        return found[0] if found else None
+
+
+def _read_events(
+    context: Context, caller: Caller, after: int, limit: int, job_id: JobId | None
+) -> tuple[list[JobEvent], int | None]:
+    """The visible ones, and where to go on when there may be more."""
+    with context.store.read() as conn:
+        events = stored.list_events(conn, after, limit, job_id)
+        if caller.user.is_admin or job_id is not None:
+            visible = events
+        else:
+            jobs = stored.get_jobs(conn, {event.job_id for event in events})
+            visible = [event for event in events if may_inspect(caller.user, jobs[event.job_id])]
+    return visible, events[-1].id if len(events) == limit else None
+
+
+def _event_text(event: JobEvent) -> str:
+    return f"id: {event.id}\n" + _text("job", event_view(event))
+
+
+def _text(kind: str, data: dict[str, Any]) -> str:
+    return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
+
+
+def _sse(source: AsyncIterator[str]) -> Response:
+    return StreamingResponse(source, media_type="text/event-stream", headers={"Cache-Control": "no-store"})

@@ -1,0 +1,134 @@
+"""The command tree, loaded as far as it is needed, and the border at which errors become lines."""
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+from heliostat.cli.catalogue import COMMANDS, overview
+from heliostat.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    HeliostatError,
+    NotAuthenticated,
+    NotFound,
+    ServerUnreachable,
+)
+
+EXIT_CODES: dict[type[HeliostatError], int] = {
+    BadRequest: 2,
+    ServerUnreachable: 3,
+    NotFound: 4,
+    NotAuthenticated: 5,
+    Forbidden: 5,
+    Conflict: 6,
+}
+"""What scripts can tell apart; anything else is 1."""
+
+_STYLE: dict[str, Any] = {
+    "add_completion": False,
+    "rich_markup_mode": None,
+    "pretty_exceptions_enable": False,
+    "context_settings": {"help_option_names": ["-h", "--help"]},
+}
+
+
+def noun(help_text: str) -> typer.Typer:
+    """A command with commands below it: `helio node drain`."""
+    return typer.Typer(help=help_text, no_args_is_help=True, **_STYLE)
+
+
+class LazyGroup(TyperGroup):
+    """Knows its commands by name and imports the one that is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        entry = COMMANDS.get(cmd_name)
+        if entry is None:
+            return None
+        module, _, attribute = entry.place.partition(":")
+        found = getattr(importlib.import_module(f"heliostat.cli.{module}"), attribute)
+        command = get_command(found if isinstance(found, typer.Typer) else _single(cmd_name, found))
+        command.name = cmd_name
+        return command
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(overview())
+
+
+def build() -> Any:
+    """The whole tree as a command."""
+    app = typer.Typer(name="helio", cls=LazyGroup, **{**_STYLE, "add_completion": True})
+    app.callback()(_root)
+    return get_command(app)
+
+
+def run_command(words: list[str]) -> int:
+    """Runs it; whatever goes wrong is one line and a hint, never a traceback."""
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        code = build().main(words, prog_name="helio", standalone_mode=False)
+        sys.stdout.flush()
+        return code if isinstance(code, int) else 0
+    except HeliostatError as error:
+        return _said(error.message, error.hint, _exit_code(error))
+    except typer.TyperException as error:
+        return _said(error.format_message(), _usage_hint(error), error.exit_code)
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        return 141
+    except Exception as error:  # noqa: BLE001 - the border: a person must not meet a traceback
+        return _unexpected(error)
+
+
+def _root() -> None:
+    """One queue for the GPUs of a lab."""
+
+
+def _single(name: str, function: Any) -> typer.Typer:
+    app = typer.Typer(**_STYLE)
+    settings = {**_STYLE["context_settings"], **getattr(function, "context_settings", {})}
+    app.command(name, context_settings=settings)(function)
+    return app
+
+
+def _exit_code(error: HeliostatError) -> int:
+    return next((code for cls, code in EXIT_CODES.items() if isinstance(error, cls)), 1)
+
+
+def _usage_hint(error: typer.TyperException) -> str | None:
+    context = getattr(error, "ctx", None)
+    return f"See {context.command_path} --help." if context is not None else None
+
+
+def _unexpected(error: Exception) -> int:
+    if os.environ.get("HELIOSTAT_DEBUG"):
+        raise error
+    if isinstance(error, OSError) and error.strerror:
+        name = f"{error.filename}: " if error.filename else ""
+        return _said(f"{name}{error.strerror}", None, 1)
+    hint = "This is a mistake in Heliostat. HELIOSTAT_DEBUG=1 shows where."
+    return _said(f"{type(error).__name__}: {error}", hint, 1)
+
+
+def _said(message: str, hint: str | None, code: int) -> int:
+    sys.stdout.flush()
+    print(f"helio: {_one_line(message)}", file=sys.stderr)
+    if hint:
+        print(f"hint: {_one_line(hint)}", file=sys.stderr)
+    return code
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())

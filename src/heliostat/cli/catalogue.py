@@ -1,0 +1,69 @@
+"""All commands in one place: what each is for and which module holds it.
+
+`helio --help` is printed from here, and a command's module is imported only when it is the one to run.
+"""
+
+from typing import NamedTuple
+
+
+class Entry(NamedTuple):
+    name: str
+    place: str  # module:attribute
+    summary: str
+
+
+SECTIONS: dict[str, tuple[Entry, ...]] = {
+    "Submit": (
+        Entry("run", "run:run", "Put a command into the queue."),
+        Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
+    ),
+    "Watch": (
+        Entry("ps", "jobs:ps", "List jobs, newest first."),
+        Entry("show", "jobs:show", "Show everything about one job."),
+        Entry("logs", "logs:logs", "Print what a job has printed."),
+        Entry("wait", "watch:wait", "Wait until jobs are over."),
+        Entry("events", "watch:events", "Show what happened to jobs."),
+        Entry("top", "top:top", "Watch the cluster live."),
+    ),
+    "Change": (
+        Entry("cancel", "jobs:cancel", "Stop jobs."),
+        Entry("hold", "jobs:hold", "Keep waiting jobs from starting."),
+        Entry("release", "jobs:release", "Let held jobs start again."),
+        Entry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
+    ),
+    "Machines": (
+        Entry("nodes", "nodes:nodes", "List machines, their GPUs and what is free."),
+        Entry("node", "nodes:node", "Drain a machine, or use it again."),
+        Entry("doctor", "doctor:doctor", "Find out what is wrong and what to do about it."),
+    ),
+    "People": (
+        Entry("whoami", "login:whoami", "Show who the server thinks you are."),
+        Entry("login", "login:login", "Log in to a server elsewhere."),
+        Entry("logout", "login:logout", "Forget the login."),
+        Entry("token", "tokens:token", "Personal tokens for scripts and other machines."),
+        Entry("user", "users:user", "Accounts."),
+        Entry("project", "projects:project", "Projects and their members."),
+        Entry("department", "projects:department", "Departments."),
+        Entry("audit", "users:audit", "Show who did what."),
+    ),
+    "Server": (
+        Entry("up", "server:up", "Start Heliostat on this machine."),
+        Entry("down", "server:down", "Stop Heliostat; running jobs go on."),
+        Entry("status", "server:status", "Show whether Heliostat is running."),
+        Entry("demo", "server:demo", "Try a throw-away cluster of 40 nodes and 100 GPUs."),
+    ),
+}
+
+COMMANDS = {entry.name: entry for entries in SECTIONS.values() for entry in entries}
+
+
+def overview() -> str:
+    """The text of `helio --help`."""
+    lines = ["Usage: helio COMMAND [OPTIONS]", "", "One queue for the GPUs of a lab.", ""]
+    for title, entries in SECTIONS.items():
+        lines += [f"{title}:", *(f"  {entry.name:<11}{entry.summary}" for entry in entries), ""]
+    lines += [
+        "helio COMMAND --help says more about one; all of them know --json.",
+        "Start here: helio up --background, then helio run --follow -- nvidia-smi",
+    ]
+    return "\n".join(lines)

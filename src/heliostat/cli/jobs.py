@@ -1,0 +1,267 @@
+"""Commands that list, show and change jobs."""
+
+import shlex
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heliostat.cli.connect import connect
+from heliostat.cli.output import (
+    Cell,
+    Column,
+    JsonFlag,
+    State,
+    counted,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+    styled,
+)
+from heliostat.cli.units import clock, duration, seconds_between, size
+
+if TYPE_CHECKING:
+    from heliostat.client import Client, JobHandle
+    from heliostat.client.shapes import JobData
+
+JobIds = Annotated[list[int], typer.Argument(metavar="JOB", help="Job ids.")]
+
+JOB_COLUMNS = (
+    Column("ID", right=True),
+    Column("NAME", shrinks=True),
+    Column("USER"),
+    Column("STATE"),
+    Column("GPUS"),
+    Column("CPUS", right=True),
+    Column("MEM", right=True),
+    Column("TIME", right=True),
+    Column("NODE"),
+    Column("REASON", shrinks=True),
+)
+
+
+def ps(
+    all_jobs: Annotated[bool, typer.Option("--all", "-a", help="Also those that are over.")] = False,
+    mine: Annotated[bool, typer.Option("--mine", "-m", help="Only yours.")] = False,
+    state: Annotated[list[str] | None, typer.Option("--state", "-s", help="pending, running… May repeat.")] = None,
+    user: Annotated[str | None, typer.Option(help="Of one person.")] = None,
+    project: Annotated[str | None, typer.Option(help="Of one project.")] = None,
+    name: Annotated[str | None, typer.Option(help="Of one name.")] = None,
+    node: Annotated[str | None, typer.Option(help="On one machine.")] = None,
+    array: Annotated[int | None, typer.Option(help="Of one array; also those that are over.")] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50,
+    as_json: JsonFlag = False,
+) -> None:
+    """List jobs, newest first.
+
+    Without options those that wait or run, of everyone.
+    """
+    states = [one for item in state or [] for one in item.split(",") if one]
+    over_too = all_jobs or bool(states) or array is not None
+    found = connect().jobs(
+        state=states,
+        user="me" if mine else user,
+        project=project,
+        name=name,
+        node=node,
+        array_id=array,
+        unfinished=None if over_too else True,
+        limit=limit if as_json else limit + 1,
+    )
+    jobs = [job.data for job in found]
+    if as_json:
+        print_json(jobs)
+        return
+    if not jobs:
+        print("No such jobs." if over_too else "Nothing waits or runs. helio ps --all shows what is over.")
+        print("Submit one: helio run --gpus 1 -- python train.py")
+        return
+    print_table(JOB_COLUMNS, (job_row(job) for job in jobs[:limit]))
+    if len(jobs) > limit:
+        say(f"The newest {limit}; there are more: --limit {limit * 4}")
+
+
+def job_row(job: "JobData") -> list[Cell]:
+    return [
+        str(job["id"]),
+        _name(job),
+        job["user"],
+        State(job["state"]),
+        _gpus(job),
+        str(job["cpus"]),
+        size(job["memory_mib"]),
+        duration(_time(job)),
+        job["node"] or "-",
+        _why(job),
+    ]
+
+
+def show(job: Annotated[int, typer.Argument(metavar="JOB")], as_json: JsonFlag = False) -> None:
+    """Show everything about one job."""
+    data = connect().job(job).data
+    if as_json:
+        print_json(data)
+        return
+    print_facts(_facts(data))
+    attempts = data.get("attempts", [])
+    if len(attempts) > 1:
+        print()
+        _print_attempts(attempts)
+
+
+def cancel(
+    jobs: Annotated[list[int] | None, typer.Argument(metavar="JOB", help="Job ids.", show_default=False)] = None,
+    array: Annotated[int | None, typer.Option(help="All jobs of an array.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Stop jobs.
+
+    TERM first, KILL after the job's grace, for the whole tree of its processes.
+    """
+    if not jobs and array is None:
+        raise typer.BadParameter("Say which: helio cancel JOB… or --array A", param_hint="JOB")
+    client = connect()
+    if array is None and jobs is not None:
+        _change(jobs, client.cancel, as_json)
+        return
+    count = client.cancel_array(array or 0) + (client.cancel_many(jobs) if jobs else 0)
+    if as_json:
+        print_json({"count": count})
+    else:
+        print(f"{counted(count, 'job')} cancelled.")
+
+
+def hold(jobs: JobIds, as_json: JsonFlag = False) -> None:
+    """Keep waiting jobs from starting."""
+    _change(jobs, connect().hold, as_json)
+
+
+def release(jobs: JobIds, as_json: JsonFlag = False) -> None:
+    """Let held jobs start again."""
+    _change(jobs, connect().release, as_json)
+
+
+def requeue(jobs: JobIds, as_json: JsonFlag = False) -> None:
+    """Stop running jobs and queue them again."""
+    _change(jobs, connect().requeue, as_json)
+
+
+def _change(jobs: Iterable[int], verb: Callable[[int], "JobHandle"], as_json: bool) -> None:
+    """One after the other; one that cannot be changed does not keep the rest from it."""
+    from heliostat.errors import Conflict, Forbidden, NotFound
+
+    changed: list[JobData] = []
+    failure: Exception | None = None
+    for job_id in jobs:
+        try:
+            changed.append(verb(job_id).data)
+        except (Conflict, Forbidden, NotFound) as error:
+            if failure is not None:
+                say(f"helio: {error.message}")
+            failure = failure or error
+            continue
+        if not as_json:
+            print(_changed_line(changed[-1]))
+    if as_json:
+        print_json(changed)
+    if failure is not None:
+        raise failure
+
+
+def _changed_line(job: "JobData") -> str:
+    stopping = f", stopping to {job['stop_requested']}" if job.get("stop_requested") else ""
+    return f"Job {job['id']} {styled(State(job['state']))}{stopping}"
+
+
+def _name(job: "JobData") -> str:
+    name = job["name"] or "(private)"
+    return name if job["array_index"] is None else f"{name}[{job['array_index']}]"
+
+
+def _gpus(job: "JobData") -> str:
+    if not job["gpus"]:
+        return "-"
+    return f"{job['gpus']}x{job['gpu_type']}" if job["gpu_type"] else str(job["gpus"])
+
+
+def _time(job: "JobData") -> float | None:
+    """How long it runs, ran, or has been waiting."""
+    if job["started_at"]:
+        return seconds_between(job["started_at"], job["ended_at"])
+    return seconds_between(job["submitted_at"], job["ended_at"])
+
+
+def _why(job: "JobData") -> str:
+    if job["stop_requested"]:
+        return f"stopping to {job['stop_requested']}"
+    if job["reason"]:
+        return job["reason"]
+    return f"exit code {job['exit_code']}" if job["exit_code"] else ""
+
+
+def _facts(job: "JobData") -> list[tuple[str, Cell | None]]:
+    spec: dict[str, Any] = job.get("spec") or {}
+    limit = job["time_limit_seconds"]
+    return [
+        ("job", str(job["id"])),
+        ("name", _name(job)),
+        ("state", State(job["state"])),
+        ("reason", _why(job) or None),
+        ("exit code", _text(job["exit_code"])),
+        ("user", f"{job['user']} in {job['project']}"),
+        ("asks for", _asks(job)),
+        ("time limit", "none" if limit is None else duration(limit)),
+        ("array", _array(job)),
+        ("priority", _text(job["priority"] or None)),
+        ("node", job["node"]),
+        ("devices", ", ".join(job["devices"]) or None),
+        ("submitted", clock(job["submitted_at"])),
+        ("started", clock(job["started_at"]) if job["started_at"] else None),
+        ("ended", clock(job["ended_at"]) if job["ended_at"] else None),
+        ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
+        ("attempt", _text(job["attempt"] or None)),
+        ("command", shlex.join(spec["command"]) if spec.get("command") else None),
+        ("script", f"{len(spec['script'].splitlines())} lines" if spec.get("script") else None),
+        ("workdir", spec.get("workdir")),
+        ("env", " ".join(sorted(spec["env"])) if spec.get("env") else None),
+    ]
+
+
+def _asks(job: "JobData") -> str:
+    gpus = (
+        f"{counted(job['gpus'], 'GPU')}{' ' + job['gpu_type'] if job['gpu_type'] else ''}, " if job["gpus"] else ""
+    )
+    return f"{gpus}{counted(job['cpus'], 'CPU')}, {size(job['memory_mib'])} memory"
+
+
+def _array(job: "JobData") -> str | None:
+    if job["array_id"] is None:
+        return None
+    limit = f", {job['array_limit']} at once" if job["array_limit"] else ""
+    return f"{job['array_id']}, index {job['array_index']}{limit}"
+
+
+def _print_attempts(attempts: list[dict[str, Any]]) -> None:
+    columns = (Column("ATTEMPT", right=True), Column("STATE"), Column("NODE"), Column("STARTED"), Column("RAN"))
+    rows = [
+        [
+            str(attempt["number"]),
+            State(attempt["state"]),
+            attempt["node"],
+            clock(attempt["started_at"]),
+            duration(seconds_between(attempt["started_at"], attempt["ended_at"])),
+            attempt["reason"] or "",
+        ]
+        for attempt in attempts
+    ]
+    print_table((*columns, Column("REASON", shrinks=True)), rows)
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)
+
+
+def jobs_of(client: "Client", limit: int) -> "list[JobData]":
+    """What waits or runs, newest first."""
+    return [job.data for job in client.jobs(unfinished=True, limit=limit)]

@@ -1,0 +1,32 @@
+"""The entrance of `helio`. Imports next to nothing: asking for help must not take time."""
+
+import sys
+from collections.abc import Sequence
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command line and says how it ended."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words in ([], ["--help"], ["-h"], ["help"]) and "_HELIO_COMPLETE" not in _environ():
+        from heliostat.cli.catalogue import overview
+
+        print(overview())
+        return 0
+    if words == ["--version"]:
+        from heliostat import __version__
+
+        print(f"heliostat {__version__}")
+        return 0
+    from heliostat.cli.app import run_command
+
+    return run_command(words)
+
+
+def _environ() -> "dict[str, str]":
+    import os
+
+    return dict(os.environ)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,172 @@
+"""`helio run`: one command, or one per index of an array, into the queue."""
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heliostat.cli.connect import connect
+from heliostat.cli.ending import exit_code, first_failure, say_end, say_left_running
+from heliostat.cli.output import JsonFlag, State, print_json, print_json_line, say, styled
+
+if TYPE_CHECKING:
+    from heliostat.client import Client, JobArray, JobHandle
+
+
+def run(
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="CMD", help="Words, or one quoted shell line.", show_default=False),
+    ] = None,
+    gpus: Annotated[int | None, typer.Option(help="How many GPUs.")] = None,
+    gpu_type: Annotated[str | None, typer.Option(help="A100, RTX-3090…; see helio nodes.")] = None,
+    cpus: Annotated[int | None, typer.Option(help="How many CPU cores.")] = None,
+    memory: Annotated[str | None, typer.Option(help="16G, 512M.")] = None,
+    time: Annotated[str | None, typer.Option(help="Time limit: 30m, 4h, 1d12h.")] = None,
+    name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
+    project: Annotated[str | None, typer.Option(help="Whose share it uses.")] = None,
+    array: Annotated[str | None, typer.Option(help="0-99: one job per index; 0-99%8: 8 at once.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="K=V, or K to copy yours. May be repeated.")] = None,
+    workdir: Annotated[
+        Path | None, typer.Option(help="Where it runs. Here, unless the server is elsewhere.")
+    ] = None,
+    script: Annotated[str | None, typer.Option(help="A script file to run (- for standard input).")] = None,
+    priority: Annotated[int | None, typer.Option(help="Higher goes first; below 0 lets others pass.")] = None,
+    hold: Annotated[bool, typer.Option("--hold", help="Do not start it before helio release.")] = False,
+    max_retries: Annotated[int | None, typer.Option(help="How often to try again when its node dies.")] = None,
+    grace: Annotated[str | None, typer.Option(help="Between TERM and KILL: 10s, 2m.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Put a command into the queue.
+
+    helio run --gpus 1 --memory 16G --time 4h -- python train.py
+    """
+    if not command and script is None:
+        raise typer.BadParameter("Say what to run: helio run [OPTIONS] -- CMD", param_hint="CMD")
+    if follow and array is not None:
+        raise typer.BadParameter("An array has many outputs: use --wait, then helio logs.", param_hint="--follow")
+    client = connect()
+    fields: dict[str, Any] = {
+        "command": _command(command or [], script),
+        "script": None if script is None else _read_script(script),
+        "gpus": gpus,
+        "gpu_type": gpu_type,
+        "cpus": cpus,
+        "memory": memory,
+        "time": time,
+        "name": name,
+        "project": project,
+        "array": array,
+        "env": _environment(env or []),
+        "workdir": default_workdir(client) if workdir is None else os.path.abspath(workdir.expanduser()),
+        "priority": priority,
+        "held": hold or None,
+        "max_retries": max_retries,
+        "grace_seconds": None if grace is None else seconds_of(grace, "--grace"),
+    }
+    if array is not None:
+        _finish_array(client.submit(**fields), wait, as_json)
+    else:
+        finish(client, client.submit(**fields), wait, follow, as_json)
+
+
+# What follows the first word of CMD belongs to CMD, with or without `--`.
+run.context_settings = {"allow_interspersed_args": False}  # type: ignore[attr-defined]
+
+
+def default_workdir(client: "Client") -> str | None:
+    """Here, when the server is on this machine; elsewhere our folders may not exist."""
+    if not client.address.is_local_socket:
+        return None
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        return None
+
+
+def seconds_of(text: str, option: str) -> float:
+    from heliostat.models.quantities import parse_duration
+
+    try:
+        return float(parse_duration(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
+
+
+def finish(client: "Client", job: "JobHandle", wait: bool, follow: bool, as_json: bool) -> None:
+    """Says what was submitted and, when asked to, stays until its end."""
+    if not (wait or follow):
+        if as_json:
+            print_json(job.data)
+        else:
+            print(f"Job {job.id} {styled(State(job.data['state']))}. Watch it: helio logs -f {job.id}")
+        return
+    say(f"Job {job.id} {styled(State(job.data['state']), sys.stderr)}")
+    try:
+        if follow:
+            _print_followed(client, job, as_json)
+        job.wait()
+    except KeyboardInterrupt:
+        say_left_running([job.id])
+        raise typer.Exit(130) from None
+    if as_json:
+        (print_json_line if follow else print_json)(job.data)
+    say_end(job.data)
+    raise typer.Exit(exit_code(job.data))
+
+
+def _finish_array(array: "JobArray", wait: bool, as_json: bool) -> None:
+    submitted = {"array_id": array.id, "count": len(array), "job_ids": [job.id for job in array]}
+    if not as_json:
+        say_or_print = say if wait else print
+        say_or_print(f"Array {array.id} of {len(array)} jobs submitted. Watch it: helio ps --array {array.id}")
+    elif not wait:
+        print_json(submitted)
+    if not wait:
+        return
+    try:
+        array.wait()
+    except KeyboardInterrupt:
+        say(f"\nNo longer waiting; the jobs go on. Stop them: helio cancel --array {array.id}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({**submitted, "jobs": [job.data for job in array]})
+    failed = [job.data for job in array if not job.ok]
+    say(f"{len(array) - len(failed)} of {len(array)} jobs completed.")
+    raise typer.Exit(first_failure(failed))
+
+
+def _print_followed(client: "Client", job: "JobHandle", as_json: bool) -> None:
+    from heliostat.cli.logs import print_chunks
+
+    print_chunks(client.follow(job), as_json)
+
+
+def _command(words: list[str], script: str | None) -> str | list[str] | None:
+    """One word with blanks in it is a shell line, as with ssh; with a script, words are its arguments."""
+    if script is None and len(words) == 1 and any(char.isspace() for char in words[0]):
+        return words[0]
+    return words or None
+
+
+def _read_script(name: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{name} is not a text file.", param_hint="--script") from error
+    except OSError as error:
+        raise typer.BadParameter(f"{name} cannot be read: {error.strerror}.", param_hint="--script") from error
+
+
+def _environment(given: list[str]) -> dict[str, str] | None:
+    env: dict[str, str] = {}
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals and name not in os.environ:
+            raise typer.BadParameter(f"{name} is not set here; write {name}=VALUE.", param_hint="--env")
+        env[name] = value if equals else os.environ[name]
+    return env or None

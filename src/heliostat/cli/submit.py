@@ -1,0 +1,122 @@
+"""`helio submit`: the jobs of a file into the queue."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heliostat.cli.connect import connect
+from heliostat.cli.ending import first_failure, say_left_running
+from heliostat.cli.output import JsonFlag, counted, print_json, say
+from heliostat.cli.run import default_workdir
+
+
+def submit(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - for standard input.")],
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for their end; exit with the first failure.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Put the jobs of a YAML or JSON file into the queue.
+
+    The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
+    name, project, gpus, gpu_type, cpus, memory, time_limit, workdir, env, array, priority, held, max_retries,
+    grace_seconds. All of them are taken or none.
+    """
+    client = connect()
+    bodies = [_tidied(body, default_workdir(client)) for body in read_jobs(file)]
+    answer = client.submit_bodies(bodies)
+    ids: list[int] = answer["job_ids"]
+    if as_json and not wait:
+        print_json(client.job(ids[0]).data if len(bodies) == 1 and not answer["array_ids"] else answer)
+    elif not as_json:
+        say_or_print = say if wait else print
+        say_or_print(f"{counted(len(ids), 'job')} submitted: {_ranges(ids)}")
+    if not wait:
+        return
+    try:
+        jobs = client.wait(ids)
+    except KeyboardInterrupt:
+        say_left_running(ids)
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({**answer, "jobs": [job.data for job in jobs]})
+    say(f"{sum(job.ok for job in jobs)} of {len(jobs)} jobs completed.")
+    raise typer.Exit(first_failure(job.data for job in jobs))
+
+
+def read_jobs(file: str) -> list[dict[str, Any]]:
+    """The jobs a file asks for, as the API takes them."""
+    content = _parse(file, _read(file))
+    if isinstance(content, dict) and isinstance(content.get("jobs"), list):
+        if len(content) > 1:
+            raise _wrong(file, "beside `jobs` there must be nothing else")
+        content = content["jobs"]
+    jobs = content if isinstance(content, list) else [content]
+    if not jobs:
+        raise _wrong(file, "there is no job in it")
+    if not all(isinstance(job, dict) for job in jobs):
+        raise _wrong(file, "a job is a set of fields, such as `command: python train.py`")
+    return jobs
+
+
+def _read(file: str) -> str:
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise _wrong(file, "it is not a text file") from error
+    except OSError as error:
+        raise _wrong(file, f"it cannot be read: {error.strerror}") from error
+
+
+def _parse(file: str, text: str) -> Any:
+    if text.lstrip()[:1] in {"{", "["}:
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            if file.endswith(".json"):
+                raise _wrong(file, f"it is not JSON: {error}") from error
+    import yaml
+
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:
+        raise _wrong(file, f"it is neither YAML nor JSON: {error}") from error
+
+
+def _tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
+    """YAML reads `1` and `yes` as numbers and truths where a job means text."""
+    tidy = dict(job)
+    if isinstance(job.get("env"), dict):
+        tidy["env"] = {str(name): _as_text(value) for name, value in job["env"].items()}
+    if isinstance(job.get("command"), list):
+        tidy["command"] = [_as_text(word) for word in job["command"]]
+    if isinstance(job.get("array"), int):
+        tidy["array"] = str(job["array"])
+    if "workdir" not in job and workdir is not None:
+        tidy["workdir"] = workdir
+    elif isinstance(job.get("workdir"), str) and not job["workdir"].startswith("/") and workdir is not None:
+        tidy["workdir"] = str(Path(workdir, job["workdir"]).resolve())
+    return tidy
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _ranges(ids: list[int]) -> str:
+    """`4-9, 12`."""
+    runs: list[list[int]] = []
+    for job_id in sorted(ids):
+        if runs and runs[-1][1] == job_id - 1:
+            runs[-1][1] = job_id
+        else:
+            runs.append([job_id, job_id])
+    return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)
+
+
+def _wrong(file: str, why: str) -> typer.BadParameter:
+    return typer.BadParameter(f"{'standard input' if file == '-' else file}: {why}.", param_hint="FILE")

@@ -1,0 +1,46 @@
+"""Durations, sizes and times for people."""
+
+from datetime import UTC, datetime
+
+
+def duration(seconds: float | None) -> str:
+    """`42s`, `3m05s`, `2h07m`, `5d03h`."""
+    if seconds is None:
+        return "-"
+    total = max(0, int(seconds))
+    for size, unit, below, rest in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
+        if total >= size:
+            return f"{total // size}{unit}{total % size // below:02d}{rest}"
+    return f"{total}s"
+
+
+def size(mib: float | None) -> str:
+    """`512M`, `16G`, `1.5T`."""
+    if mib is None:
+        return "-"
+    for unit, step in (("T", 2**20), ("G", 2**10)):
+        if mib >= step:
+            return f"{mib / step:.1f}".removesuffix(".0") + unit
+    return f"{mib:.0f}M"
+
+
+def parse_time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)
+
+
+def clock(text: str | None) -> str:
+    """Local time; today's without the date."""
+    at = parse_time(text)
+    if at is None:
+        return "-"
+    local = at.astimezone()
+    today = datetime.now(UTC).astimezone().date()
+    return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
+
+
+def seconds_between(start: str | None, end: str | None = None) -> float | None:
+    """From start to end, or to now."""
+    begun = parse_time(start)
+    if begun is None:
+        return None
+    return ((parse_time(end) or datetime.now(UTC)) - begun).total_seconds()

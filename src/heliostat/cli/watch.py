@@ -1,0 +1,88 @@
+"""Commands that wait for jobs."""
+
+from typing import Annotated
+
+import typer
+
+from heliostat.cli.connect import connect
+from heliostat.cli.ending import first_failure, say_end
+from heliostat.cli.output import Column, JsonFlag, State, print_json, print_json_line, print_table, say, styled
+from heliostat.cli.run import seconds_of
+from heliostat.cli.units import clock
+from heliostat.errors import HeliostatError
+
+
+def wait(
+    jobs: Annotated[list[int], typer.Argument(metavar="JOB", help="Job ids.")],
+    timeout: Annotated[str | None, typer.Option(help="Give up after 30s, 10m, 2h.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Wait until jobs are over.
+
+    Exits with 0 when all have completed, else with the code of the first that has not.
+    """
+    seconds = None if timeout is None else seconds_of(timeout, "--timeout")
+    try:
+        ended = [job.data for job in connect().wait(jobs, seconds)]
+    except TimeoutError as error:
+        raise HeliostatError(f"{error}.", "They go on; helio ps shows them.") from error
+    if as_json:
+        print_json(ended)
+    else:
+        for job in ended:
+            say_end(job)
+    raise typer.Exit(first_failure(ended))
+
+
+def events(
+    job: Annotated[int | None, typer.Argument(metavar="[JOB]", show_default=False)] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on with what happens next.")] = False,
+    after: Annotated[int | None, typer.Option(help="Only those after this event.", min=0)] = None,
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 200,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what happened to jobs.
+
+    With --follow, what happens from now on (or after --after), one line each.
+    """
+    client = connect()
+    if follow:
+        start = after if after is not None else 0 if job is not None else None
+        for event in client.events(job, after=start, follow=True):
+            if as_json:
+                print_json_line(event)
+            else:
+                state = styled(State(event["state"]))
+                print(
+                    f"{clock(event['at'])}  job {event['job_id']}  {state}  {event['detail'] or ''}".rstrip(),
+                    flush=True,
+                )
+        return
+    found = list(client.events(job, after=after, limit=limit))
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print("Nothing has happened yet. Submit a job: helio run -- hostname")
+        return
+    columns = (
+        Column("EVENT", right=True),
+        Column("AT"),
+        Column("JOB", right=True),
+        Column("KIND"),
+        Column("STATE"),
+    )
+    rows = [
+        [
+            str(event["id"]),
+            clock(event["at"]),
+            str(event["job_id"]),
+            event["kind"],
+            State(event["state"]),
+            event["detail"] or "",
+        ]
+        for event in found
+    ]
+    print_table((*columns, Column("DETAIL", shrinks=True)), rows)
+    if len(found) == limit:
+        say(f"There may be more: helio events --after {found[-1]['id']}")

@@ -1,0 +1,19 @@
+"""The Python client: `Client().submit("python train.py", gpus=1).wait()`. Needs the standard library only."""
+
+from heliostat.client.client import Client
+from heliostat.client.jobs import JobArray, JobHandle
+from heliostat.client.shapes import Event, JobFields, LogChunk, LogEnd, LogPart, Node
+from heliostat.client.sse import ServerEvent
+
+__all__ = [
+    "Client",
+    "Event",
+    "JobArray",
+    "JobFields",
+    "JobHandle",
+    "LogChunk",
+    "LogEnd",
+    "LogPart",
+    "Node",
+    "ServerEvent",
+]

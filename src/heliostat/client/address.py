@@ -1,0 +1,133 @@
+"""Where the server is and how to prove who we are."""
+
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import SplitResult, urlsplit
+
+from heliostat.config import DEFAULT_PORT, Home, find_home
+from heliostat.errors import Invalid
+
+
+@dataclass(frozen=True)
+class Address:
+    """A Unix socket, or host and port."""
+
+    socket: Path | None = None
+    host: str = ""
+    port: int = 0
+    tls: bool = False
+    prefix: str = ""  # path of a reverse proxy in front of the server
+    token: str | None = None
+
+    @property
+    def is_local_socket(self) -> bool:
+        return self.socket is not None
+
+    @property
+    def is_private(self) -> bool:
+        """Nobody between us and the server can read along."""
+        return self.is_local_socket or self.tls or self.host in {"localhost", "127.0.0.1", "::1"}
+
+    def __str__(self) -> str:
+        if self.socket is not None:
+            return str(self.socket)
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{'https' if self.tls else 'http'}://{host}:{self.port}{self.prefix}"
+
+
+@dataclass(frozen=True)
+class Login:
+    """What `helio login` keeps."""
+
+    url: str
+    token: str
+
+
+def find_address(
+    url: str | None = None,
+    token: str | None = None,
+    home: str | os.PathLike[str] | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> Address:
+    """Arguments; else HELIOSTAT_URL; else a stored login, if this machine has no server; else its socket."""
+    if home is not None and url is None:
+        return Address(socket=Home(Path(home).expanduser().absolute()).socket, token=token)
+    chosen = url or environ.get("HELIOSTAT_URL")
+    if chosen:
+        return parse_url(chosen, token or _known_token(chosen, environ))
+    local = find_home(dict(environ))
+    if not environ.get("HELIOSTAT_HOME") and not local.socket.exists():
+        stored = read_login(environ)
+        if stored:
+            return parse_url(stored.url, token or stored.token)
+    return Address(socket=local.socket, token=token)
+
+
+def parse_url(url: str, token: str | None = None) -> Address:
+    """`http://host:port`, `https://host`, `unix:/path/heliostat.sock` or plain `host`."""
+    parts = _split(url)
+    if parts.scheme == "unix":
+        return Address(socket=Path(parts.path).absolute(), token=token)
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        raise Invalid(f"{url!r} is not an address of a server", "Write it like http://gpu1:8470.")
+    tls = parts.scheme == "https"
+    port = parts.port or (443 if tls else DEFAULT_PORT)
+    return Address(host=parts.hostname, port=port, tls=tls, prefix=parts.path.rstrip("/"), token=token)
+
+
+def login_path(environ: Mapping[str, str] = os.environ) -> Path:
+    return Path(environ.get("XDG_CONFIG_HOME") or "~/.config").expanduser() / "heliostat" / "login.json"
+
+
+def read_login(environ: Mapping[str, str] = os.environ) -> Login | None:
+    """The stored login; None when there is none that can be read."""
+    try:
+        stored = json.loads(login_path(environ).read_text(encoding="utf-8"))
+        return Login(str(stored["url"]), str(stored["token"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def write_login(login: Login, environ: Mapping[str, str] = os.environ) -> Path:
+    """Readable by its owner alone from the first moment, and never half written."""
+    path = login_path(environ)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    draft = path.with_name(f".login.{os.getpid()}")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        json.dump({"url": login.url, "token": login.token}, file)
+    draft.replace(path)
+    return path
+
+
+def forget_login(environ: Mapping[str, str] = os.environ) -> bool:
+    """True when there was one."""
+    with suppress(FileNotFoundError):
+        login_path(environ).unlink()
+        return True
+    return False
+
+
+def _split(url: str) -> SplitResult:
+    known = url.startswith("unix:") or "://" in url
+    try:
+        parts = urlsplit(url if known else f"http://{url}")
+        _ = parts.port
+    except ValueError as error:
+        raise Invalid(
+            f"{url!r} is not an address of a server: {error}", "Write it like http://gpu1:8470."
+        ) from error
+    return parts
+
+
+def _known_token(url: str, environ: Mapping[str, str]) -> str | None:
+    """A token is only sent to the server it was given for."""
+    meant_for = environ.get("HELIOSTAT_URL") or url
+    if environ.get("HELIOSTAT_TOKEN") and parse_url(meant_for) == parse_url(url):
+        return environ["HELIOSTAT_TOKEN"]
+    stored = read_login(environ)
+    return stored.token if stored and parse_url(stored.url) == parse_url(url) else None

@@ -1,0 +1,43 @@
+"""Python's arguments as the API's request bodies."""
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from heliostat.client.shapes import JobFields, JobFilters
+
+_FIELDS = frozenset(JobFields.__annotations__)
+_FILTERS = frozenset(JobFilters.__annotations__)
+_RENAMED = {"time": "time_limit"}
+
+
+def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """One job as POST /jobs takes it. What is None is left to the server."""
+    given = {"time" if name == "time_limit" else name: value for name, value in fields.items()}
+    unknown = sorted(given.keys() - _FIELDS)
+    if unknown:
+        raise TypeError(f"a job has no field {unknown[0]!r}; it has: {', '.join(sorted(_FIELDS))}")
+    return {_RENAMED.get(name, name): _plain(name, value) for name, value in given.items() if value is not None}
+
+
+def filter_query(filters: JobFilters) -> list[tuple[str, object]]:
+    """The filters of GET /jobs; a state may be one or several."""
+    unknown = sorted(filters.keys() - _FILTERS)
+    if unknown:
+        raise TypeError(f"jobs have no filter {unknown[0]!r}; they have: {', '.join(sorted(_FILTERS))}")
+    query: list[tuple[str, object]] = [(name, value) for name, value in filters.items() if name != "state"]
+    states = filters.get("state") or ()
+    return query + [("state", state) for state in ([states] if isinstance(states, str) else states)]
+
+
+def _plain(name: str, value: Any) -> Any:
+    if name == "script" and isinstance(value, os.PathLike):
+        return Path(value).read_text(encoding="utf-8")
+    if name == "workdir":
+        return os.fspath(value)
+    if name == "env":
+        return {key: str(text) for key, text in value.items()}
+    if name == "command" and not isinstance(value, str):
+        return [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in value]
+    return value

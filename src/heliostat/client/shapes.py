@@ -1,0 +1,155 @@
+"""What the API answers and takes, for type checkers; at run time these are plain dictionaries."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from os import PathLike
+from typing import Any, NamedTuple, TypedDict
+
+
+class JobOptions(TypedDict, total=False):
+    """What can be said about a job besides its command. Left out: the server's default."""
+
+    script: str | PathLike[str] | None  # text of a script, or the path of one
+    name: str | None
+    project: str | None
+    gpus: int | None
+    gpu_type: str | None
+    cpus: int | None
+    memory: str | int | None  # "16G", or MiB
+    time: str | int | None  # "4h", "1d12h", or seconds
+    workdir: str | PathLike[str] | None
+    env: Mapping[str, str] | None
+    priority: int | None
+    held: bool | None
+    max_retries: int | None
+    grace_seconds: float | None
+
+
+class JobFields(JobOptions, total=False):
+    """One job of `submit_many`."""
+
+    command: str | Sequence[str] | None
+    array: str | None  # "0-99%8"
+
+
+class JobFilters(TypedDict, total=False):
+    state: str | Sequence[str] | None
+    user: str | None
+    project: str | None
+    name: str | None
+    array_id: int | None
+    node: str | None
+    submitted_after: datetime | str | None
+    submitted_before: datetime | str | None
+    unfinished: bool | None
+
+
+class JobData(TypedDict, total=False):
+    id: int
+    kind: str
+    name: str | None
+    state: str
+    user: str
+    project: str
+    cpus: int
+    memory_mib: int
+    gpus: int
+    gpu_type: str | None
+    time_limit_seconds: int | None
+    priority: int
+    max_retries: int
+    retries: int
+    array_id: int | None
+    array_index: int | None
+    array_limit: int | None
+    attempt: int
+    node: str | None
+    devices: list[str]
+    submitted_at: str
+    started_at: str | None
+    ended_at: str | None
+    exit_code: int | None
+    reason: str | None
+    stop_requested: str | None
+    spec: dict[str, Any]
+    attempts: list[dict[str, Any]]
+    request: dict[str, Any]
+
+
+class Event(TypedDict):
+    id: int
+    job_id: int
+    attempt: int
+    at: str
+    kind: str
+    state: str
+    detail: str | None
+
+
+class Device(TypedDict):
+    uuid: str
+    index: int
+    type: str
+    name: str
+    memory_mib: int
+    memory_used_mib: int
+    utilisation: int | None
+    temperature: int | None
+    problem: str | None
+    used_outside: str | None
+    job_id: int | None
+
+
+class Node(TypedDict):
+    name: str
+    state: str
+    reason: str | None
+    cpus: int
+    memory_mib: int
+    cpus_used: int
+    memory_used_mib: int
+    gpus_used: int
+    notes: list[str]
+    labels: dict[str, str]
+    devices: list[Device]
+
+
+class Finding(TypedDict):
+    check: str
+    level: str  # ok, warning, problem
+    message: str
+    hint: str | None
+
+
+class Status(TypedDict, total=False):
+    version: str
+    pid: int
+    engine: str
+    url: str
+    home: str
+    started_at: str
+    user: str
+    jobs: dict[str, int]
+
+
+class LogChunk(NamedTuple):
+    """A piece of a log, and the byte of that stream at which it starts."""
+
+    stream: str  # stdout, stderr
+    offset: int
+    text: str
+
+
+class LogEnd(NamedTuple):
+    """How a followed job ended."""
+
+    state: str
+    exit_code: int | None
+
+
+class LogPart(NamedTuple):
+    """Bytes of a log; `size` is that of the whole stream when they were read."""
+
+    data: bytes
+    offset: int
+    size: int

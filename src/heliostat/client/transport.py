@@ -1,0 +1,238 @@
+"""HTTP to one server: a kept connection per thread, errors as exceptions, one retry where it is safe."""
+
+import json
+import os
+import select
+import socket
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from http.client import HTTPConnection, HTTPException, HTTPResponse
+from typing import Any
+from urllib.parse import urlencode
+
+from heliostat import __version__
+from heliostat.client.address import Address
+from heliostat.errors import HeliostatError, ServerUnreachable, error_class
+
+API = "/api/v1"
+TIMEOUT_SECONDS = 120.0
+_LONGEST_SOCKET_PATH = 107
+_IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
+
+Query = Iterable[tuple[str, object]]
+
+
+@dataclass(frozen=True)
+class Request:
+    method: str
+    path: str  # below the API's root
+    body: object = None  # sent as JSON
+    query: Query = ()
+    headers: Mapping[str, str] = field(default_factory=dict)
+    may_repeat: bool = False  # sending it twice does no more than sending it once
+    timeout_seconds: float = TIMEOUT_SECONDS
+
+
+class Answer:
+    """A complete answer."""
+
+    def __init__(self, response: HTTPResponse) -> None:
+        self.status = response.status
+        self.headers = response.headers
+        self.body = response.read()
+
+    def json(self) -> Any:
+        try:
+            return json.loads(self.body) if self.body else None
+        except ValueError as error:
+            raise HeliostatError("The answer is not from a Heliostat server.", "Check the address.") from error
+
+
+class Transport:
+    """Sends requests to one address. Threads may share it; so may a process and its forks."""
+
+    def __init__(self, address: Address) -> None:
+        self.address = address
+        self._kept = threading.local()
+
+    def call(self, method: str, path: str, body: object = None, **options: Any) -> Any:
+        """The JSON of the answer."""
+        return self.send(Request(method, path, body, **options)).json()
+
+    def send(self, request: Request) -> Answer:
+        target = self._target(request.path, request.query)
+        content, headers = self._prepare(request.body, request.headers)
+        may_repeat = request.may_repeat or request.method in _IDEMPOTENT or "Idempotency-Key" in headers
+        reused, connection = self._connection(request.timeout_seconds)
+        try:
+            try:
+                answer = _exchange(connection, request.method, target, content, headers)
+            except (ConnectionError, HTTPException):
+                connection.close()
+                if not (reused and may_repeat):
+                    raise
+                answer = _exchange(connection, request.method, target, content, headers)
+        except (OSError, HTTPException) as error:
+            connection.close()
+            raise unreachable(self.address, error) from error
+        except BaseException:
+            connection.close()  # Ctrl-C between question and answer: the next one must not read the old answer
+            raise
+        return _checked(answer)
+
+    @contextmanager
+    def stream(self, path: str, query: Query = (), *, timeout_seconds: float = 60.0) -> Iterator[Iterator[bytes]]:
+        """The lines of an answer that goes on. Has a connection of its own."""
+        connection = _Connection(self.address, timeout_seconds)
+        _, headers = self._prepare(None, {"Accept": "text/event-stream"})
+        try:
+            connection.request("GET", self._target(path, query), headers=headers)
+            response = connection.getresponse()
+            if response.status != 200:
+                _checked(Answer(response))
+            yield iter(response.readline, b"")
+        except (OSError, HTTPException) as error:
+            raise unreachable(self.address, error) from error
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Closes this thread's connection."""
+        kept: _Connection | None = getattr(self._kept, "connection", None)
+        if kept is not None:
+            kept.close()
+
+    def _target(self, path: str, query: Query) -> str:
+        given = [(name, _as_text(value)) for name, value in query if value is not None]
+        return f"{self.address.prefix}{API}{path}" + (f"?{urlencode(given)}" if given else "")
+
+    def _prepare(self, body: object, extra: Mapping[str, str]) -> tuple[bytes | None, dict[str, str]]:
+        headers = {"Accept": "application/json", "User-Agent": f"heliostat/{__version__}"}
+        if self.address.token:
+            headers["Authorization"] = f"Bearer {self.address.token}"
+        headers.update(extra)
+        if body is None:
+            return None, headers
+        headers["Content-Type"] = "application/json"
+        return json.dumps(body, separators=(",", ":")).encode(), headers
+
+    def _connection(self, timeout_seconds: float) -> "tuple[bool, _Connection]":
+        """This thread's connection, and whether it is an open one from before."""
+        kept: _Connection | None = getattr(self._kept, "connection", None)
+        if kept is None or kept.pid != os.getpid():
+            kept = self._kept.connection = _Connection(self.address, timeout_seconds)
+        if kept.was_closed_by_server():
+            kept.close()
+        kept.set_timeout(timeout_seconds)
+        return kept.sock is not None, kept
+
+
+class _Connection(HTTPConnection):
+    """HTTP over whatever the address says."""
+
+    def __init__(self, address: Address, timeout_seconds: float) -> None:
+        super().__init__(address.host or "localhost", address.port or None, timeout=timeout_seconds)
+        self.address = address
+        self.pid = os.getpid()
+        self.sock: Any = None
+
+    def __del__(self) -> None:
+        """`Client().submit(...)` in one line is fine: nobody has to close what they have no name for."""
+        self.close()
+
+    def connect(self) -> None:
+        if self.address.socket is not None:
+            self.sock = _connect_unix(os.fspath(self.address.socket), self.timeout)
+            return
+        super().connect()
+        if self.address.tls:
+            import ssl
+
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=self.address.host)
+
+    def was_closed_by_server(self) -> bool:
+        """An idle connection has nothing to read, unless it has ended."""
+        if self.sock is None:
+            return False
+        poll = select.poll()
+        poll.register(self.sock, select.POLLIN)
+        return bool(poll.poll(0))
+
+    def set_timeout(self, seconds: float) -> None:
+        self.timeout = seconds
+        if self.sock is not None:
+            self.sock.settimeout(seconds)
+
+
+def unreachable(address: Address, error: BaseException) -> ServerUnreachable:
+    """The words for a server that does not answer."""
+    if isinstance(error, TimeoutError):
+        return ServerUnreachable(f"The server at {address} does not answer in time.", "Look with `helio doctor`.")
+    if isinstance(error, PermissionError):
+        return ServerUnreachable(
+            f"You may not use the socket {address}.",
+            "Ask an admin for access, or point HELIOSTAT_HOME at your own installation.",
+        )
+    if isinstance(error, HTTPException | ConnectionResetError | BrokenPipeError):
+        return ServerUnreachable(f"The server at {address} went away in the middle.", "Look with `helio status`.")
+    if address.is_local_socket:
+        return ServerUnreachable(f"No Heliostat server is running at {address}.", "Start one with `helio up`.")
+    cause = getattr(error, "strerror", None) or error
+    return ServerUnreachable(
+        f"No Heliostat server answers at {address}: {cause}.", "Check HELIOSTAT_URL or your `helio login`."
+    )
+
+
+def _exchange(
+    connection: _Connection, method: str, target: str, content: bytes | None, headers: dict[str, str]
+) -> Answer:
+    connection.request(method, target, content, headers)
+    return Answer(connection.getresponse())
+
+
+def _checked(answer: Answer) -> Answer:
+    if answer.status < 300:
+        return answer
+    raise _error_of(answer)
+
+
+def _error_of(answer: Answer) -> HeliostatError:
+    cls = error_class(answer.status)
+    try:
+        said = json.loads(answer.body)["error"]
+        return cls(said["message"], said.get("hint"), code=said.get("code"), fields=said.get("fields"))
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return cls(f"The server answered with status {answer.status}.", "Look into its log: server.log.")
+
+
+def _connect_unix(path: str, timeout_seconds: float | None) -> socket.socket:
+    sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(timeout_seconds)
+        if len(os.fsencode(path)) <= _LONGEST_SOCKET_PATH:
+            sock.connect(path)
+        else:
+            _connect_through_directory(sock, path)
+    except BaseException:
+        sock.close()
+        raise
+    return sock
+
+
+def _connect_through_directory(sock: socket.socket, path: str) -> None:
+    """The kernel takes 108 bytes of path at most; an open directory makes any path short."""
+    directory = os.open(os.path.dirname(path), os.O_PATH | os.O_DIRECTORY)
+    try:
+        sock.connect(f"/proc/self/fd/{directory}/{os.path.basename(path)}")
+    finally:
+        with suppress(OSError):
+            os.close(directory)
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    isoformat = getattr(value, "isoformat", None)
+    return str(isoformat() if isoformat else value)

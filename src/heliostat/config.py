@@ -1,0 +1,116 @@
+"""Where an installation lives and how it is set: one Settings object, built once and passed in."""
+
+import os
+from dataclasses import dataclass, fields, replace
+from pathlib import Path
+from typing import Any
+
+from heliostat.errors import Invalid
+
+SYSTEM_HOME = Path("/var/lib/heliostat")
+DEFAULT_PORT = 8470
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """The data directory: everything of one installation lives under it."""
+
+    path: Path
+
+    @property
+    def database(self) -> Path:
+        return self.path / "heliostat.db"
+
+    @property
+    def socket(self) -> Path:
+        return self.path / "heliostat.sock"
+
+    @property
+    def jobs(self) -> Path:
+        """Logs, scripts and private folders of jobs; each belongs to its user."""
+        return self.path / "jobs"
+
+    @property
+    def attempts(self) -> Path:
+        """What the wrappers of attempts leave on disk; only the server reads it."""
+        return self.path / "attempts"
+
+    @property
+    def server_log(self) -> Path:
+        return self.path / "server.log"
+
+    @property
+    def lock(self) -> Path:
+        return self.path / "server.lock"
+
+    @property
+    def status(self) -> Path:
+        """Process id and address of the running server."""
+        return self.path / "server.json"
+
+    @property
+    def config(self) -> Path:
+        return self.path / "cluster.toml"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting of `cluster.toml`, with its default."""
+
+    home: Home
+    host: str = "127.0.0.1"
+    port: int = DEFAULT_PORT
+    engine: str = "local"  # local, simulated
+    simulate_gpus: str | None = None  # "4xA100": made-up GPUs on this machine
+    simulated_nodes: str = "4x8xA100"  # nodes x GPUs x type, for the simulated engine
+    simulated_speed: float = 1.0  # how much faster than real time simulated jobs run
+    node_name: str | None = None  # None: the host name
+    admit_local_users: bool = True  # a Unix user of this machine gets an account at first contact
+    default_department: str = "default"
+    default_project: str = "default"
+    default_time_limit_seconds: int | None = None
+    max_time_limit_seconds: int = 90 * 24 * 3600
+    max_queued_jobs_per_user: int = 50_000
+    max_request_bytes: int = 64 * 2**20
+    pids_limit: int = 4096  # processes and threads one job may have
+    token_days: int = 90  # how long a new token is good for
+
+
+def find_home(environ: "os._Environ[str] | dict[str, str]" = os.environ) -> Home:
+    """HELIOSTAT_HOME; else the machine's installation when there is one; else the user's own."""
+    if chosen := environ.get("HELIOSTAT_HOME"):
+        return Home(Path(chosen).expanduser().absolute())
+    if os.geteuid() == 0 or (SYSTEM_HOME / "heliostat.sock").exists():
+        return Home(SYSTEM_HOME)
+    data = environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Home(Path(data).expanduser().absolute() / "heliostat")
+
+
+def load_settings(home: Home, **overrides: Any) -> Settings:
+    """`cluster.toml` under the home, if there is one; arguments that are not None win over it."""
+    settings = replace(Settings(home), **_read_toml(home.config))
+    return replace(settings, **{name: value for name, value in overrides.items() if value is not None})
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    import tomllib
+
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} cannot be read: {error}", "Mend that line; the format is TOML.") from error
+    known = {field.name: field.default for field in fields(Settings) if field.name != "home"}
+    for name, value in values.items():
+        _check(path, name, value, known)
+    return values
+
+
+def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
+    if name not in known:
+        raise Invalid(f"{path}: there is no setting {name!r}", f"Settings are: {', '.join(sorted(known))}.")
+    default = known[name]
+    expected = (str, int) if default is None else (int, float) if isinstance(default, float) else type(default)
+    if not isinstance(value, expected) or (isinstance(value, bool) and not isinstance(default, bool)):
+        raise Invalid(f"{path}: {name} = {value!r} is of the wrong kind", f"Its default is {default!r}.")

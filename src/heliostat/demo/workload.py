@@ -1,0 +1,172 @@
+"""A month, or an endless stream, of believable work: the same for the same seed.
+
+Each day is made from the seed and its date alone, so `live` goes on exactly where `history` stops.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, date, datetime, time, timedelta
+from functools import lru_cache
+from random import Random
+
+from heliostat.demo.jobs import DemoJob
+from heliostat.demo.people import PEOPLE, PROJECTS, DemoPerson
+from heliostat.demo.replay import replay
+from heliostat.demo.work import ARRAYS, HOUR, SINGLES, Work
+from heliostat.engines.simulated.cluster import demo_nodes
+from heliostat.engines.simulated.engine import KILLED
+from heliostat.models import Node
+
+DAY_SECONDS = 86_400
+SHORTEST_SECONDS = 3.0
+LONGEST_SECONDS = 80 * HOUR
+OUT_OF_MEMORY_SHARE = 0.02
+CANCELLED_SHARE = 0.05
+TOO_SHORT_LIMIT_SHARE = 0.025
+ARRAY_SHARE = 0.055  # of the submissions of those who sweep
+
+ACTS = (214, 200, 204, 196, 176, 44, 50)  # submissions on Monday, Tuesday…; an array is one
+HOURS = (2, 1, 1, 1, 1, 1, 2, 5, 13, 19, 21, 19, 12, 17, 20, 20, 19, 17, 11, 7, 6, 6, 5, 3)
+LIMITS_SECONDS = tuple(
+    int(hours * HOUR) for hours in (0.25, 0.5, 1, 2, 4, 6, 8, 12, 18, 24, 36, 48, 72, 96, 120, 168, 240, 336)
+)
+EXIT_CODES = {1: 86, 2: 8, 139: 3, 134: 3}
+
+_PROJECTS = {project.name: project for project in PROJECTS}
+
+
+def history(seed: int, until: datetime, days: int = 30, nodes: Sequence[Node] | None = None) -> list[DemoJob]:
+    """The jobs of the days before `until`, in order of submission, as first come, first served ran them.
+
+    Jobs not over by then are RUNNING (with a place, without an end) or PENDING.
+    """
+    start = until - timedelta(days=days)
+    submitted = [job for job in _from(seed, start, until.astimezone(UTC).date()) if job.submitted_at < until]
+    return replay(submitted, demo_nodes() if nodes is None else nodes, until)
+
+
+def live(seed: int, start: datetime) -> Iterator[DemoJob]:
+    """The jobs submitted from then on, in order, without end."""
+    return _from(seed, start, date.max)
+
+
+def _from(seed: int, start: datetime, last: date) -> Iterator[DemoJob]:
+    day = start.astimezone(UTC).date()
+    while day <= last:
+        yield from (job for job in jobs_of_day(seed, day) if job.submitted_at >= start)
+        day += timedelta(days=1)
+
+
+def jobs_of_day(seed: int, day: date) -> list[DemoJob]:
+    """All jobs submitted on that day (UTC), in order."""
+    rng = Random(f"{seed}/{day.isoformat()}")
+    people = [_activity(seed, person, day) for person in PEOPLE]
+    acts = max(0, round(rng.gauss(ACTS[day.weekday()], ACTS[day.weekday()] ** 0.5)))
+    jobs: list[DemoJob] = []
+    for number in range(acts):
+        (person,) = rng.choices(PEOPLE, people)
+        jobs += _submit(rng, person, _moment(rng, day), f"{day.isoformat()}/{number}")
+    return sorted(jobs, key=lambda job: job.submitted_at)
+
+
+def _activity(seed: int, person: DemoPerson, day: date) -> float:
+    """People have busy weeks and quiet ones."""
+    year, week, _ = day.isocalendar()
+    return person.activity * _busyness(f"{seed}/{person.user}/{year}-{week}")
+
+
+@lru_cache(maxsize=1024)
+def _busyness(key: str) -> float:
+    return Random(key).lognormvariate(0, 0.6)
+
+
+def _moment(rng: Random, day: date) -> datetime:
+    (hour,) = rng.choices(range(24), HOURS)
+    return datetime.combine(day, time(hour), UTC) + timedelta(seconds=rng.uniform(0, HOUR))
+
+
+def _submit(rng: Random, person: DemoPerson, at: datetime, array: str) -> list[DemoJob]:
+    is_array = person.sweeps and rng.random() < ARRAY_SHARE
+    work = _choose_work(rng, at, ARRAYS if is_array else SINGLES)
+    job = _plan(rng, person, work, at)
+    if work.members is None:
+        return [_with_fate(rng, work, job)]
+    members = (_member(rng, job, array, index) for index in range(rng.randint(*work.members)))
+    return [_with_fate(rng, work, member) for member in members]
+
+
+def _choose_work(rng: Random, at: datetime, works: Sequence[Work]) -> Work:
+    is_friday_afternoon = at.weekday() == 4 and at.hour >= 14
+    is_for_the_night = at.hour >= 17 or is_friday_afternoon or at.weekday() >= 5
+    weights = [work.overnight_weight if is_for_the_night else work.weight for work in works]
+    return rng.choices(works, weights)[0]
+
+
+def _plan(rng: Random, person: DemoPerson, work: Work, at: datetime) -> DemoJob:
+    """What its user has in mind: all goes well."""
+    project = person.projects[0] if rng.random() < 0.7 else rng.choice(person.projects)
+    name, command = work.write(rng, _PROJECTS[project])
+    seconds = _bounded(work.median_seconds * rng.lognormvariate(0, work.spread))
+    return DemoJob(
+        submitted_at=at,
+        user=person.user,
+        project=project,
+        name=name,
+        command=command,
+        resources=work.resources(rng),
+        time_limit_seconds=_limit_above(seconds * rng.uniform(2, 3.6)),
+        run_seconds=seconds,
+    )
+
+
+def _member(rng: Random, job: DemoJob, array: str, index: int) -> DemoJob:
+    seconds = min(_bounded(job.run_seconds * rng.lognormvariate(0, 0.2)), job.time_limit_seconds * 0.9)
+    return replace(job, run_seconds=seconds, array=array, array_index=index)
+
+
+def _with_fate(rng: Random, work: Work, job: DemoJob) -> DemoJob:
+    fates = {
+        _fails: work.failing,
+        _runs_out_of_memory: OUT_OF_MEMORY_SHARE,
+        _is_cancelled: CANCELLED_SHARE,
+        _is_given_too_little_time: TOO_SHORT_LIMIT_SHARE,
+    }
+    goes_well = 1 - sum(fates.values())
+    (fate,) = rng.choices([*fates, _goes_well], [*fates.values(), goes_well])
+    return fate(rng, job)
+
+
+def _goes_well(rng: Random, job: DemoJob) -> DemoJob:
+    return job
+
+
+def _fails(rng: Random, job: DemoJob) -> DemoJob:
+    """Mostly soon: a wrong path, a wrong shape."""
+    (exit_code,) = rng.choices(list(EXIT_CODES), list(EXIT_CODES.values()))
+    seconds = _bounded(job.run_seconds * rng.betavariate(0.6, 2.5))
+    return replace(job, run_seconds=seconds, exit_code=exit_code)
+
+
+def _runs_out_of_memory(rng: Random, job: DemoJob) -> DemoJob:
+    seconds = _bounded(job.run_seconds * rng.betavariate(0.5, 4))
+    return replace(job, run_seconds=seconds, exit_code=KILLED, out_of_memory=True)
+
+
+def _is_cancelled(rng: Random, job: DemoJob) -> DemoJob:
+    """Before it could end by itself, however early it starts."""
+    return replace(job, cancel_after_seconds=job.run_seconds * rng.uniform(0.05, 0.9))
+
+
+def _is_given_too_little_time(rng: Random, job: DemoJob) -> DemoJob:
+    limits = [limit for limit in LIMITS_SECONDS if limit < job.run_seconds]
+    if job.array is not None or not limits:
+        return job
+    return replace(job, time_limit_seconds=limits[-1])
+
+
+def _limit_above(seconds: float) -> int:
+    return next((limit for limit in LIMITS_SECONDS if limit >= seconds), LIMITS_SECONDS[-1])
+
+
+def _bounded(seconds: float) -> float:
+    return round(min(max(seconds, SHORTEST_SECONDS), LONGEST_SECONDS), 3)

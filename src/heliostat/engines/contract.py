@@ -1,0 +1,72 @@
+"""What every engine promises.
+
+An engine runs attempts somewhere. It decides nothing: the controller says what to start and stop, the engine
+reports what became of it. Calls return at once, may be repeated, and take many items where that is cheaper.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol, runtime_checkable
+
+from heliostat.models import Attempt, AttemptId, JobId, Node, Observation
+
+Report = Callable[[Sequence[Observation]], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Capabilities:
+    """What an engine can do beyond starting and stopping."""
+
+    queues_itself: bool = False
+    survives_restart: bool = True  # attempts go on while Heliostat is down
+    keeps_logs: bool = True
+
+
+class Engine(Protocol):
+    name: str
+    capabilities: Capabilities
+
+    def nodes(self) -> list[Node]:
+        """The machines as they are now, with the devices that may be handed out."""
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        """Start each attempt once. What cannot start is reported as ended, never raised.
+
+        Starting an attempt that already runs, ran or was disowned does nothing.
+        """
+
+    def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
+        """What is known of these attempts now: after a restart, or when a report may have been missed.
+
+        A running attempt gives `Started` and is watched from then on. An attempt of which nothing ran is
+        disowned, so that it can never run later, and given as `Ended` with cause NOT_STARTED.
+        """
+
+    def stop(self, attempt: Attempt, grace_seconds: float) -> None:
+        """TERM now, KILL what is left after the grace. The end is reported as usual; already gone is success."""
+
+    def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
+        """The end of these is safely recorded: what was kept to tell it may go."""
+
+    def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
+        """After a restart: only these are still of interest."""
+
+    def close(self) -> None:
+        """Let go of everything; what runs goes on where capabilities say so."""
+
+
+@runtime_checkable
+class Reports(Protocol):
+    """An engine that tells by itself when something changes."""
+
+    def on_observation(self, report: Report) -> None: ...
+
+    def on_nodes_changed(self, changed: Callable[[], None]) -> None: ...
+
+
+@runtime_checkable
+class KeepsLogs(Protocol):
+    """An engine whose jobs' output can be read from files."""
+
+    def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path: ...

@@ -1,0 +1,71 @@
+#!/bin/sh
+# Runs one attempt and leaves its trace on disk, so that it needs no server while it runs.
+#
+#   attempt.sh TRACE LIMIT_SECONDS GRACE_SECONDS "CGROUP_FILES" PAYLOAD...
+#
+# TRACE.started    "pid start-time", made with O_EXCL: whoever makes it (this script, or a server that gave the
+#                  attempt up) decides whether the attempt ever runs.
+# TRACE.exit       made by the server with room for the exit status, so that a full disk cannot swallow it.
+# TRACE.timed_out  there when the time limit ended it.
+#
+# It stays outside the attempt's cgroup and, when the server is root, runs as root: the payload can neither starve
+# nor kill it. It must not read anything the payload's user can write.
+
+trace=$1 limit=$2 grace=$3 groups=$4
+shift 4
+exec 9>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log
+
+find_start_time() { # field 22 of /proc/PID/stat; the name in field 2 may hold anything
+    read -r stat <"/proc/$$/stat"
+    # shellcheck disable=SC2086
+    set -- ${stat##*) }
+    start_time=${20}
+}
+
+signal_all() { # without a cgroup: the process group, and the payload in case it left it
+    if [ -n "$groups" ]; then
+        while read -r pid; do kill -s "$1" "$pid"; done <"${groups%% *}"
+    else
+        read -r payload <"$trace.payload"
+        kill -s "$1" "$payload"
+        kill -s "$1" -- "-$$"
+    fi
+}
+
+seconds_since_boot() { # unlike the wall clock, nobody sets it
+    read -r uptime _ </proc/uptime
+    now=${uptime%.*}
+}
+
+watch_the_limit() {
+    trap : TERM # signals to the payload's process group reach us too
+    seconds_since_boot
+    end=$((now + limit))
+    while [ "$now" -lt "$end" ]; do
+        sleep $((end - now))
+        seconds_since_boot
+    done
+    : >"$trace.timed_out"
+    signal_all TERM
+    sleep "$grace"
+    signal_all KILL
+}
+
+find_start_time
+set -C
+echo "$$ $start_time" >"$trace.started" || exit 0
+set +C
+
+trap : TERM INT HUP QUIT
+[ "$limit" = 0 ] || watch_the_limit <&- >&- 9>&- &
+
+(
+    for file in $groups; do echo 0 >"$file" || exit 125; done
+    if [ -z "$groups" ]; then
+        read -r pid _ </proc/self/stat
+        echo "$pid" >"$trace.payload"
+    fi
+    exec "$@" 2>&9 9>&-
+)
+printf '%03d' $? 1<>"$trace.exit"
+[ "$limit" = 0 ] || kill -s KILL -- "-$$" # takes the watch and its sleep along

@@ -1,0 +1,167 @@
+"""cgroup v1: a hierarchy per controller, so that a group is a folder in each of them."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from heliostat.engines.local import cgroup_files as files
+
+if TYPE_CHECKING:
+    from heliostat.engines.local.cgroups import Limits
+
+# In the order a payload enters them: who can be frozen can be killed, so the freezer comes first.
+_HIERARCHIES = ("freezer", "pids", "cpu", "memory")
+_LIMIT_FILES = {"memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us", "pids": "pids.max"}
+_PERIOD_MICROSECONDS = 100_000  # the kernel's default, so we need not write it
+_UNLIMITED = frozenset({"-1", "max"})  # what a new group has
+
+
+class V1Group:
+    def __init__(self, folders: dict[str, str]) -> None:
+        """`folders` gives the group's folder for each hierarchy."""
+        self._by_controller = folders
+        self._folders = tuple(dict.fromkeys(folders.values()))  # one mount can hold several controllers
+        self.enter_files = tuple(f"{folder}/cgroup.procs" for folder in self._folders)
+
+    def pids(self) -> list[int]:
+        # The union: a payload may have entered only some of its folders yet.
+        return sorted({pid for folder in self._folders for pid in files.read_pids(folder)})
+
+    def kill(self, patience_seconds: float = 2.0) -> bool:
+        if not self.pids():
+            return True
+        return files.kill_until_empty(self.pids, self._freeze, self._thaw, patience_seconds)
+
+    def signal(self, signal_number: int) -> None:
+        files.signal_all(self.pids, signal_number)
+
+    def oom_kills(self) -> int:
+        # Unlike v2, a v1 group does not count what happened in the groups inside it.
+        return sum(
+            files.counter(files.read_file(f"{folder}/memory.oom_control"), "oom_kill")
+            for folder in self._nested_memory_folders()
+        )
+
+    def memory_peak_mib(self) -> int | None:
+        if "memory" not in self._by_controller:
+            return None
+        return files.mib_rounded_up(files.read_file(f"{self._by_controller['memory']}/memory.max_usage_in_bytes"))
+
+    def remove(self) -> bool:
+        removed = [files.remove_folder(folder) for folder in self._folders]
+        return all(removed)
+
+    def _nested_memory_folders(self) -> list[str]:
+        return files.with_nested(self._by_controller["memory"]) if "memory" in self._by_controller else []
+
+    def _freeze(self) -> None:
+        if "freezer" not in self._by_controller:
+            return
+        state = f"{self._by_controller['freezer']}/freezer.state"
+        files.write_if_there(state, "FROZEN")
+        # A process that hangs in the kernel never freezes. It does not fork either, so we go on.
+        files.wait_until(lambda: files.read_file(state) != "FREEZING\n", 0.2)
+
+    def _thaw(self) -> None:
+        # A frozen v1 process does not even die, so this must follow the signal.
+        if "freezer" in self._by_controller:
+            files.write_if_there(f"{self._by_controller['freezer']}/freezer.state", "THAWED")
+
+
+class V1Tree:
+    def __init__(self, bases: dict[str, str]) -> None:
+        """`bases` gives the installation's folder for each hierarchy."""
+        self._bases = bases
+        self._folders = tuple(dict.fromkeys(bases.values()))
+        # Our folder has the files that the groups inside it will have: we look once.
+        self._files = frozenset(name for folder in self._folders for name in os.listdir(folder))
+        self.controllers = frozenset(name for name, file in _LIMIT_FILES.items() if file in self._files)
+        missing = ", ".join(sorted(_LIMIT_FILES.keys() - self.controllers))
+        first = self._folders[0]
+        self.description = f"cgroup v1 at {first} and alike" + (f", without {missing}" if missing else "")
+
+    def create(self, name: str, limits: Limits) -> V1Group:
+        group = self._group(files.checked_name(name))
+        try:
+            made = [files.make_folder(f"{folder}/{name}") for folder in self._folders]
+            for file, text in self._settings(limits, all(made)):
+                files.write_file(f"{self._bases[file.partition('.')[0]]}/{name}/{file}", text)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def find(self, name: str) -> V1Group | None:
+        files.checked_name(name)
+        found = any(os.path.isdir(f"{folder}/{name}") for folder in self._folders)
+        return self._group(name) if found else None
+
+    def names(self) -> list[str]:
+        return list({name for folder in self._folders for name in files.group_names(folder)})
+
+    def remove(self) -> bool:
+        return not self.names() and all(files.remove_folder(folder) for folder in self._folders)
+
+    def _group(self, name: str) -> V1Group:
+        return V1Group({controller: f"{base}/{name}" for controller, base in self._bases.items()})
+
+    def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
+        memory = "-1" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)
+        quota = "-1" if limits.cpus is None else str(limits.cpus * _PERIOD_MICROSECONDS)
+        pids = "max" if limits.pids is None else str(limits.pids)
+        wanted = (
+            (
+                "memory.memsw.limit_in_bytes",
+                "-1",
+            ),  # it may never be below the next one, so it makes room first
+            ("memory.limit_in_bytes", memory),
+            ("memory.memsw.limit_in_bytes", memory),
+            ("cpu.cfs_quota_us", quota),
+            ("pids.max", pids),
+        )
+        for file, text in wanted:
+            if file in self._files and not (is_new and text in _UNLIMITED):
+                yield file, text
+
+
+def open_tree(instance: str, root: str) -> V1Tree:
+    """Make or find our folder in every hierarchy that lets us. OSError, naming a file, when none does."""
+    mounts = _mounts(root)
+    refusal = OSError(errno.ENOENT, "no cgroup hierarchy is mounted there", root)
+    bases = {}
+    for controller in _HIERARCHIES:
+        if controller not in mounts:
+            continue
+        try:
+            bases[controller] = _make_base(f"{mounts[controller]}/heliostat-{instance}")
+        except OSError as error:
+            refusal = error
+    if not bases:
+        raise refusal
+    return V1Tree(bases)
+
+
+def _mounts(root: str) -> dict[str, str]:
+    """Where each controller is: in a folder of its name, or in a shared one such as `cpu,cpuacct`."""
+    mounts = {}
+    for entry in os.listdir(root):
+        folder = os.path.realpath(f"{root}/{entry}")  # `cpu` is often a link to `cpu,cpuacct`
+        if os.path.exists(f"{folder}/cgroup.procs"):
+            mounts.update(dict.fromkeys(entry.split(","), folder))
+    return mounts
+
+
+def _make_base(folder: str) -> str:
+    files.make_folder(folder)
+    if not os.access(f"{folder}/cgroup.procs", os.W_OK, effective_ids=True):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES), folder)
+    # Kernels before 5.11 limit a group without its children unless told otherwise, which must be before
+    # there are any.
+    with suppress(OSError):
+        if files.read_file(f"{folder}/memory.use_hierarchy").strip() == "0":
+            files.write_file(f"{folder}/memory.use_hierarchy", "1")
+    return folder

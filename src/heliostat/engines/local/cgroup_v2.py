@@ -1,0 +1,180 @@
+"""cgroup v2: one hierarchy, in which each level enables the controllers of the level below."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from heliostat.engines.local import cgroup_files as files
+
+if TYPE_CHECKING:
+    from heliostat.engines.local.cgroups import Limits
+
+_CONTROLLERS = ("cpu", "memory", "pids")
+_PERIOD_MICROSECONDS = 100_000
+
+
+class V2Group:
+    def __init__(self, folder: str, available_files: frozenset[str]) -> None:
+        self._folder = folder
+        self._files = available_files
+        self.enter_files: tuple[str, ...] = (f"{folder}/cgroup.procs",)
+
+    def pids(self) -> list[int]:
+        return files.read_pids(self._folder)
+
+    def kill(self, patience_seconds: float = 2.0) -> bool:
+        if self._is_empty():
+            return True
+        # cgroup.kill (Linux 5.14) spares nobody, so it is not for a group that we are in ourselves.
+        if "cgroup.kill" not in self._files or os.getpid() in self.pids():
+            return files.kill_until_empty(self.pids, self._freeze, self._thaw, patience_seconds)
+        files.write_if_there(f"{self._folder}/cgroup.kill", "1")
+        return files.wait_until(self._is_empty, patience_seconds)
+
+    def signal(self, signal_number: int) -> None:
+        files.signal_all(self.pids, signal_number)
+
+    def oom_kills(self) -> int:
+        # Counts the groups inside as well, also those that are gone.
+        return files.counter(files.read_file(f"{self._folder}/memory.events"), "oom_kill")
+
+    def memory_peak_mib(self) -> int | None:
+        # Linux 5.19
+        return files.mib_rounded_up(files.read_file(f"{self._folder}/memory.peak"))
+
+    def remove(self) -> bool:
+        return files.remove_folder(self._folder)
+
+    def _is_empty(self) -> bool:
+        # Covers the groups inside in one look, so that nobody slips from one to another while we read.
+        return files.counter(files.read_file(f"{self._folder}/cgroup.events"), "populated") == 0
+
+    def _freeze(self) -> None:
+        if "cgroup.freeze" not in self._files:
+            return
+        files.write_if_there(f"{self._folder}/cgroup.freeze", "1")
+        files.wait_until(self._is_frozen, 0.2)
+
+    def _thaw(self) -> None:
+        if "cgroup.freeze" in self._files:
+            files.write_if_there(f"{self._folder}/cgroup.freeze", "0")
+
+    def _is_frozen(self) -> bool:
+        return files.counter(files.read_file(f"{self._folder}/cgroup.events"), "frozen") == 1
+
+
+class V2Tree:
+    def __init__(self, folder: str, enabled: frozenset[str]) -> None:
+        """`enabled` are the controllers that the groups inside the folder will have."""
+        self._folder = folder
+        # Our folder has the files that the groups inside it will have, those of other controllers aside.
+        self._files = frozenset(
+            name for name in os.listdir(folder) if name.partition(".")[0] in enabled | {"cgroup"}
+        )
+        self.controllers = frozenset(name for name in _CONTROLLERS if f"{name}.max" in self._files)
+        missing = ", ".join(name for name in _CONTROLLERS if name not in self.controllers)
+        self.description = f"cgroup v2 at {folder}" + (f", without {missing}" if missing else "")
+
+    def create(self, name: str, limits: Limits) -> V2Group:
+        folder = f"{self._folder}/{files.checked_name(name)}"
+        group = V2Group(folder, self._files)
+        is_new = files.make_folder(folder)
+        try:
+            for file, text in self._settings(limits, is_new):
+                files.write_file(f"{folder}/{file}", text)
+        except OSError:
+            group.remove()
+            raise
+        return group
+
+    def find(self, name: str) -> V2Group | None:
+        folder = f"{self._folder}/{files.checked_name(name)}"
+        return V2Group(folder, self._files) if os.path.isdir(folder) else None
+
+    def names(self) -> list[str]:
+        return files.group_names(self._folder)
+
+    def remove(self) -> bool:
+        return not self.names() and files.remove_folder(self._folder)
+
+    def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
+        memory = "max" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)
+        wanted = (
+            ("memory.max", memory),
+            ("memory.swap.max", "max" if limits.memory_mib is None else "0"),
+            # Out of memory ends the whole job: half a training run hangs in its next collective call and
+            # keeps its GPUs. The wrapper is outside the group and lives to tell.
+            ("memory.oom.group", "1"),
+            (
+                "cpu.max",
+                "max" if limits.cpus is None else f"{limits.cpus * _PERIOD_MICROSECONDS} {_PERIOD_MICROSECONDS}",
+            ),
+            ("pids.max", "max" if limits.pids is None else str(limits.pids)),
+        )
+        for file, text in wanted:
+            if file in self._files and not (is_new and text == "max"):
+                yield file, text
+
+
+def open_tree(instance: str, root: str) -> V2Tree:
+    """Make or find our folder in the highest place that lets us. OSError, naming a file, when none does.
+
+    Root gets the top. Others get what systemd has delegated to them (user@UID.service), provided that we run
+    inside it: only who may write to the group above both its old place and its new one can move a process.
+    """
+    refusal = OSError(errno.EACCES, os.strerror(errno.EACCES), root)
+    for base in _places(root):
+        if not os.access(f"{base}/cgroup.procs", os.W_OK, effective_ids=True):
+            continue
+        folder = f"{base}/heliostat-{instance}"
+        try:
+            files.make_folder(folder)
+        except OSError as error:
+            refusal = error
+            continue
+        _enable(base)
+        # Enabled here, systemd cannot take a controller away above us: the kernel says EBUSY.
+        return V2Tree(folder, _enable(folder))
+    raise refusal
+
+
+def own_cgroup() -> str:
+    """Our own place in the hierarchy, as a path that starts with a slash."""
+    for line in files.read_file("/proc/self/cgroup").splitlines():
+        if line.startswith("0::"):
+            return line.removeprefix("0::")
+    return "/"
+
+
+def _places(root: str) -> Iterator[str]:
+    yield root
+    place = root
+    names = own_cgroup().strip("/").split("/")
+    if ".." in names:  # outside of our cgroup namespace: not reachable from here
+        return
+    for name in filter(None, names):
+        place = f"{place}/{name}"
+        yield place
+
+
+def _enable(folder: str) -> frozenset[str]:
+    """Give the groups inside the folder our controllers, as far as possible; which ones they are."""
+    offered = files.read_file(f"{folder}/cgroup.controllers").split()
+    wanted = [name for name in _CONTROLLERS if name in offered]
+    if _try_enable(folder, wanted):
+        return frozenset(wanted)
+    # One refused spoils the whole line: cpu, for instance, while there are real-time processes.
+    return frozenset(name for name in wanted if _try_enable(folder, [name]))
+
+
+def _try_enable(folder: str, controllers: list[str]) -> bool:
+    if not controllers:
+        return True
+    try:
+        files.write_file(f"{folder}/cgroup.subtree_control", " ".join(f"+{name}" for name in controllers))
+    except OSError:
+        return False
+    return True

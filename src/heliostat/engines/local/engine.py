@@ -1,0 +1,237 @@
+"""Runs jobs on this machine. They need no server while they run, and outlive it."""
+
+import contextlib
+import hashlib
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import structlog
+
+from heliostat.config import Settings
+from heliostat.engines.contract import Capabilities, Report
+from heliostat.engines.local import launch
+from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
+from heliostat.engines.local.devices import Devices
+from heliostat.engines.local.machine import this_node
+from heliostat.engines.local.processes import start_time
+from heliostat.engines.local.trace import Claim, Ending, Traces
+from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
+from heliostat.engines.local.watch import Watch
+from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Started
+
+log = structlog.get_logger()
+
+
+class ProcessesLeft(Exception):
+    """Not even KILL has ended them yet, as when they hang in the kernel."""
+
+
+@dataclass(slots=True)
+class _Running:
+    attempt: Attempt
+    claim: Claim
+    group: Group
+    stopping: bool = False
+
+
+class LocalEngine:
+    """The engine of one machine."""
+
+    name = "local"
+    capabilities = Capabilities()
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self._instance = hashlib.sha256(str(settings.home.path).encode()).hexdigest()[:8]
+        self._traces = Traces(settings.home.attempts)
+        found = find_cgroups(self._instance)
+        self._no_cgroups = found.reason if isinstance(found, NoCgroups) else None
+        self._groups: CgroupTree = UngroupedTree(self._instance) if isinstance(found, NoCgroups) else found
+        self._devices = Devices(settings.simulate_gpus, self._instance)
+        self._running: dict[AttemptId, _Running] = {}
+        self._lock = threading.Lock()
+        self._report: Report = lambda observations: None
+        self._watch = Watch()
+        self._reapers = ThreadPoolExecutor(4, "reaper")
+
+    def on_observation(self, report: Report) -> None:
+        self._report = report
+
+    def on_nodes_changed(self, changed: Callable[[], None]) -> None:
+        self._devices.on_change(changed)
+
+    def nodes(self) -> list[Node]:
+        notes = tuple(note for note in (self._devices.note, self._no_cgroups) if note)
+        return [this_node(self._settings.node_name, self._devices.now(), notes)]
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            try:
+                self._start(attempt)
+            except FileExistsError:
+                continue  # started before
+            except launch.Refused as error:
+                self._report([Ended(attempt.id, _now(), Cause.REFUSED, detail=str(error))])
+            except OSError as error:
+                self._not_started(attempt, f"it could not be started: {error.strerror or error}")
+
+    def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
+        return [self._observe(attempt) for attempt in attempts]
+
+    def stop(self, attempt: Attempt, grace_seconds: float) -> None:
+        running = self._running.get(attempt.id)
+        if running is None or running.stopping:
+            return
+        running.stopping = True
+        running.group.signal(signal.SIGTERM)
+        self._watch.call_after(grace_seconds, lambda: self._kill(attempt.id))
+
+    def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
+        attempt_ids = list(attempt_ids)
+        self._traces.remove(attempt_ids)
+        for attempt_id in attempt_ids:
+            job_id, _, number = attempt_id.partition(".")
+            with contextlib.suppress(OSError):
+                os.unlink(self._folder(int(job_id)).start_script(int(number)))
+
+    def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
+        self._traces.remove_all_but(attempt_ids)
+
+    def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
+        return Path(self._folder(job_id).log(attempt, stream))
+
+    def close(self) -> None:
+        self._watch.close()
+        self._devices.close()
+        self._reapers.shutdown(wait=False, cancel_futures=True)
+
+    def _folder(self, job_id: JobId) -> launch.JobFolder:
+        return launch.JobFolder.of(self._settings.home.jobs, job_id)
+
+    def _start(self, attempt: Attempt) -> None:
+        person = launch.person_of(attempt.job.unix_user)
+        if busy := self._devices.why_not(attempt.devices):
+            self._not_started(attempt, busy)
+            return
+        self._traces.prepare(attempt.id)
+        group = None
+        try:
+            launch.write_files(attempt, person, self._folder(attempt.job.id), self._home_and_mark(attempt))
+            group = self._groups.create(attempt.id, self._limits(attempt))
+            claim = launch.spawn(attempt, person, self._folder(attempt.job.id), self._traces, group)
+        except OSError:
+            self._traces.remove([attempt.id])
+            if group:
+                group.remove()
+            raise
+        self._begin_watching(_Running(attempt, claim, group))
+        self._report([Started(attempt.id, _now())])
+
+    def _home_and_mark(self, attempt: Attempt) -> tuple[str, str]:
+        return str(self._settings.home.path), f"{self._instance}-{attempt.id}"
+
+    def _limits(self, attempt: Attempt) -> Limits:
+        wanted = attempt.job.resources
+        return Limits(wanted.memory_mib, wanted.cpus, self._settings.pids_limit)
+
+    def _not_started(self, attempt: Attempt, detail: str) -> None:
+        self._report([Ended(attempt.id, _now(), Cause.NOT_STARTED, detail=detail)])
+
+    def _observe(self, attempt: Attempt) -> Observation:
+        if attempt.id in self._running:
+            return Started(attempt.id, _now())
+        if self._traces.disown(attempt.id):
+            return Ended(attempt.id, _now(), Cause.NOT_STARTED)
+        claim = self._traces.claim(attempt.id) if self._traces.is_of_this_boot(attempt.id) else None
+        if claim is None:
+            return Ended(attempt.id, _now(), Cause.LOST, detail="the machine restarted while it ran")
+        running = _Running(attempt, claim, self._groups.find(attempt.id) or self._lost_group(attempt))
+        if not self._begin_watching(running):
+            if not running.group.pids():
+                return self._finish(running)
+            self._running[attempt.id] = running
+            self._reapers.submit(self._end, running)
+        return Started(attempt.id, _now())
+
+    def _begin_watching(self, running: _Running) -> bool:
+        """False when it is over already."""
+        claim = running.claim
+        if isinstance(running.group, UngroupedProcesses):
+            running.group.led_by(claim)
+        try:
+            pidfd = os.pidfd_open(claim.pid)
+        except ProcessLookupError:
+            return False
+        if start_time(claim.pid) != claim.start_time:
+            os.close(pidfd)
+            return False
+        with self._lock:
+            self._running[running.attempt.id] = running
+        self._watch.on_exit(pidfd, lambda: self._wrapper_ended(running))
+        return True
+
+    def _wrapper_ended(self, running: _Running) -> None:
+        if running.group.pids():
+            self._reapers.submit(self._end, running)
+        else:
+            self._end(running)
+
+    def _end(self, running: _Running) -> None:
+        try:
+            ended = self._finish(running)
+        except (ProcessesLeft, OSError) as error:
+            log.warning("attempt_not_finished", attempt=running.attempt.id, error=repr(error))
+            self._watch.call_after(5.0, lambda: self._wrapper_ended(running))
+            return
+        with self._lock:
+            self._running.pop(running.attempt.id, None)
+        self._report([ended])
+
+    def _finish(self, running: _Running) -> Ended:
+        """Nothing of it may be left when its end is told: its devices go to somebody else."""
+        out_of_memory = running.group.oom_kills() > 0
+        if not _emptied(running.group):
+            raise ProcessesLeft(running.attempt.id, running.group.pids()[:20])
+        ending = self._traces.ending(running.attempt.id)
+        cause, detail = _why(ending, running, out_of_memory)
+        return Ended(running.attempt.id, _now(), cause, ending.exit_code, detail)
+
+    def _kill(self, attempt_id: AttemptId) -> None:
+        if running := self._running.get(attempt_id):
+            self._reapers.submit(running.group.kill)
+
+    def _lost_group(self, attempt: Attempt) -> Group:
+        """Its cgroup is gone, as after its end; what carries its mark is all there can be left."""
+        return UngroupedTree(self._instance).create(attempt.id, Limits())
+
+
+def _emptied(group: Group) -> bool:
+    for _ in range(100):
+        if group.kill() and group.remove():
+            return True
+        time.sleep(0.01)  # the kernel may call a group busy for a moment after its last process
+    return False
+
+
+def _why(ending: Ending, running: _Running, out_of_memory: bool) -> tuple[Cause, str | None]:
+    if ending.timed_out:
+        return Cause.TIMED_OUT, None
+    if running.stopping:
+        return Cause.STOPPED, None
+    if ending.exit_code is None:
+        return Cause.LOST, "its supervising process was killed"
+    if out_of_memory and ending.exit_code != 0:
+        limit = running.attempt.job.resources.memory_mib
+        return Cause.OUT_OF_MEMORY, f"it used more than its {limit} MiB of memory"
+    return Cause.EXITED, None
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)

@@ -1,0 +1,122 @@
+"""Lays out an attempt's files and starts its wrapper."""
+
+import contextlib
+import os
+import pwd
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliostat.engines.local.cgroups import Group
+from heliostat.engines.local.processes import start_time
+from heliostat.engines.local.script import Person, Places, payload_argv, payload_script
+from heliostat.engines.local.trace import Claim, Traces
+from heliostat.models import Attempt, JobId
+
+_WRAPPER = str(Path(__file__).with_name("attempt.sh"))
+_WRAPPER_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
+_DEFAULT_SIGNALS = (
+    signal.SIGPIPE,
+    signal.SIGINT,
+    signal.SIGTERM,
+    signal.SIGHUP,
+    signal.SIGCHLD,
+    signal.SIGXFSZ,
+)
+
+
+class Refused(Exception):
+    """The attempt can never start like this; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """`jobs/12`: the server's own, so that its entries cannot be swapped; the files in it are the user's."""
+
+    path: str
+
+    @classmethod
+    def of(cls, jobs: Path, job_id: JobId) -> "JobFolder":
+        return cls(f"{jobs}/{job_id}")
+
+    def log(self, attempt: int, stream: str) -> str:
+        return f"{self.path}/{attempt}.{stream}"
+
+    def start_script(self, attempt: int) -> str:
+        return f"{self.path}/{attempt}.sh"
+
+
+def person_of(unix_user: str) -> Person:
+    try:
+        entry = pwd.getpwnam(unix_user)
+    except KeyError:
+        raise Refused(f"this machine has no Unix user {unix_user}") from None
+    if os.geteuid() not in (0, entry.pw_uid):
+        raise Refused(f"Heliostat does not run as root here, so it cannot run jobs as {unix_user}")
+    return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
+
+
+def write_files(attempt: Attempt, person: Person, folder: JobFolder, home_and_mark: tuple[str, str]) -> None:
+    """Everything the payload finds on disk. Each file is the user's and nobody else's."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder.path)
+        os.chmod(folder.path, 0o711)
+    spec, number = attempt.job.spec, attempt.job.attempt
+    script = workdir = None
+    if spec.script is not None:
+        script = f"{folder.path}/{number}.script"
+        _write(script, spec.script, person, 0o700)
+    if spec.workdir is None:
+        workdir = f"{folder.path}/work"
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(workdir, 0o700)
+            os.chown(workdir, person.uid, person.gid)
+    places = Places(spec.workdir or workdir or "/", script, *home_and_mark)
+    _write(folder.start_script(number), payload_script(attempt, person, places), person, 0o400)
+
+
+def spawn(attempt: Attempt, person: Person, folder: JobFolder, traces: Traces, group: Group | None) -> Claim:
+    """Start the wrapper in a session of its own, its output going to the job's log files."""
+    number, job = attempt.job.attempt, attempt.job
+    argv = [
+        "/bin/sh",
+        _WRAPPER,
+        traces.path(attempt.id),
+        str(job.time_limit_seconds or 0),
+        str(job.spec.grace_seconds),
+        " ".join(group.enter_files) if group else "",
+        *payload_argv(folder.start_script(number), person, person.uid != os.geteuid()),
+    ]
+    with contextlib.ExitStack() as stack:
+        out, err = (_open_log(folder.log(number, stream), person, stack) for stream in ("stdout", "stderr"))
+        pid = os.posix_spawn(
+            argv[0],
+            argv,
+            _WRAPPER_ENVIRONMENT,
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_DUP2, out, 1),
+                (os.POSIX_SPAWN_DUP2, err, 2),
+            ],
+            setsid=True,
+            setsigmask=(),
+            setsigdef=_DEFAULT_SIGNALS,
+        )
+    return Claim(pid, start_time(pid) or 0)  # our child: not reaped yet, so the number is its own
+
+
+def _open_log(path: str, person: Person, stack: contextlib.ExitStack) -> int:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    stack.callback(os.close, descriptor)
+    os.fchown(descriptor, person.uid, person.gid)
+    return descriptor
+
+
+def _write(path: str, text: str, person: Person, mode: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+        os.fchown(descriptor, person.uid, person.gid)
+        os.fchmod(descriptor, mode)

@@ -1,0 +1,25 @@
+"""This machine as a node."""
+
+import os
+import socket
+from functools import cache
+
+from heliostat.models import Device, Node
+
+
+@cache
+def memory_mib() -> int:
+    """What jobs may use together: nine tenths of the memory, the rest is the system's."""
+    with open("/proc/meminfo", encoding="ascii") as file:
+        total_kib = next(int(line.split()[1]) for line in file if line.startswith("MemTotal:"))
+    return total_kib * 9 // 10 // 1024
+
+
+def this_node(name: str | None, devices: tuple[Device, ...], notes: tuple[str, ...]) -> Node:
+    return Node(
+        name=name or socket.gethostname().partition(".")[0],
+        cpus=len(os.sched_getaffinity(0)),
+        memory_mib=memory_mib(),
+        devices=devices,
+        notes=notes,
+    )

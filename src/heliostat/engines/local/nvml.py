@@ -1,0 +1,239 @@
+"""NVIDIA GPUs as their driver tells them, through NVML.
+
+Calls may hang with a sick driver: `gpus.DriverGpus` guards against that.
+"""
+
+import os
+import pwd
+import re
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import pynvml
+
+from heliostat.engines.local.gpus import unreadable
+from heliostat.models.nodes import Device, DeviceProcess
+
+MIB = 1024 * 1024
+RETRY_SECONDS = 60.0
+
+# What this GPU, driver or user does not offer: normal, and no reason to distrust the card.
+_NOT_OFFERED = {
+    pynvml.NVML_ERROR_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_NO_PERMISSION,
+    pynvml.NVML_ERROR_FUNCTION_NOT_FOUND,
+    pynvml.NVML_ERROR_NO_DATA,
+    pynvml.NVML_ERROR_ARGUMENT_VERSION_MISMATCH,
+    pynvml.NVML_ERROR_VGPU_ECC_NOT_SUPPORTED,
+    pynvml.NVML_ERROR_DEPRECATED,
+}
+_DRIVER_ERRORS = {
+    pynvml.NVML_ERROR_DRIVER_NOT_LOADED: (
+        "the NVIDIA library is installed but the kernel driver is not loaded; "
+        "try `sudo modprobe nvidia`, and if that fails install the driver for the running kernel"
+    ),
+    pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH: (
+        "the NVIDIA driver was updated while the old one was still loaded; reboot this machine"
+    ),
+    pynvml.NVML_ERROR_NO_PERMISSION: (
+        "the NVIDIA driver does not let this user in; check who may open /dev/nvidiactl and /dev/nvidia0"
+    ),
+}
+_GPU_ERRORS = {
+    pynvml.NVML_ERROR_GPU_IS_LOST: (
+        "lost: the GPU has fallen off the bus; reboot, and check the card and its power if it happens again"
+    ),
+    pynvml.NVML_ERROR_RESET_REQUIRED: "the GPU must be reset; reboot this machine",
+    pynvml.NVML_ERROR_NO_PERMISSION: "the NVIDIA driver does not let this user use the GPU",
+}
+# Words of a name that say how a card is built, not which it is.
+_NOISE = re.compile(
+    r"NVIDIA|TESLA|GEFORCE|SXM\d?|PCIE|NVL|HBM\d\w?|\d+GB?|GPU|GENERATION|BLACKWELL|SERVER|WORKSTATION|EDITION"
+    r"|WITH|DESIGN",
+    re.IGNORECASE,
+)
+
+
+class NotTalking(Exception):
+    """The driver as a whole does not answer. The message says why, in words."""
+
+
+class Nvml:
+    """Reads all GPUs; stays connected between readings, as connecting may wake every card."""
+
+    def __init__(self) -> None:
+        self._retry_at = 0.0
+        self._why = ""
+        self._connected = False
+
+    def read(self) -> list[Device]:
+        """The devices now. A GPU that fails alone is listed with its problem. Raises `NotTalking`."""
+        if not self._connected and time.monotonic() < self._retry_at:
+            raise NotTalking(self._why)
+        try:
+            if not self._connected:
+                _call(pynvml.nvmlInit)
+            self._connected = True
+            count: int = _call(pynvml.nvmlDeviceGetCount)
+        except pynvml.NVMLError as error:
+            self._disconnect(driver_error(error))
+            raise NotTalking(self._why) from error
+        return [read_device(index) for index in range(count)]
+
+    def _disconnect(self, why: str) -> None:
+        """Try again later, not at each reading: every try makes the kernel search for cards and log it."""
+        was_connected, self._connected = self._connected, False
+        self._why = why
+        self._retry_at = time.monotonic() + RETRY_SECONDS
+        if was_connected:
+            with suppress(pynvml.NVMLError):
+                _call(pynvml.nvmlShutdown)
+
+
+def read_device(index: int) -> Device:
+    """One GPU; if a call fails, what was learned until then, and the problem."""
+    device = unreadable(index)
+    try:
+        handle = _call(pynvml.nvmlDeviceGetHandleByIndex, index)
+        device = replace(device, uuid=_call(pynvml.nvmlDeviceGetUUID, handle))
+        device = _with_lasting_facts(device, handle)
+        return _with_present_facts(device, handle)
+    except pynvml.NVMLError as error:
+        return replace(device, problem=gpu_error(error))
+
+
+def short_type(name: str) -> str:
+    """A name people can type: "A100" for "NVIDIA A100-SXM4-80GB"."""
+    words = [word for word in re.findall(r"[A-Za-z0-9.]+", name) if not _NOISE.fullmatch(word)]
+    if len(words) > 1 and words[0] == "RTX" and re.fullmatch(r"A\d{3,4}", words[1]):
+        words = words[1:]  # "RTX A6000" is known as A6000
+    return "-".join(words) or "GPU"
+
+
+def driver_error(error: pynvml.NVMLError) -> str:
+    return _DRIVER_ERRORS.get(_code(error)) or f"the NVIDIA driver fails ({error}); see what `nvidia-smi` says"
+
+
+def gpu_error(error: pynvml.NVMLError) -> str:
+    return _GPU_ERRORS.get(_code(error)) or f"the GPU cannot be read ({error}); see what `nvidia-smi` says"
+
+
+def _with_lasting_facts(device: Device, handle: Any) -> Device:
+    name: str = _call(pynvml.nvmlDeviceGetName, handle)
+    memory = _memory(handle)
+    return replace(
+        device,
+        type=short_type(name),
+        name=name,
+        memory_mib=memory.total // MIB if memory else 0,
+        memory_used_mib=memory.used // MIB if memory else 0,
+    )
+
+
+def _with_present_facts(device: Device, handle: Any) -> Device:
+    utilisation = _or_none(pynvml.nvmlDeviceGetUtilizationRates, handle)
+    return replace(
+        device,
+        utilisation=utilisation.gpu if utilisation else None,
+        temperature=_or_none(pynvml.nvmlDeviceGetTemperature, handle, pynvml.NVML_TEMPERATURE_GPU),
+        problem="; ".join(_problems(handle)) or None,
+        processes=tuple(_processes(handle)),
+    )
+
+
+def _memory(handle: Any) -> Any:
+    """Version 2 leaves out what the driver keeps for itself, as nvidia-smi does; old drivers lack it."""
+    newer = _or_none(pynvml.nvmlDeviceGetMemoryInfo, handle, pynvml.nvmlMemory_v2)
+    return newer or _or_none(pynvml.nvmlDeviceGetMemoryInfo, handle)
+
+
+def _problems(handle: Any) -> Iterator[str]:
+    mig = _or_none(pynvml.nvmlDeviceGetMigMode, handle)
+    if mig and mig[0]:
+        yield "MIG mode is on; parts of a GPU are not supported yet, turn it off to use this GPU"
+    errors = _or_none(
+        pynvml.nvmlDeviceGetTotalEccErrors,
+        handle,
+        pynvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED,
+        pynvml.NVML_VOLATILE_ECC,
+    )
+    if errors:
+        count = "an uncorrected memory (ECC) error" if errors == 1 else f"{errors} uncorrected memory (ECC) errors"
+        yield f"{count} since the driver started; reboot"
+    yield from _memory_repairs(handle)
+
+
+def _memory_repairs(handle: Any) -> Iterator[str]:
+    """Ampere and newer remap rows of broken memory, older GPUs retire pages; both at the next reset."""
+    _, _, pending, failed = _or_none(pynvml.nvmlDeviceGetRemappedRows, handle) or (0, 0, 0, 0)
+    if failed:
+        yield "broken memory can no longer be repaired (row remapping failed); have the card replaced"
+    elif pending:
+        yield "a memory repair (row remapping) waits for a reboot"
+    if _or_none(pynvml.nvmlDeviceGetRetiredPagesPendingStatus, handle):
+        yield "a memory repair (page retirement) waits for a reboot"
+
+
+def _processes(handle: Any) -> list[DeviceProcess]:
+    """Those that compute; a desktop that only draws leaves room for jobs."""
+    # By version: the plain name raises an error of another family with a driver before 510.
+    found = _or_none(pynvml.nvmlDeviceGetComputeRunningProcesses_v3, handle)
+    if found is None:
+        found = _or_none(pynvml.nvmlDeviceGetComputeRunningProcesses_v2, handle) or []
+    used = {process.pid: (process.usedGpuMemory or 0) // MIB for process in found}
+    return [DeviceProcess(pid, mib, owner_of(pid), command_of(pid)) for pid, mib in used.items()]
+
+
+def owner_of(pid: int) -> str | None:
+    """Who runs the process; None if it is gone or hidden."""
+    try:
+        uid = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return None
+    try:
+        return _user_name(uid)
+    except KeyError:
+        return f"user {uid}"
+
+
+def command_of(pid: int) -> str | None:
+    """The program's name without its arguments, which may hold secrets; None if it is gone or hidden.
+
+    Not `comm` first: PyTorch renames its main thread to "pt_main_thread".
+    """
+    try:
+        first = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[0]
+        text = os.path.basename(first) or Path(f"/proc/{pid}/comm").read_bytes()
+    except OSError:
+        return None
+    printable = "".join(char for char in text.decode(errors="replace") if char.isprintable())
+    return printable[:40] or None
+
+
+@lru_cache(maxsize=1024)
+def _user_name(uid: int) -> str:
+    """Remembered, as the answer may come from a slow directory server; a KeyError is not remembered."""
+    return pwd.getpwuid(uid).pw_name
+
+
+def _call(function: Callable[..., Any], *args: Any) -> Any:
+    """pynvml has no types; this is the one place that calls it."""
+    return function(*args)
+
+
+def _or_none(function: Callable[..., Any], *args: Any) -> Any:
+    try:
+        return _call(function, *args)
+    except pynvml.NVMLError as error:
+        if _code(error) in _NOT_OFFERED:
+            return None
+        raise
+
+
+def _code(error: Any) -> int:
+    return int(error.value)

@@ -1,0 +1,72 @@
+"""The processes of an attempt on a machine without cgroups: found by session and mark, with no limits."""
+
+from heliostat.engines.local.cgroups import Limits
+from heliostat.engines.local.processes import kill_members, members, send_signal, start_time
+from heliostat.engines.local.trace import Claim
+
+MARK = "HELIOSTAT_MARK"
+
+
+class UngroupedProcesses:
+    """Does what a cgroup does, as well as it can be done without one."""
+
+    enter_files: tuple[str, ...] = ()
+
+    def __init__(self, mark: str) -> None:
+        self._marker = f"{MARK}={mark}"
+        self._wrapper = Claim(0, 0)
+
+    def led_by(self, wrapper: Claim) -> None:
+        """The session is the wrapper's; the wrapper itself is not one of the payload's processes."""
+        self._wrapper = wrapper
+
+    def pids(self) -> list[int]:
+        leader = self._wrapper
+        return members(leader.pid, self._marker, leader_start_time=leader.start_time, spare=[leader.pid])
+
+    def kill(self, patience_seconds: float = 2.0) -> bool:
+        leader = self._wrapper
+        left = kill_members(
+            leader.pid,
+            self._marker,
+            leader_start_time=leader.start_time,
+            spare=[leader.pid],
+            patience_seconds=patience_seconds,
+        )
+        return not left
+
+    def signal(self, signal_number: int) -> None:
+        for pid in self.pids():
+            if (born := start_time(pid)) is not None:
+                send_signal(pid, born, signal_number)
+
+    def oom_kills(self) -> int:
+        return 0
+
+    def memory_peak_mib(self) -> int | None:
+        return None
+
+    def remove(self) -> bool:
+        return True
+
+
+class UngroupedTree:
+    """Stands in for the cgroup tree."""
+
+    description = "no cgroups: memory and cpu limits are not enforced"
+    controllers: frozenset[str] = frozenset()
+
+    def __init__(self, instance: str) -> None:
+        self._instance = instance
+
+    def create(self, name: str, limits: Limits) -> UngroupedProcesses:
+        return UngroupedProcesses(f"{self._instance}-{name}")
+
+    def find(self, name: str) -> UngroupedProcesses | None:
+        return UngroupedProcesses(f"{self._instance}-{name}")
+
+    def names(self) -> list[str]:
+        return []
+
+    def remove(self) -> bool:
+        return True

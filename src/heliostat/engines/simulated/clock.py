@@ -1,0 +1,155 @@
+"""Time that can run faster than ours, or only when a test turns it.
+
+A clock tells the time and calls back when an alarm is due: one call after the other, in order of time.
+"""
+
+import heapq
+import itertools
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Protocol
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+LONGEST_WAIT_SECONDS = 3600.0
+
+
+@dataclass(order=True, slots=True)
+class Alarm:
+    """A call to be made at a time. Cancelling it after the call does nothing."""
+
+    at: datetime
+    number: int
+    call: Callable[[], None] = field(compare=False)
+    cancelled: bool = field(default=False, compare=False)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Clock(Protocol):
+    def now(self) -> datetime:
+        """Aware UTC."""
+
+    def call_at(self, at: datetime, call: Callable[[], None]) -> Alarm:
+        """Call once, at that time or as soon after it as possible; never from within this method."""
+
+
+class ManualClock:
+    """Stands still until it is advanced."""
+
+    def __init__(self, start: datetime = datetime(2026, 1, 5, 9, tzinfo=UTC)) -> None:
+        self._now = start
+        self._alarms = _Alarms()
+        self._advancing = False
+
+    def now(self) -> datetime:
+        return self._now
+
+    def call_at(self, at: datetime, call: Callable[[], None]) -> Alarm:
+        return self._alarms.add(at, call)
+
+    def advance(self, seconds: float = 0.0) -> None:
+        """Make every call due until then, each at its own time; also the calls that these ask for."""
+        if self._advancing:
+            raise RuntimeError("A clock cannot be advanced by a call it makes.")
+        end = self._now + timedelta(seconds=seconds)
+        self._advancing = True
+        try:
+            while (alarm := self._alarms.pop_due(end)) is not None:
+                self._now = max(self._now, alarm.at)
+                alarm.call()
+            self._now = end
+        finally:
+            self._advancing = False
+
+
+class RealClock:
+    """Runs by itself, `speed` times as fast as ours. Calls are made by one thread of its own."""
+
+    def __init__(self, speed: float = 1.0, start: datetime | None = None) -> None:
+        if speed <= 0:
+            raise ValueError("The speed of a clock is above zero.")
+        self.speed = speed
+        self._start = start or datetime.now(UTC)
+        self._origin = time.monotonic()
+        self._alarms = _Alarms()
+        self._changed = threading.Condition()
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def now(self) -> datetime:
+        return self._start + timedelta(seconds=(time.monotonic() - self._origin) * self.speed)
+
+    def call_at(self, at: datetime, call: Callable[[], None]) -> Alarm:
+        alarm = self._alarms.add(at, call)
+        with self._changed:
+            if self._thread is None and not self._closed:
+                self._thread = threading.Thread(target=self._run, name="simulated-clock", daemon=True)
+                self._thread.start()
+            self._changed.notify()
+        return alarm
+
+    def close(self) -> None:
+        """Make no more calls."""
+        with self._changed:
+            self._closed = True
+            thread = self._thread
+            self._changed.notify()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(timeout=5)
+
+    def _run(self) -> None:
+        while (alarm := self._wait_for_due()) is not None:
+            try:
+                alarm.call()
+            except Exception:
+                log.exception("simulated_clock_call_failed")
+
+    def _wait_for_due(self) -> Alarm | None:
+        with self._changed:
+            while not self._closed:
+                alarm = self._alarms.pop_due(self.now())
+                if alarm is not None:
+                    return alarm
+                self._changed.wait(self._seconds_to_next())
+        return None
+
+    def _seconds_to_next(self) -> float:
+        next_at = self._alarms.next_at()
+        if next_at is None:
+            return LONGEST_WAIT_SECONDS
+        real_seconds = (next_at - self.now()).total_seconds() / self.speed
+        return min(max(real_seconds, 0.0), LONGEST_WAIT_SECONDS)
+
+
+class _Alarms:
+    """A heap of alarms; cancelled ones are passed over when their time comes."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._heap: list[Alarm] = []
+        self._numbers = itertools.count()
+
+    def add(self, at: datetime, call: Callable[[], None]) -> Alarm:
+        with self._lock:
+            alarm = Alarm(at, next(self._numbers), call)
+            heapq.heappush(self._heap, alarm)
+            return alarm
+
+    def pop_due(self, now: datetime) -> Alarm | None:
+        with self._lock:
+            while self._heap and self._heap[0].at <= now:
+                alarm = heapq.heappop(self._heap)
+                if not alarm.cancelled:
+                    return alarm
+            return None
+
+    def next_at(self) -> datetime | None:
+        with self._lock:
+            return self._heap[0].at if self._heap else None

@@ -1,0 +1,68 @@
+"""What happened, in order: the log that followers read and history keeps."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from heliostat.models.jobs import AttemptId, JobId
+from heliostat.models.states import JobState
+
+
+@dataclass(frozen=True, slots=True)
+class JobEvent:
+    """One move of one job. Ids grow, so a follower can go on from where it was."""
+
+    id: int
+    job_id: JobId
+    attempt: int
+    at: datetime
+    kind: str  # submitted, held, released, starting, running, ended, cancel_requested, requeued…
+    state: JobState
+    detail: str | None = None
+
+
+class Cause(StrEnum):
+    """Why an attempt ended."""
+
+    EXITED = "exited"
+    TIMED_OUT = "timed_out"
+    OUT_OF_MEMORY = "out_of_memory"
+    STOPPED = "stopped"  # because we asked
+    LOST = "lost"  # its processes are gone and left no exit code
+    NOT_STARTED = "not_started"  # certain that nothing of it ever ran
+    REFUSED = "refused"  # it can never start like this: no such directory, user, command
+
+
+@dataclass(frozen=True, slots=True)
+class Started:
+    attempt_id: AttemptId
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The attempt is over, its processes are gone and its devices are free."""
+
+    attempt_id: AttemptId
+    at: datetime
+    cause: Cause
+    exit_code: int | None = None
+    detail: str | None = None
+
+
+Observation = Started | Ended
+
+
+@dataclass(frozen=True, slots=True)
+class AuditEntry:
+    """Who did what to what, from where."""
+
+    id: int
+    at: datetime
+    user: str
+    via: str
+    address: str
+    action: str  # job.cancel, user.create…
+    target: str
+    detail: Mapping[str, object] = field(default_factory=dict)

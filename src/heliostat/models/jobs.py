@@ -1,0 +1,127 @@
+"""What someone asked to run, and each execution of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from heliostat.models.states import TERMINAL, JobState
+
+JobId = int
+AttemptId = str
+"""`12.1` is the first attempt of job 12."""
+
+
+def attempt_id(job_id: JobId, number: int) -> AttemptId:
+    return f"{job_id}.{number}"
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What a job holds while it runs."""
+
+    cpus: int = 1
+    memory_mib: int = 1024
+    gpus: int = 0
+    gpu_type: str | None = None  # None: any type will do
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayRange:
+    """`0-99%8`: which indexes, and how many may run at once (None: all)."""
+
+    indexes: tuple[int, ...]
+    limit: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class JobSpec:
+    """The part of a job only its engine reads. Private to the owner: env may hold secrets."""
+
+    command: tuple[str, ...] = ()  # argv; with a script, its arguments
+    script: str | None = None  # text of a script to run, starting with its shebang
+    workdir: str | None = None  # None: a fresh private folder of the job
+    env: Mapping[str, str] = field(default_factory=dict)
+    grace_seconds: float = 10.0  # between TERM and KILL
+
+
+@dataclass(frozen=True, slots=True)
+class JobRequest:
+    """A submission. None means: use the default."""
+
+    spec: JobSpec
+    name: str | None = None
+    project: str | None = None
+    cpus: int | None = None
+    memory_mib: int | None = None
+    gpus: int = 0
+    gpu_type: str | None = None
+    time_limit_seconds: int | None = None
+    priority: int = 0
+    held: bool = False
+    max_retries: int = 0  # how often a lost attempt (node died) is tried again
+    array: ArrayRange | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A job as everyone in Heliostat sees it."""
+
+    id: JobId
+    kind: str  # batch, session, service
+    name: str
+    state: JobState
+    user: str
+    unix_user: str  # whom its processes run as
+    project: str
+    resources: Resources
+    spec: JobSpec
+    submitted_at: datetime
+    time_limit_seconds: int | None = None
+    priority: int = 0
+    max_retries: int = 0
+    retries: int = 0
+    array_id: int | None = None
+    array_index: int | None = None
+    array_limit: int | None = None
+    attempt: int = 0  # number of the newest attempt; 0: none yet
+    node: str | None = None
+    devices: tuple[str, ...] = ()
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    reason: str | None = None  # why it waits, or why it ended as it did
+    stop_requested: str | None = None  # "cancel" or "requeue", while the attempt is being stopped
+
+    @property
+    def attempt_id(self) -> AttemptId:
+        return attempt_id(self.id, self.attempt)
+
+    @property
+    def is_over(self) -> bool:
+        return self.state in TERMINAL
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One execution of a job: all an engine needs to carry it out."""
+
+    id: AttemptId
+    job: Job
+    node: str
+    devices: tuple[str, ...] = ()  # uuids
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRecord:
+    """What history keeps of an attempt."""
+
+    job_id: JobId
+    number: int
+    node: str
+    devices: tuple[str, ...]
+    state: JobState
+    created_at: datetime
+    started_at: datetime | None = None
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    reason: str | None = None

@@ -1,0 +1,78 @@
+"""Who may do what: department > project > user."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+
+class Role(StrEnum):
+    USER = "user"
+    ADMIN = "admin"
+
+
+class ProjectRole(StrEnum):
+    MEMBER = "member"
+    MANAGER = "manager"
+
+
+@dataclass(frozen=True, slots=True)
+class Department:
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Membership:
+    project: str
+    role: ProjectRole
+
+
+@dataclass(frozen=True, slots=True)
+class Project:
+    name: str
+    department: str
+    members: tuple[tuple[str, ProjectRole], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """A person. `unix_user` is whom their jobs run as; None: they may look but not run."""
+
+    name: str
+    role: Role
+    unix_user: str | None
+    active: bool
+    created_at: datetime
+    memberships: tuple[Membership, ...] = ()
+    has_password: bool = False
+
+    @property
+    def is_admin(self) -> bool:
+        return self.role is Role.ADMIN
+
+    def manages(self, project: str) -> bool:
+        return self.is_admin or Membership(project, ProjectRole.MANAGER) in self.memberships
+
+    def belongs_to(self, project: str) -> bool:
+        return any(membership.project == project for membership in self.memberships)
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """A personal token as listed; the secret itself is shown once, at creation."""
+
+    id: int
+    user: str
+    name: str
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who speaks, and by what proof: `socket`, `token` or `password`."""
+
+    user: User
+    via: str
+    address: str

@@ -1,0 +1,56 @@
+"""Sizes, durations and ranges as people write them. Each raises ValueError with a sentence."""
+
+import re
+
+from heliostat.models.jobs import ArrayRange
+
+_MIB_PER_UNIT = {"M": 1, "G": 2**10, "T": 2**20}
+_SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
+MAX_ARRAY = 10_000
+
+
+def parse_memory(text: str) -> int:
+    """`16G`, `512M`, `1.5T` in MiB; a number alone is MiB."""
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,3})?)\s*([MGT])?(?:i?B)?", text.strip(), re.IGNORECASE | re.ASCII)
+    if match is None:
+        raise ValueError(f"{text!r} is not an amount of memory; write 512M, 16G or 1.5T")
+    return int(float(match[1]) * _MIB_PER_UNIT[(match[2] or "M").upper()])
+
+
+def parse_duration(text: str) -> int:
+    """`90s`, `4h`, `1d12h`, `1:30:00` or `2-00:00:00` in seconds; a number alone is seconds."""
+    text = text.strip()
+    if re.fullmatch(r"\d{1,12}", text, re.ASCII):
+        return int(text)
+    if match := re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d)(?::(\d\d))?", text, re.ASCII):
+        days, hours, minutes, seconds = (int(part or 0) for part in match.groups())
+        return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+    parts = re.findall(r"(\d{1,9})\s*([smhdw])", text.lower(), re.ASCII)
+    if not parts or re.sub(r"\d+\s*[smhdw]\s*", "", text.lower(), flags=re.ASCII):
+        raise ValueError(f"{text!r} is not a duration; write 90s, 30m, 4h, 1d12h or 1:30:00")
+    return sum(int(number) * _SECONDS_PER_UNIT[unit] for number, unit in parts)
+
+
+def parse_array(text: str) -> ArrayRange:
+    """`0-99`, `0-99%8`, `1,3,5-9`: the indexes of a job array and how many may run at once."""
+    match = re.fullmatch(r"([0-9,\-\s]{1,2000})(?:%(\d{1,6}))?", text.strip(), re.ASCII)
+    if match is None:
+        raise ValueError(f"{text!r} is not an array; write 0-99, 0-99%8 (8 at once) or 1,3,5-9")
+    indexes: list[int] = []
+    for part in match[1].split(","):
+        indexes += _indexes(part.strip(), text)
+        if len(indexes) > MAX_ARRAY:
+            raise ValueError(f"an array may have {MAX_ARRAY} elements, {text!r} has more")
+    if len(set(indexes)) != len(indexes):
+        raise ValueError(f"{text!r} names an index twice")
+    limit = int(match[2]) if match[2] else None
+    if limit == 0:
+        raise ValueError(f"{text!r} would never run: at least one at once")
+    return ArrayRange(tuple(indexes), limit)
+
+
+def _indexes(part: str, text: str) -> range:
+    match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part, re.ASCII)
+    if match is None or int(match[2] or match[1]) < int(match[1]):
+        raise ValueError(f"{part!r} in {text!r} is not an index or a range such as 0-99")
+    return range(int(match[1]), int(match[2] or match[1]) + 1)

@@ -1,0 +1,74 @@
+"""Decide what starts where: a pure function of the snapshot."""
+
+from collections import Counter
+from collections.abc import Iterable
+from datetime import datetime
+
+from heliostat.models import Job, JobId, NodeState, Resources
+from heliostat.scheduling.room import Room, rooms_of
+from heliostat.scheduling.snapshot import Plan, Policy, Snapshot, Start
+
+
+def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
+    """Highest priority first, then oldest; each on the first node with room for it."""
+    rooms = rooms_of(snapshot)
+    running: Counter[int | None] = Counter(held.job.array_id for held in snapshot.allocations)
+    starts: list[Start] = []
+    reasons: dict[JobId, str] = {}
+    full: set[Resources] = set()
+    for job in queue_order(snapshot.pending):
+        if len(full) > _KINDS_TRIED or len(reasons) >= policy.reasons:
+            break
+        if reason := _array_is_full(job, running):
+            reasons[job.id] = reason
+        elif job.resources in full:
+            reasons[job.id] = "waits for jobs ahead of it that need the same"
+        elif start := _first_fit(job, rooms):
+            starts.append(start)
+            running[job.array_id] += 1
+        else:
+            full.add(job.resources)
+            reasons[job.id] = explain(job.resources, rooms)
+    return Plan(tuple(starts), reasons)
+
+
+_KINDS_TRIED = 64  # different requests that found no room before the rest is left for the next plan
+
+
+def queue_order(pending: Iterable[Job]) -> list[Job]:
+    return sorted(pending, key=lambda job: (-job.priority, job.submitted_at, job.id))
+
+
+def explain(wanted: Resources, rooms: Iterable[Room]) -> str:
+    """Why there is no room now, in words."""
+    rooms = list(rooms)
+    if not rooms:
+        return "no node is up"
+    able = [room for room in rooms if room.could_ever_take(wanted)]
+    if not able:
+        return f"no node has {in_words(wanted)}"
+    open_rooms = [room for room in able if room.node.state is NodeState.UP]
+    if not open_rooms:
+        return "every node that could run it is drained or down"
+    best = max(open_rooms, key=lambda room: room.free_devices(wanted.gpu_type))
+    return f"needs {in_words(wanted)}; {best.describe(wanted)} on {best.node.name}"
+
+
+def _first_fit(job: Job, rooms: Iterable[Room]) -> Start | None:
+    for room in rooms:
+        if room.node.state is NodeState.UP and room.fits(job.resources):
+            return Start(job, room.node.name, room.take(job.resources))
+    return None
+
+
+def _array_is_full(job: Job, running: Counter[int | None]) -> str | None:
+    if job.array_id is None or job.array_limit is None or running[job.array_id] < job.array_limit:
+        return None
+    return f"its array runs at most {job.array_limit} at once"
+
+
+def in_words(wanted: Resources) -> str:
+    parts = [f"{wanted.cpus} cpu{'s' if wanted.cpus > 1 else ''}", f"{wanted.memory_mib} MiB"]
+    if wanted.gpus:
+        parts.insert(0, f"{wanted.gpus} {wanted.gpu_type or 'GPU'}")
+    return ", ".join(parts)

@@ -1,0 +1,194 @@
+"""The server process: puts the parts together, serves until it is told to stop, leaves jobs running."""
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import structlog
+import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from heliostat import __version__
+from heliostat.api.app import create_app
+from heliostat.auth.identity import Identities
+from heliostat.config import Home, Settings
+from heliostat.engines.contract import Engine
+from heliostat.errors import Conflict, HeliostatError, Invalid
+from heliostat.services.context import Context, utc_now
+from heliostat.store.database import Store
+from heliostat.store.migrate import migrate
+from heliostat.workers.controller import Controller
+from heliostat.workers.fleet import Fleet
+
+log = structlog.get_logger()
+
+
+def serve(settings: Settings) -> None:
+    """Run until SIGTERM or SIGINT."""
+    os.umask(0o077)
+    sys.setswitchinterval(0.001)  # several threads hand small things to each other all the time
+    _configure_logging()
+    _make_home(settings.home)
+    with _lock(settings.home), contextlib.ExitStack() as stack:
+        sockets = [_tcp_socket(settings), _unix_socket(settings.home)]
+        url = _url(sockets[0])
+        migrate(settings.home.database)
+        context = _start_parts(settings, stack)
+        facts = {
+            "pid": os.getpid(),
+            "url": url,
+            "home": str(settings.home.path),
+            "started_at": utc_now().isoformat(),
+        }
+        app = create_app(context, facts)
+        _write_status(settings.home, {**facts, "version": __version__, "engine": context.engine.name})
+        stack.callback(settings.home.status.unlink, missing_ok=True)
+        stack.callback(settings.home.socket.unlink, missing_ok=True)
+        log.info("serving", url=url, home=str(settings.home.path), engine=context.engine.name)
+        _run_http(app, sockets)
+    log.info("stopped")
+
+
+def make_engine(settings: Settings) -> Engine:
+    if settings.engine == "local":
+        from heliostat.engines.local.engine import LocalEngine
+
+        return LocalEngine(settings)
+    if settings.engine == "simulated":
+        from heliostat.engines.simulated.clock import RealClock
+        from heliostat.engines.simulated.cluster import parse_nodes
+        from heliostat.engines.simulated.engine import SimulatedEngine
+
+        return SimulatedEngine(parse_nodes(settings.simulated_nodes), RealClock(settings.simulated_speed))
+    raise Invalid(f"There is no engine {settings.engine!r}.", "Engines are: local, simulated.")
+
+
+def _start_parts(settings: Settings, stack: contextlib.ExitStack) -> Context:
+    store = Store(settings.home.database)
+    stack.callback(store.close)
+    engine = make_engine(settings)
+    stack.callback(engine.close)
+    fleet = Fleet(engine, store)
+    controller = Controller(store, engine, fleet, utc_now)
+    identities = Identities(store, settings, utc_now)
+    identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
+    controller.start()
+    stack.callback(controller.close)
+    return Context(settings, store, engine, fleet, controller, identities)
+
+
+def _make_home(home: Home) -> None:
+    """Users pass through to their own jobs' files and can list nothing."""
+    try:
+        for folder, mode in ((home.path, 0o711), (home.jobs, 0o711), (home.attempts, 0o700)):
+            folder.mkdir(parents=True, exist_ok=True)
+            folder.chmod(mode)
+    except OSError as error:
+        raise HeliostatError(
+            f"The data directory {home.path} cannot be used: {error.strerror}.",
+            "Choose one you may write with HELIOSTAT_HOME.",
+            code="bad_home",
+        ) from error
+
+
+@contextlib.contextmanager
+def _lock(home: Home) -> Iterator[None]:
+    with open(home.lock, "a", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Conflict(
+                f"Heliostat is already running on {home.path}.", "`helio status` shows it, `helio down` stops it."
+            ) from None
+        yield
+
+
+def _tcp_socket(settings: Settings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except (OSError, OverflowError) as error:
+        raise Conflict(
+            f"Port {settings.port} on {settings.host} cannot be used: {error}.",
+            "Choose another: helio up --port 8471 (0 takes any free one).",
+        ) from error
+    listener.listen(512)
+    return listener
+
+
+def _unix_socket(home: Home) -> socket.socket:
+    """Open to all Unix users when we are root: the kernel tells us who each of them is."""
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    home.socket.unlink(missing_ok=True)
+    folder = os.open(home.path, os.O_PATH | os.O_DIRECTORY)
+    try:  # by way of /proc: a socket's path may have only 107 characters
+        listener.bind(f"/proc/self/fd/{folder}/{home.socket.name}")
+    finally:
+        os.close(folder)
+    home.socket.chmod(0o666 if os.geteuid() == 0 else 0o600)
+    listener.listen(512)
+    return listener
+
+
+def _url(listener: socket.socket) -> str:
+    host, port = listener.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def _write_status(home: Home, facts: dict[str, Any]) -> None:
+    draft = home.status.with_suffix(".new")
+    draft.write_text(json.dumps(facts), encoding="utf-8")
+    draft.chmod(0o644)
+    draft.replace(home.status)
+
+
+class _PeerProtocol(HttpToolsProtocol):
+    """Notes who is on the other end of a Unix socket. Nothing a client sends can change it."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        connection = transport.get_extra_info("socket")
+        if connection is not None and connection.family == socket.AF_UNIX:
+            credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            uid = int.from_bytes(credentials[4:8], sys.byteorder)
+            self.app_state = {**self.app_state, "peer_uid": uid}
+
+
+def _run_http(app: Any, sockets: list[socket.socket]) -> None:
+    config = uvicorn.Config(
+        app,
+        http=_PeerProtocol,
+        ws="none",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=75,
+    )
+    server = uvicorn.Server(config)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    server.run(sockets=sockets)
+
+
+def _configure_logging() -> None:
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    structlog.configure(
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso"),
+            structlog.processors.format_exc_info,
+            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
+        ],
+        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        cache_logger_on_first_use=True,
+    )

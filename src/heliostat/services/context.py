@@ -1,0 +1,27 @@
+"""The running parts that services act upon."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+
+from heliostat.auth.identity import Identities
+from heliostat.config import Settings
+from heliostat.engines.contract import Engine
+from heliostat.store.database import Store
+from heliostat.workers.controller import Controller
+from heliostat.workers.fleet import Fleet
+
+
+def utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    settings: Settings
+    store: Store
+    engine: Engine
+    fleet: Fleet
+    controller: Controller
+    identities: Identities
+    now: Callable[[], datetime] = field(default=utc_now)

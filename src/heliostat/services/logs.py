@@ -1,0 +1,98 @@
+"""Reading what jobs print."""
+
+import codecs
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliostat.engines.contract import KeepsLogs
+from heliostat.errors import Conflict, HeliostatError, NotFound
+from heliostat.models import Job
+from heliostat.services.context import Context
+
+STREAMS = ("stdout", "stderr")
+CHUNK_BYTES = 64 * 1024
+_MOST_BYTES = 8 * 2**20  # in one answer
+
+
+@dataclass(frozen=True, slots=True)
+class LogRange:
+    stream: str = "stdout"
+    offset: int = 0  # negative: from the end
+    limit: int = _MOST_BYTES
+    attempt: int | None = None  # None: the newest
+
+
+@dataclass(frozen=True, slots=True)
+class LogPart:
+    data: bytes
+    offset: int
+    size: int  # of the whole log so far
+
+
+def log_path(context: Context, job: Job, attempt: int, stream: str) -> Path:
+    if not isinstance(context.engine, KeepsLogs):
+        raise Conflict(f"The {context.engine.name} engine keeps no logs.", "Its jobs only pretend to run.")
+    return context.engine.log_path(job.id, attempt, stream)
+
+
+def read_log(context: Context, job: Job, wanted: LogRange) -> LogPart:
+    """From any byte; a negative offset counts from the end. What is not written yet is empty."""
+    number = _attempt_number(job, wanted.attempt)
+    try:
+        with open(log_path(context, job, number, wanted.stream), "rb", opener=_open_safely) as file:
+            size = os.fstat(file.fileno()).st_size
+            start = max(0, size + wanted.offset) if wanted.offset < 0 else min(wanted.offset, size)
+            file.seek(start)
+            return LogPart(file.read(min(wanted.limit, _MOST_BYTES)), start, size)
+    except FileNotFoundError:
+        return LogPart(b"", 0, 0)
+    except OSError as error:
+        raise HeliostatError(
+            f"The log of job {job.id} cannot be read: {error.strerror}.",
+            "See the permissions of the data directory: `helio doctor`.",
+            code="log_unreadable",
+        ) from error
+
+
+class Tail:
+    """Reads a growing log as text. Never splits a character: what is incomplete waits for its rest."""
+
+    def __init__(self, path: Path, stream: str, offset: int) -> None:
+        self.stream = stream
+        self._path = path
+        self._at = offset
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    def chunks(self) -> Iterator[dict[str, object]]:
+        """What has come since the last time."""
+        try:
+            file = open(self._path, "rb", opener=_open_safely)  # noqa: SIM115 - closed below
+        except FileNotFoundError:
+            return
+        with file:
+            file.seek(self._at)
+            while data := file.read(CHUNK_BYTES):
+                start = self._at
+                self._at += len(data)
+                if text := self._decoder.decode(data):
+                    held_back = len(self._decoder.getstate()[0])
+                    yield {
+                        "stream": self.stream,
+                        "offset": start,
+                        "next_offset": self._at - held_back,
+                        "text": text,
+                    }
+
+
+def _attempt_number(job: Job, attempt: int | None) -> int:
+    if attempt is None:
+        return job.attempt
+    if not 1 <= attempt <= job.attempt:
+        raise NotFound(f"Job {job.id} has no attempt {attempt}.", f"It has had {job.attempt} so far.")
+    return attempt
+
+
+def _open_safely(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

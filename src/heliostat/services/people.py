@@ -1,0 +1,447 @@
+"""Accounts, departments, projects and who belongs to them.
+
+An admin may do everything; a manager adds and removes the members of their project; everybody else only looks
+after themselves. Rights are checked again inside each transaction, because they may have gone since the request
+came in.
+"""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+from heliostat.auth.identity import is_account_name
+from heliostat.auth.passwords import hash_password
+from heliostat.errors import Conflict, Forbidden, Invalid, NotAuthenticated, NotFound
+from heliostat.models import (
+    AuditEntry,
+    Caller,
+    Department,
+    Membership,
+    Project,
+    ProjectRole,
+    Role,
+    User,
+)
+from heliostat.services.context import Context
+from heliostat.store import people
+from heliostat.store.database import Transaction
+
+T = TypeVar("T")
+LOGIN_TOKEN = "login"  # noqa: S105 - the name of the tokens that a login makes
+
+_GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+_USER_NAME_RULE = "must be 1 to 32 of a-z 0-9 _ . - and begin with a letter or _"
+_GROUP_NAME_RULE = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter or digit"
+
+
+@dataclass(frozen=True, slots=True)
+class NewUser:
+    name: str
+    role: Role = Role.USER
+    unix_user: str | None = None
+    password: str | None = None
+    projects: tuple[str, ...] | None = None  # None: the default project
+
+
+@dataclass(frozen=True, slots=True)
+class UserChange:
+    """What to change of an account; None leaves it."""
+
+    role: Role | None = None
+    active: bool | None = None
+    unix_user: str | None = None
+    clear_unix_user: bool = False
+
+
+def create_user(context: Context, caller: Caller, new: NewUser) -> User:
+    _require_admin(caller.user)
+    if not is_account_name(new.name):
+        raise _invalid("name", f"{_shown(new.name)} {_USER_NAME_RULE}")
+    if new.name in context.identities.unix.rulers():
+        raise _invalid("name", "is kept for the Unix user who rules this machine; they get it at first contact")
+    unix_user = None if new.unix_user is None else _checked_unix_user(context, new.unix_user)
+    hashed = None if new.password is None else hash_password(new.password)
+    projects = (context.settings.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
+    memberships = tuple(Membership(project, ProjectRole.MEMBER) for project in sorted(projects))
+    user = User(new.name, new.role, unix_user, True, context.now(), memberships, hashed is not None)
+
+    def change(tx: Transaction, actor: User) -> User:
+        _require_admin(actor)
+        if people.find_user(tx.conn, user.name) is not None:
+            raise Conflict(f"There is already an account {user.name}.", "Choose another name.")
+        _require_free(tx, unix_user)
+        if new.projects is None:
+            people.ensure_project(tx, context.settings.default_project, context.settings.default_department)
+        for project in projects:
+            if people.find_project(tx.conn, project) is None:
+                raise _invalid("projects", f"there is no project {_shown(project)}")
+        people.add_user(tx, user, hashed)
+        detail = {"role": user.role.value, "unix_user": unix_user, "projects": sorted(projects)}
+        people.add_audit(tx, caller, "user.create", user.name, detail, context.now())
+        return user
+
+    return changed(context, caller, change)
+
+
+def update_user(context: Context, caller: Caller, name: str, wish: UserChange) -> User:
+    """Change role, activity and Unix user, all of it or nothing."""
+    _require_admin(caller.user)
+    unix_user = None if wish.unix_user is None else _checked_unix_user(context, wish.unix_user)
+    rulers = context.identities.unix.rulers()
+
+    def change(tx: Transaction, actor: User) -> User:
+        _require_admin(actor)
+        user = _found_user(tx, name)
+        if wish.role not in (None, user.role):
+            _change_role(context, tx, caller, user, wish.role or user.role, rulers)
+        if wish.active not in (None, user.active):
+            _change_activity(context, tx, caller, user, bool(wish.active), rulers)
+        if wish.clear_unix_user or wish.unix_user is not None:
+            _change_unix_user(context, tx, caller, user, unix_user, rulers)
+        return _found_user(tx, name)
+
+    return changed(context, caller, change)
+
+
+def set_role(context: Context, caller: Caller, name: str, role: Role) -> User:
+    return update_user(context, caller, name, UserChange(role=role))
+
+
+def activate_user(context: Context, caller: Caller, name: str) -> User:
+    return update_user(context, caller, name, UserChange(active=True))
+
+
+def deactivate_user(context: Context, caller: Caller, name: str) -> User:
+    """Their tokens are revoked too; jobs they have already submitted are not touched."""
+    return update_user(context, caller, name, UserChange(active=False))
+
+
+def set_password(context: Context, caller: Caller, name: str, password: str, current: str | None = None) -> None:
+    """Whoever changes their own from afar must know the present one. Ends the logins of the account."""
+    own = name == caller.user.name
+    if not own:
+        _require_admin(caller.user)
+    with context.store.read() as conn:
+        before = people.password_hash(conn, name)
+    proven = own and caller.via != "socket"
+    if proven:
+        _prove(context, caller, before, current)
+    hashed = hash_password(password)
+    rulers = context.identities.unix.rulers()
+
+    def change(tx: Transaction, actor: User) -> None:
+        if not own:
+            _require_admin(actor)
+        user = _found_user(tx, name)
+        if not own and user.unix_user in rulers:
+            raise Forbidden(
+                f"Only {user.name} can set the password of {user.name}, for it opens the Unix account"
+                f" {user.unix_user}.",
+                f"Set it on the server as the Unix user {user.unix_user}.",
+            )
+        if proven and people.password_hash(tx.conn, name) != before:
+            raise Conflict("The password has just been changed.", "Try again with the new one as the current one.")
+        people.set_user(tx, name, password_hash=hashed)
+        logins = [token.id for token in people.list_tokens(tx.conn, name) if token.name == LOGIN_TOKEN]
+        people.revoke_tokens(tx, logins, context.now())
+        people.add_audit(tx, caller, "user.password", name, {}, context.now())
+
+    changed(context, caller, change)
+
+
+def list_users(context: Context, caller: Caller) -> list[User]:
+    """Everybody for an admin; oneself and the people of one's projects for others."""
+    with context.store.read() as conn:
+        users = people.list_users(conn)
+    return [_as_seen_by(caller.user, user) for user in users if _may_see(caller.user, user)]
+
+
+def get_user(context: Context, caller: Caller, name: str) -> User:
+    with context.store.read() as conn:
+        user = people.find_user(conn, name)
+    if user is None or not _may_see(caller.user, user):
+        raise _no_user(name)
+    return _as_seen_by(caller.user, user)
+
+
+def create_department(context: Context, caller: Caller, name: str) -> Department:
+    _require_admin(caller.user)
+    _check_group_name(name)
+
+    def change(tx: Transaction, actor: User) -> Department:
+        _require_admin(actor)
+        if people.has_department(tx.conn, name):
+            raise Conflict(f"There is already a department {name}.", "Choose another name.")
+        people.add_department(tx, name)
+        people.add_audit(tx, caller, "department.create", name, {}, context.now())
+        return Department(name)
+
+    return changed(context, caller, change)
+
+
+def list_departments(context: Context, caller: Caller) -> list[Department]:
+    with context.store.read() as conn:
+        return people.list_departments(conn)
+
+
+def create_project(context: Context, caller: Caller, name: str, department: str) -> Project:
+    _require_admin(caller.user)
+    _check_group_name(name)
+
+    def change(tx: Transaction, actor: User) -> Project:
+        _require_admin(actor)
+        if people.find_project(tx.conn, name) is not None:
+            raise Conflict(f"There is already a project {name}.", "Choose another name.")
+        if not people.has_department(tx.conn, department):
+            raise _invalid("department", f"there is no department {_shown(department)}")
+        people.add_project(tx, name, department)
+        people.add_audit(tx, caller, "project.create", name, {"department": department}, context.now())
+        return Project(name, department)
+
+    return changed(context, caller, change)
+
+
+def list_projects(context: Context, caller: Caller) -> list[Project]:
+    """All for an admin, one's own for others."""
+    mine = None if caller.user.is_admin else [membership.project for membership in caller.user.memberships]
+    with context.store.read() as conn:
+        return people.list_projects(conn, mine)
+
+
+def get_project(context: Context, caller: Caller, name: str) -> Project:
+    visible = caller.user.is_admin or caller.user.belongs_to(name)
+    with context.store.read() as conn:
+        project = people.find_project(conn, name) if visible else None
+    if project is None:
+        raise _no_project(name)
+    return project
+
+
+def add_member(
+    context: Context, caller: Caller, project: str, user: str, role: ProjectRole = ProjectRole.MEMBER
+) -> Project:
+    """Add them, or change their role. Only an admin makes and unmakes managers."""
+
+    def change(tx: Transaction, actor: User) -> Project:
+        present = _member_to_change(tx, actor, project, user)
+        if role is ProjectRole.MANAGER and not actor.is_admin:
+            raise Forbidden("Only an admin makes somebody a manager.", "Add them as a member, or ask an admin.")
+        if present is not role:
+            people.set_member(tx, project, user, role)
+            people.add_audit(tx, caller, "project.add_member", project, _of(user, role), context.now())
+        return _found_project(tx, project)
+
+    return changed(context, caller, change)
+
+
+def remove_member(context: Context, caller: Caller, project: str, user: str) -> Project:
+    """Already gone is success."""
+
+    def change(tx: Transaction, actor: User) -> Project:
+        present = _member_to_change(tx, actor, project, user)
+        if present is not None:
+            people.remove_member(tx, project, user)
+            people.add_audit(tx, caller, "project.remove_member", project, _of(user, present), context.now())
+        return _found_project(tx, project)
+
+    return changed(context, caller, change)
+
+
+def list_audit(
+    context: Context, caller: Caller, limit: int = 100, cursor: str | None = None
+) -> tuple[list[AuditEntry], str | None]:
+    """Newest first; with the cursor of the next page, None at the end."""
+    _require_admin(caller.user)
+    if not 1 <= limit <= 500:
+        raise _invalid("limit", "must be between 1 and 500")
+    before = None if cursor is None else _cursor_id(cursor)
+    with context.store.read() as conn:
+        entries = people.list_audit(conn, limit + 1, before)
+    more = len(entries) > limit
+    return entries[:limit], str(entries[limit - 1].id) if more else None
+
+
+def changed(context: Context, caller: Caller, change: Callable[[Transaction, User], T]) -> T:
+    """Make a change to people, given the caller as the database knows them now."""
+    result = context.store.write(lambda tx: change(tx, _acting(tx, caller)))
+    context.identities.forget()
+    return result
+
+
+def _acting(tx: Transaction, caller: Caller) -> User:
+    user = people.find_user(tx.conn, caller.user.name)
+    if user is None or not user.active:
+        raise Forbidden(f"The account {caller.user.name} is deactivated.", "An admin can activate it again.")
+    return user
+
+
+def _require_admin(user: User) -> None:
+    if not user.is_admin:
+        raise Forbidden("Only an admin may do this.", "Ask an admin of this Heliostat.")
+
+
+def _require_another_admin(tx: Transaction, user: User) -> None:
+    if user.is_admin and user.active and people.count_other_admins(tx.conn, user.name) == 0:
+        raise Conflict(f"{user.name} is the last active admin.", "Make somebody else an admin first.")
+
+
+def _require_not_ruler(user: User, rulers: frozenset[str]) -> None:
+    """Root and the server's own user come in by the socket as admins whatever we note about them."""
+    if user.unix_user in rulers:
+        raise Conflict(
+            f"{user.name} is the account of the Unix user {user.unix_user}, who rules this machine.",
+            "That account stays an active admin under its own Unix user.",
+        )
+
+
+def _require_free(tx: Transaction, unix_user: str | None, owner: str | None = None) -> None:
+    holder = None if unix_user is None else people.user_of_unix(tx.conn, unix_user)
+    if holder is not None and holder.name != owner:
+        raise Conflict(
+            f"The Unix user {unix_user} belongs to the account {holder.name} already.",
+            "Each account needs a Unix user of its own.",
+        )
+
+
+def _change_role(  # noqa: PLR0913, PLR0917
+    context: Context, tx: Transaction, caller: Caller, user: User, role: Role, rulers: frozenset[str]
+) -> None:
+    if role is not Role.ADMIN:
+        _require_not_ruler(user, rulers)
+        _require_another_admin(tx, user)
+    people.set_user(tx, user.name, role=role.value)
+    detail = {"from": user.role.value, "to": role.value}
+    people.add_audit(tx, caller, "user.role", user.name, detail, context.now())
+
+
+def _change_activity(  # noqa: PLR0913, PLR0917
+    context: Context, tx: Transaction, caller: Caller, user: User, active: bool, rulers: frozenset[str]
+) -> None:
+    if active:
+        people.set_user(tx, user.name, active=True)
+        people.add_audit(tx, caller, "user.activate", user.name, {}, context.now())
+        return
+    _require_not_ruler(user, rulers)
+    _require_another_admin(tx, _found_user(tx, user.name))
+    people.set_user(tx, user.name, active=False)
+    live = [token.id for token in people.list_tokens(tx.conn, user.name) if token.revoked_at is None]
+    people.revoke_tokens(tx, live, context.now())
+    people.add_audit(tx, caller, "user.deactivate", user.name, {"tokens": len(live)}, context.now())
+
+
+def _change_unix_user(  # noqa: PLR0913, PLR0917
+    context: Context,
+    tx: Transaction,
+    caller: Caller,
+    user: User,
+    unix_user: str | None,
+    rulers: frozenset[str],
+) -> None:
+    if unix_user == user.unix_user:
+        return
+    _require_not_ruler(user, rulers)
+    _require_free(tx, unix_user, owner=user.name)
+    people.set_user(tx, user.name, unix_user=unix_user)
+    detail = {"from": user.unix_user, "to": unix_user}
+    people.add_audit(tx, caller, "user.unix_user", user.name, detail, context.now())
+
+
+def _checked_unix_user(context: Context, name: str) -> str:
+    """The name under which the machine knows this person; only the socket itself proves root."""
+    unix = context.identities.unix
+    account = unix.by_name(name)
+    if account is None:
+        if context.settings.engine == "local":
+            raise _invalid("unix_user", f"this machine has no Unix user {_shown(name)}")
+        if not is_account_name(name) or name == "root":
+            raise _invalid("unix_user", f"{_shown(name)} {_USER_NAME_RULE}, and not be root")
+        return name
+    if not account.is_person or unix.rules_machine(account.uid):
+        raise _invalid("unix_user", f"{_shown(name)} is a system account or runs Heliostat; no job may run as it")
+    return account.name
+
+
+def _prove(context: Context, caller: Caller, before: str | None, current: str | None) -> None:
+    if before is None:
+        raise Forbidden(
+            "This account has no password yet.", "Set the first one on the server itself, or ask an admin to."
+        )
+    if current is None:
+        raise _invalid("current", "the current password is needed to change it")
+    try:
+        context.identities.by_password(caller.user.name, current, caller.address)
+    except NotAuthenticated as error:
+        raise _invalid("current", "is not the current password") from error
+
+
+def _member_to_change(tx: Transaction, actor: User, project: str, user: str) -> ProjectRole | None:
+    """The role they have now, once it is certain that the actor may change it."""
+    if not actor.manages(project):
+        raise Forbidden("Only a manager of the project or an admin may do this.", "Ask one of them.")
+    _found_project(tx, project)
+    _found_user(tx, user)
+    present = people.member_role(tx.conn, project, user)
+    if present is ProjectRole.MANAGER and not actor.is_admin:
+        raise Forbidden("Only an admin changes or removes a manager.", "Ask an admin of this Heliostat.")
+    return present
+
+
+def _may_see(viewer: User, user: User) -> bool:
+    if viewer.is_admin or viewer.name == user.name:
+        return True
+    return any(viewer.belongs_to(membership.project) for membership in user.memberships)
+
+
+def _as_seen_by(viewer: User, user: User) -> User:
+    """Others see only what they share with the person."""
+    if viewer.is_admin or viewer.name == user.name:
+        return user
+    shared = tuple(m for m in user.memberships if viewer.belongs_to(m.project))
+    return replace(user, memberships=shared, has_password=False, unix_user=None)
+
+
+def _found_user(tx: Transaction, name: str) -> User:
+    user = people.find_user(tx.conn, name)
+    if user is None:
+        raise _no_user(name)
+    return user
+
+
+def _found_project(tx: Transaction, name: str) -> Project:
+    project = people.find_project(tx.conn, name)
+    if project is None:
+        raise _no_project(name)
+    return project
+
+
+def _check_group_name(name: str) -> None:
+    if _GROUP_NAME.fullmatch(name) is None:
+        raise _invalid("name", f"{_shown(name)} {_GROUP_NAME_RULE}")
+
+
+def _cursor_id(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):  # longer overflows the database
+        raise _invalid("cursor", "must be the next_cursor of an earlier page")
+    return int(cursor)
+
+
+def _of(user: str, role: ProjectRole) -> dict[str, object]:
+    return {"user": user, "role": role.value}
+
+
+def _shown(text: str) -> str:
+    """Safe to print on any terminal, however odd and long the text is."""
+    return ascii(text if len(text) <= 64 else text[:64] + "...")
+
+
+def _invalid(field: str, what: str) -> Invalid:
+    return Invalid(f"{field}: {what}.", "Change that field and try again.", fields={field: what})
+
+
+def _no_user(name: str) -> NotFound:
+    return NotFound(f"There is no user {_shown(name)}.", "`helio user list` lists them.")
+
+
+def _no_project(name: str) -> NotFound:
+    return NotFound(f"There is no project {_shown(name)}.", "`helio project list` lists yours.")

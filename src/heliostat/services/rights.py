@@ -1,0 +1,33 @@
+"""Who may see and touch which job."""
+
+from heliostat.errors import Forbidden, NotFound
+from heliostat.models import Caller, Job, JobId, User
+from heliostat.services.context import Context
+from heliostat.store import jobs as stored
+
+
+def may_inspect(user: User, job: Job) -> bool:
+    """One's own jobs, those of a project one manages, and for admins all."""
+    return job.user == user.name or user.manages(job.project)
+
+
+def inspectable_job(context: Context, caller: Caller, job_id: JobId) -> Job:
+    """The job, or an error that says why not."""
+    with context.store.read() as conn:
+        job = stored.get_job(conn, job_id)
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.", "`helio ps --all` lists your jobs.")
+    check_inspectable(caller, job)
+    return job
+
+
+def check_inspectable(caller: Caller, job: Job) -> None:
+    if not may_inspect(caller.user, job):
+        raise Forbidden(
+            f"Job {job.id} belongs to someone else.", f"Ask {job.user}, or a manager of project {job.project}."
+        )
+
+
+def require_admin(caller: Caller) -> None:
+    if not caller.user.is_admin:
+        raise Forbidden("Only admins may do this.", "`helio user list` shows who they are.")

@@ -1,0 +1,223 @@
+"""Turning requests into jobs: checks, defaults, one transaction."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from sqlalchemy import insert, select
+
+from heliostat.errors import Conflict, Forbidden, Invalid
+from heliostat.models import Caller, Job, JobId, JobRequest, JobState, Node, Resources, User
+from heliostat.scheduling.plan import in_words
+from heliostat.scheduling.room import Room
+from heliostat.services.context import Context
+from heliostat.store import jobs as stored
+from heliostat.store import moves, people, schema
+from heliostat.store.database import Transaction
+from heliostat.store.times import to_seconds
+
+_LEAST_MEMORY_MIB = 256
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    job_ids: tuple[JobId, ...]
+    array_ids: tuple[int, ...]
+    jobs: tuple[Job, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """What is the same for all jobs of one submission."""
+
+    user: User
+    unix_user: str
+    nodes: Sequence[Node]
+    projects: Mapping[str | None, str]
+    now: datetime
+    default_time_limit_seconds: int | None
+
+
+def submit_jobs(
+    context: Context, caller: Caller, requests: Sequence[JobRequest], key: str | None = None
+) -> Submitted:
+    """All of them or none. With a key, the same request again gives the same jobs again."""
+    user = caller.user
+    desk = _Desk(
+        user=user,
+        unix_user=_unix_user(user),
+        nodes=context.fleet.nodes(),
+        projects=_known_projects(context, user, {request.project for request in requests}),
+        now=context.now(),
+        default_time_limit_seconds=context.settings.default_time_limit_seconds,
+    )
+    drafts = [_draft(desk, request) for request in requests]
+    digest = hashlib.sha256(repr(requests).encode()).hexdigest() if key else ""
+
+    def store(tx: Transaction) -> Submitted:
+        if key and (known := _answered_before(tx, user.name, key, digest)):
+            return known
+        _check_queue_length(context, tx, user, len(drafts))
+        submitted = _numbered(tx, requests, drafts)
+        moves.add_jobs(tx, submitted.jobs)
+        if key:
+            _remember(tx, user.name, key, digest, submitted)
+        return submitted
+
+    return context.store.write(store)
+
+
+def _unix_user(user: User) -> str:
+    if user.unix_user is None:
+        raise Forbidden(
+            "Your account has no Unix user on this machine, so it cannot run jobs.",
+            f"An admin can set one: helio user set {user.name} --unix-user NAME.",
+        )
+    return user.unix_user
+
+
+def _known_projects(context: Context, user: User, named: Iterable[str | None]) -> dict[str | None, str]:
+    """What each project named in the requests means; None is the user's default."""
+    return {name: _project(context, user, name) for name in named}
+
+
+def _project(context: Context, user: User, name: str | None) -> str:
+    mine = [membership.project for membership in user.memberships]
+    hint = f"Your projects: {', '.join(mine) or 'none; ask an admin to add you to one'}."
+    if name is None:
+        if context.settings.default_project in mine or len(mine) == 1:
+            return context.settings.default_project if context.settings.default_project in mine else mine[0]
+        raise Invalid(
+            "Say which project this is for.", f"Add --project NAME. {hint}", fields={"project": "missing"}
+        )
+    if name in mine:
+        return name
+    with context.store.read() as conn:
+        exists = people.find_project(conn, name) is not None
+    if exists and user.is_admin:
+        return name
+    # The same words whether it exists or not: project names are not for strangers.
+    raise Invalid(f"You are not in a project {name!r}.", hint, fields={"project": "not one of yours"})
+
+
+def _draft(desk: _Desk, request: JobRequest) -> Job:
+    """The job but for its number."""
+    user, project = desk.user, desk.projects[request.project]
+    if request.priority > 0 and not user.manages(project):
+        raise Forbidden(
+            "Only a manager of the project or an admin may raise a job's priority.",
+            "Leave it at 0, or lower it to let others go first.",
+        )
+    return Job(
+        id=0,
+        kind="batch",
+        name=request.name or _default_name(request),
+        state=JobState.HELD if request.held else JobState.PENDING,
+        user=user.name,
+        unix_user=desk.unix_user,
+        project=project,
+        resources=_resources(request, desk.nodes),
+        spec=request.spec,
+        submitted_at=desk.now,
+        time_limit_seconds=request.time_limit_seconds or desk.default_time_limit_seconds,
+        priority=request.priority,
+        max_retries=request.max_retries,
+        array_limit=request.array.limit if request.array else None,
+    )
+
+
+def _default_name(request: JobRequest) -> str:
+    if request.spec.script is not None or not request.spec.command:
+        return "script"
+    command = request.spec.command
+    word = command[2] if command[:2] == ("/bin/sh", "-c") and len(command) > 2 else command[0]
+    return "".join(c for c in word.split("/")[-1] if c.isprintable())[:40].strip() or "job"
+
+
+def _resources(request: JobRequest, nodes: Sequence[Node]) -> Resources:
+    """What was asked for, completed with a fair part of the smallest suitable node."""
+    suitable = [node for node in nodes if _devices_of(node, request.gpu_type) >= request.gpus] or list(nodes)
+    cpus = request.cpus or min((_fair_cpus(node, request.gpus) for node in suitable), default=1)
+    memory = request.memory_mib or min((_fair_memory(node, cpus) for node in suitable), default=1024)
+    wanted = Resources(cpus, memory, request.gpus, request.gpu_type)
+    if not any(Room(node).could_ever_take(wanted) for node in nodes):
+        raise Invalid(f"No node has {in_words(wanted)}.", _largest(nodes), code="impossible", fields=_what(wanted))
+    return wanted
+
+
+def _fair_cpus(node: Node, gpus: int) -> int:
+    return max(1, node.cpus * gpus // max(1, len(node.devices)))
+
+
+def _fair_memory(node: Node, cpus: int) -> int:
+    return min(node.memory_mib, max(_LEAST_MEMORY_MIB, node.memory_mib * cpus // node.cpus))
+
+
+def _devices_of(node: Node, gpu_type: str | None) -> int:
+    return Room(node).devices_in_all(gpu_type)
+
+
+def _largest(nodes: Sequence[Node]) -> str:
+    if not nodes:
+        return "There is no node at all; see `helio nodes`."
+    cpus, memory = max(node.cpus for node in nodes), max(node.memory_mib for node in nodes)
+    gpus = sorted({f"{_devices_of(n, d.type)} {d.type}" for n in nodes for d in n.devices})
+    return f"The largest nodes have {cpus} cpus, {memory} MiB and {', '.join(gpus) or 'no GPU'}."
+
+
+def _what(wanted: Resources) -> dict[str, str]:
+    asked = {"cpus": wanted.cpus, "memory": wanted.memory_mib, "gpus": wanted.gpus, "gpu_type": wanted.gpu_type}
+    return {name: f"no node has {value} together with the rest" for name, value in asked.items() if value}
+
+
+def _check_queue_length(context: Context, tx: Transaction, user: User, more: int) -> None:
+    limit = context.settings.max_queued_jobs_per_user
+    if stored.count_unfinished(tx.conn, user.name) + more > limit:
+        raise Conflict(
+            f"You would have more than {limit} unfinished jobs.", "Wait until some are over.", code="queue_full"
+        )
+
+
+def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[Job]) -> Submitted:
+    jobs: list[Job] = []
+    array_ids: list[int] = []
+    for request, draft in zip(requests, drafts, strict=True):
+        if request.array is None:
+            jobs.append(replace(draft, id=tx.ids.draw("jobs")[0]))
+            continue
+        array_ids += tx.ids.draw("arrays")
+        numbers = tx.ids.draw("jobs", len(request.array.indexes))
+        jobs += [
+            replace(draft, id=number, array_id=array_ids[-1], array_index=index)
+            for number, index in zip(numbers, request.array.indexes, strict=True)
+        ]
+    return Submitted(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))
+
+
+def _answered_before(tx: Transaction, user: str, key: str, digest: str) -> Submitted | None:
+    keys = schema.idempotency_keys
+    row = tx.conn.execute(select(keys).where(keys.c.user == user, keys.c.key == key)).first()
+    if row is None:
+        return None
+    if row.digest != digest:
+        raise Conflict(
+            "This idempotency key was used for another request.", "Use a fresh key for each new request."
+        )
+    job_ids = json.loads(row.job_ids)
+    found = stored.get_jobs(tx.conn, job_ids)
+    jobs = tuple(found[job_id] for job_id in job_ids)
+    arrays = tuple(sorted({job.array_id for job in jobs if job.array_id is not None}))
+    return Submitted(tuple(job_ids), arrays, jobs)
+
+
+def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: Submitted) -> None:
+    values = {
+        "user": user,
+        "key": key,
+        "digest": digest,
+        "job_ids": json.dumps(submitted.job_ids),
+        "created_at": to_seconds(submitted.jobs[0].submitted_at),
+    }
+    tx.conn.execute(insert(schema.idempotency_keys).values(values))

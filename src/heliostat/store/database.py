@@ -1,0 +1,205 @@
+"""One writer, many readers.
+
+All changes pass through one thread that takes every change waiting for it, runs them in one transaction, makes it
+durable with one sync, tells the listeners in commit order and only then answers the callers. Concurrent requests
+therefore share the cost of the disk, and nobody ever meets a locked database.
+"""
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+import structlog
+from sqlalchemy import Connection, Engine, create_engine, event, func, select
+from sqlalchemy.exc import DatabaseError, OperationalError
+from sqlalchemy.pool import QueuePool
+
+from heliostat.errors import HeliostatError, StoreUnavailable
+from heliostat.models import Job, JobEvent, JobId
+from heliostat.store import schema
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Changes:
+    """What one commit changed, for those who keep a picture of it."""
+
+    added: list[Job] = field(default_factory=list)
+    moved: list[tuple[JobId, dict[str, Any]]] = field(default_factory=list)  # job, its new values
+    events: list[JobEvent] = field(default_factory=list)
+    nodes: bool = False
+
+    def extend(self, other: "Changes") -> None:
+        self.added += other.added
+        self.moved += other.moved
+        self.events += other.events
+        self.nodes = self.nodes or other.nodes
+
+
+@dataclass(slots=True)
+class Transaction:
+    """The connection of a change, and the notes it leaves for the listeners."""
+
+    conn: Connection
+    ids: "Ids"
+    changes: Changes = field(default_factory=Changes)
+
+
+class Ids:
+    """Job, array and event numbers. Only the writer draws them; a rolled back draw leaves a gap."""
+
+    def __init__(self, conn: Connection) -> None:
+        self._last = {
+            "jobs": _highest(conn, schema.jobs.c.id),
+            "arrays": _highest(conn, schema.jobs.c.array_id),
+            "events": _highest(conn, schema.events.c.id),
+        }
+
+    def draw(self, kind: str, count: int = 1) -> range:
+        first = self._last[kind] + 1
+        self._last[kind] += count
+        return range(first, first + count)
+
+
+@dataclass(slots=True)
+class _Order:
+    change: Callable[[Transaction], Any]
+    future: "Future[Any]"
+
+
+class Store:
+    """The database of one installation."""
+
+    def __init__(self, path: Path) -> None:
+        self._writer = _sqlite(path, "IMMEDIATE", size=1)
+        self._reader = _sqlite(path, "DEFERRED", size=16)
+        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._listeners: list[Callable[[Changes], None]] = []
+        with self._writer.begin() as conn:
+            self._ids = Ids(conn)
+        self._thread = threading.Thread(target=self._write_forever, name="store-writer", daemon=True)
+        self._thread.start()
+
+    @contextlib.contextmanager
+    def read(self) -> Iterator[Connection]:
+        """A connection that sees one consistent state."""
+        with self._reader.connect() as conn:
+            yield conn
+
+    def write(self, change: Callable[[Transaction], T]) -> T:
+        """Run the change in a transaction and return its result once that is safely on disk.
+
+        The change runs in the writer's thread and must not wait for anything. What it raises is raised here, and
+        nothing of it is kept.
+        """
+        order = _Order(change, Future())
+        self._orders.put(order)
+        result: T = order.future.result()
+        return result
+
+    def on_commit(self, listener: Callable[[Changes], None]) -> None:
+        """Called in commit order, in the writer's thread, before the caller of `write` is answered."""
+        self._listeners.append(listener)
+
+    def close(self) -> None:
+        self._orders.put(None)
+        self._thread.join()
+        self._writer.dispose()
+        self._reader.dispose()
+
+    def _write_forever(self) -> None:
+        with self._writer.connect() as conn:
+            while orders := self._take():
+                self._carry_out(conn, [order for order in orders if order])
+                if None in orders:
+                    return
+
+    def _take(self) -> list[_Order | None]:
+        orders = [self._orders.get()]
+        with contextlib.suppress(queue.Empty):
+            while len(orders) < 256:
+                orders.append(self._orders.get_nowait())
+        return orders
+
+    def _carry_out(self, conn: Connection, orders: list[_Order]) -> None:
+        changes = Changes()
+        answers: list[tuple[_Order, Any]] = []
+        try:
+            with conn.begin():
+                for order in orders:
+                    if (answer := self._run(conn, order, changes)) is not _REFUSED:
+                        answers.append((order, answer))  # noqa: PERF401 - the walrus reads better in a loop
+        except Exception as error:  # noqa: BLE001 - whatever it is, the callers must learn of it
+            for order in orders:
+                if not order.future.done():
+                    order.future.set_exception(_explained(error))
+            return
+        self._tell(changes)
+        for order, answer in answers:
+            order.future.set_result(answer)
+
+    def _run(self, conn: Connection, order: _Order, changes: Changes) -> Any:
+        """One change in a savepoint of its own, so that its failure leaves the others alone."""
+        transaction = Transaction(conn, self._ids)
+        try:
+            with conn.begin_nested():
+                answer = order.change(transaction)
+        except (OperationalError, DatabaseError) as error:
+            if not conn.in_transaction() or isinstance(error, OperationalError):
+                raise
+            order.future.set_exception(error)
+            return _REFUSED
+        except Exception as error:  # noqa: BLE001 - belongs to the caller
+            order.future.set_exception(error)
+            return _REFUSED
+        changes.extend(transaction.changes)
+        return answer
+
+    def _tell(self, changes: Changes) -> None:
+        for listener in self._listeners:
+            try:
+                listener(changes)
+            except Exception:
+                log.exception("listener_failed")
+
+
+_REFUSED = object()
+
+
+def _highest(conn: Connection, column: Any) -> int:
+    return conn.execute(select(func.max(column))).scalar() or 0
+
+
+def _explained(error: Exception) -> Exception:
+    if isinstance(error, HeliostatError) or not isinstance(error, DatabaseError):
+        return error
+    cause = str(error.orig)
+    hint = "See `helio doctor`."
+    if "full" in cause or "disk I/O" in cause:
+        hint = "Free space on the disk that holds the data directory; `helio doctor` says how full it is."
+    unavailable = StoreUnavailable(f"The database cannot be written: {cause}.", hint)
+    unavailable.__cause__ = error
+    return unavailable
+
+
+def _sqlite(path: Path, begin: str, size: int) -> Engine:
+    engine = create_engine(f"sqlite:///{path}", poolclass=QueuePool, pool_size=size, max_overflow=size * 2)
+
+    @event.listens_for(engine, "connect")
+    def _configure(dbapi: Any, _record: object) -> None:
+        dbapi.isolation_level = None  # we say BEGIN ourselves: the driver's own habits break savepoints
+        for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=10000"):
+            dbapi.execute(f"PRAGMA {pragma}")
+
+    @event.listens_for(engine, "begin")
+    def _begin(conn: Connection) -> None:
+        conn.exec_driver_sql(f"BEGIN {begin}")
+
+    return engine

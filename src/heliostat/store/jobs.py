@@ -1,0 +1,111 @@
+"""Jobs, their attempts and their events in the database: how to find them. `moves` changes them."""
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, func, select
+
+from heliostat.models import AttemptRecord, Job, JobEvent, JobId, JobState
+from heliostat.store import schema
+from heliostat.store.prepared import Prepared
+from heliostat.store.rows import ALL_COLUMNS, LISTED_COLUMNS, row_to_attempt, row_to_event, row_to_job
+from heliostat.store.times import to_seconds
+
+_jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
+_MANY = 500  # SQLite allows only so many variables in one statement
+_ONE_JOB = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id == bindparam("id")))
+
+
+@dataclass(frozen=True, slots=True)
+class JobFilter:
+    """Which jobs to list; None does not restrict."""
+
+    states: Collection[JobState] | None = None
+    user: str | None = None
+    project: str | None = None
+    name: str | None = None
+    array_id: int | None = None
+    node: str | None = None
+    submitted_after: datetime | None = None
+    submitted_before: datetime | None = None
+    ids: Collection[JobId] | None = None
+
+
+def get_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
+    """With their spec; ids that do not exist are left out."""
+    wanted = list(ids)
+    if len(wanted) < 10:
+        rows = (_ONE_JOB.run(conn, {"id": job_id}).first() for job_id in wanted)
+        return {row.id: row_to_job(row) for row in rows if row}
+    found: dict[JobId, Job] = {}
+    for start in range(0, len(wanted), _MANY):
+        query = select(*ALL_COLUMNS).where(_jobs.c.id.in_(wanted[start : start + _MANY]))
+        found |= {row.id: row_to_job(row) for row in conn.execute(query)}
+    return found
+
+
+def get_job(conn: Connection, job_id: JobId) -> Job | None:
+    return get_jobs(conn, [job_id]).get(job_id)
+
+
+def unfinished_jobs(conn: Connection) -> list[Job]:
+    """All that are not over, oldest first, without their spec."""
+    query = select(*LISTED_COLUMNS).where(_jobs.c.ended_at.is_(None)).order_by(_jobs.c.id)
+    return [row_to_job(row) for row in conn.execute(query)]
+
+
+def list_jobs(conn: Connection, wanted: JobFilter, limit: int, before: JobId | None = None) -> list[Job]:
+    """Newest first, without their spec, those with an id below `before`."""
+    query = _filtered(select(*LISTED_COLUMNS), wanted).order_by(_jobs.c.id.desc()).limit(limit)
+    if before is not None:
+        query = query.where(_jobs.c.id < before)
+    return [row_to_job(row) for row in conn.execute(query)]
+
+
+def count_unfinished_by_state(conn: Connection) -> dict[JobState, int]:
+    query = select(_jobs.c.state, func.count()).where(_jobs.c.ended_at.is_(None)).group_by(_jobs.c.state)
+    return {JobState(state): count for state, count in conn.execute(query)}
+
+
+def count_unfinished(conn: Connection, user: str) -> int:
+    query = select(func.count()).where(_jobs.c.user == user, _jobs.c.ended_at.is_(None))
+    return conn.execute(query).scalar_one()
+
+
+def attempts_of(conn: Connection, job_id: JobId) -> list[AttemptRecord]:
+    query = select(_attempts).where(_attempts.c.job_id == job_id).order_by(_attempts.c.number)
+    return [row_to_attempt(row) for row in conn.execute(query)]
+
+
+def list_events(
+    conn: Connection, after: int, limit: int, job_id: JobId | None = None, array_id: int | None = None
+) -> list[JobEvent]:
+    query = select(_events).where(_events.c.id > after).order_by(_events.c.id).limit(limit)
+    if job_id is not None:
+        query = query.where(_events.c.job_id == job_id)
+    if array_id is not None:
+        query = query.where(_events.c.job_id.in_(select(_jobs.c.id).where(_jobs.c.array_id == array_id)))
+    return [row_to_event(row) for row in conn.execute(query)]
+
+
+def last_event_id(conn: Connection) -> int:
+    return conn.execute(select(func.max(_events.c.id))).scalar() or 0
+
+
+def _filtered(query: Select[Any], wanted: JobFilter) -> Select[Any]:
+    if wanted.states is not None:
+        query = query.where(_jobs.c.state.in_([state.value for state in wanted.states]))
+    if wanted.ids is not None:
+        query = query.where(_jobs.c.id.in_(list(wanted.ids)))
+    if wanted.name is not None:
+        query = query.where(_jobs.c.name.contains(wanted.name, autoescape=True))
+    if wanted.submitted_after is not None:
+        query = query.where(_jobs.c.submitted_at >= to_seconds(wanted.submitted_after))
+    if wanted.submitted_before is not None:
+        query = query.where(_jobs.c.submitted_at < to_seconds(wanted.submitted_before))
+    for name in ("user", "project", "array_id", "node"):
+        if (value := getattr(wanted, name)) is not None:
+            query = query.where(_jobs.c[name] == value)
+    return query

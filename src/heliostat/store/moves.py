@@ -1,0 +1,113 @@
+"""Changing jobs and attempts: every move is checked against the state it finds, and told as an event."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cache
+from typing import Any
+
+from sqlalchemy import Table, bindparam, insert, select, update
+
+from heliostat.models import Attempt, Job, JobEvent, JobId, JobState, may_move
+from heliostat.store import schema
+from heliostat.store.database import Transaction
+from heliostat.store.prepared import Prepared
+from heliostat.store.rows import event_to_row, job_to_row, to_column
+from heliostat.store.times import to_seconds
+
+_jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
+_ATTEMPT_COLUMNS = ("job_id", "number", "node", "devices", "state", "created_at")
+
+_STATE = Prepared(select(_jobs.c.state, _jobs.c.attempt).where(_jobs.c.id == bindparam("id")))
+_ADD_JOB = Prepared(insert(_jobs))
+_ADD_EVENT = Prepared(insert(_events))
+_ADD_ATTEMPT = Prepared(insert(_attempts), _ATTEMPT_COLUMNS)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A wish to change a job's state. It happens only if the state machine and the fence allow it."""
+
+    job_id: JobId
+    to: JobState
+    kind: str  # of the event that tells of it
+    at: datetime
+    attempt: int | None = None  # the fence: only while this is the newest attempt
+    values: Mapping[str, Any] = field(default_factory=dict)  # other columns to set
+    detail: str | None = None
+
+
+def add_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
+    _ADD_JOB.run_many(tx.conn, [job_to_row(job) for job in jobs])
+    tx.changes.added += jobs
+    _add_events(tx, [(job.id, 0, job.submitted_at, "submitted", job.state, None) for job in jobs])
+
+
+def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
+    """Carry out the moves that are allowed now; return those."""
+    done: list[Move] = []
+    told = []
+    for move in moves:
+        found = _STATE.run(tx.conn, {"id": move.job_id}).first()
+        if found is None or move.attempt not in (None, found.attempt):
+            continue
+        if not may_move(JobState(found.state), move.to):
+            continue
+        set_job(tx, move.job_id, {"state": move.to, **move.values})
+        attempt = move.values.get("attempt", found.attempt)
+        told.append((move.job_id, attempt, move.at, move.kind, move.to, move.detail))
+        done.append(move)
+    _add_events(tx, told)
+    return done
+
+
+def set_job(tx: Transaction, job_id: JobId, values: dict[str, Any]) -> None:
+    """Set fields of a job that are not its state, or its state once a move is known to be allowed."""
+    row = {name: to_column(value) for name, value in values.items()}
+    _update(_jobs, ("id",), tuple(row)).run(tx.conn, {"key_id": job_id, **row})
+    tx.changes.moved.append((job_id, values))
+
+
+def note_job(tx: Transaction, job: Job, kind: str, detail: str | None, at: datetime) -> None:
+    """An event that changes no state."""
+    _add_events(tx, [(job.id, job.attempt, at, kind, job.state, detail)])
+
+
+def add_attempts(tx: Transaction, attempts: Sequence[Attempt], at: datetime) -> None:
+    rows = [
+        {
+            "job_id": attempt.job.id,
+            "number": attempt.job.attempt,
+            "node": attempt.node,
+            "devices": to_column(attempt.devices),
+            "state": JobState.STARTING.value,
+            "created_at": to_seconds(at),
+        }
+        for attempt in attempts
+    ]
+    if rows:
+        _ADD_ATTEMPT.run_many(tx.conn, rows)
+
+
+def set_attempt(tx: Transaction, job_id: JobId, number: int, values: dict[str, Any]) -> None:
+    row = {name: to_column(value) for name, value in values.items()}
+    statement = _update(_attempts, ("job_id", "number"), tuple(row))
+    statement.run(tx.conn, {"key_job_id": job_id, "key_number": number, **row})
+
+
+@cache
+def _update(table: Table, keys: tuple[str, ...], columns: tuple[str, ...]) -> Prepared:
+    statement = update(table).where(*(table.c[key] == bindparam(f"key_{key}") for key in keys))
+    return Prepared(statement.values({name: bindparam(name) for name in columns}))
+
+
+def _add_events(tx: Transaction, told: Sequence[tuple[JobId, int, datetime, str, JobState, str | None]]) -> None:
+    if not told:
+        return
+    ids = tx.ids.draw("events", len(told))
+    added = [
+        JobEvent(event_id, job_id, attempt, at, kind, state, detail)
+        for event_id, (job_id, attempt, at, kind, state, detail) in zip(ids, told, strict=True)
+    ]
+    _ADD_EVENT.run_many(tx.conn, [event_to_row(event) for event in added])
+    tx.changes.events += added

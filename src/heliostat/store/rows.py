@@ -1,0 +1,143 @@
+"""Rows to records and back."""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Row
+
+from heliostat.models import AttemptRecord, Job, JobEvent, JobSpec, JobState, Resources
+from heliostat.store import schema
+from heliostat.store.times import to_seconds, to_time
+
+_c = schema.jobs.c
+LISTED_COLUMNS = tuple(column for column in _c if column.name != "spec")
+ALL_COLUMNS = (*LISTED_COLUMNS, _c.spec)
+
+
+def job_to_row(job: Job) -> dict[str, Any]:
+    return {
+        "id": job.id,
+        "kind": job.kind,
+        "name": job.name,
+        "state": job.state.value,
+        "user": job.user,
+        "unix_user": job.unix_user,
+        "project": job.project,
+        "cpus": job.resources.cpus,
+        "memory_mib": job.resources.memory_mib,
+        "gpus": job.resources.gpus,
+        "gpu_type": job.resources.gpu_type,
+        "spec": json.dumps(_spec_to_json(job.spec)),
+        "time_limit_seconds": job.time_limit_seconds,
+        "priority": job.priority,
+        "max_retries": job.max_retries,
+        "retries": job.retries,
+        "array_id": job.array_id,
+        "array_index": job.array_index,
+        "array_limit": job.array_limit,
+        "attempt": job.attempt,
+        "node": job.node,
+        "devices": json.dumps(job.devices),
+        "submitted_at": to_seconds(job.submitted_at),
+        "started_at": to_seconds(job.started_at),
+        "ended_at": to_seconds(job.ended_at),
+        "exit_code": job.exit_code,
+        "reason": job.reason,
+        "stop_requested": job.stop_requested,
+    }
+
+
+def row_to_job(row: Row[Any]) -> Job:
+    """From a row of LISTED_COLUMNS (its spec stays empty) or ALL_COLUMNS."""
+    values = row._mapping
+    spec = values.get("spec")
+    return Job(
+        id=values["id"],
+        kind=values["kind"],
+        name=values["name"],
+        state=JobState(values["state"]),
+        user=values["user"],
+        unix_user=values["unix_user"],
+        project=values["project"],
+        resources=Resources(values["cpus"], values["memory_mib"], values["gpus"], values["gpu_type"]),
+        spec=_json_to_spec(json.loads(spec)) if spec is not None else JobSpec(),
+        submitted_at=to_time(values["submitted_at"]),
+        time_limit_seconds=values["time_limit_seconds"],
+        priority=values["priority"],
+        max_retries=values["max_retries"],
+        retries=values["retries"],
+        array_id=values["array_id"],
+        array_index=values["array_index"],
+        array_limit=values["array_limit"],
+        attempt=values["attempt"],
+        node=values["node"],
+        devices=tuple(json.loads(values["devices"])),
+        started_at=to_time(values["started_at"]),
+        ended_at=to_time(values["ended_at"]),
+        exit_code=values["exit_code"],
+        reason=values["reason"],
+        stop_requested=values["stop_requested"],
+    )
+
+
+def row_to_attempt(row: Row[Any]) -> AttemptRecord:
+    return AttemptRecord(
+        job_id=row.job_id,
+        number=row.number,
+        node=row.node,
+        devices=tuple(json.loads(row.devices)),
+        state=JobState(row.state),
+        created_at=to_time(row.created_at),
+        started_at=to_time(row.started_at),
+        ended_at=to_time(row.ended_at),
+        exit_code=row.exit_code,
+        reason=row.reason,
+    )
+
+
+def row_to_event(row: Row[Any]) -> JobEvent:
+    return JobEvent(
+        id=row.id,
+        job_id=row.job_id,
+        attempt=row.attempt,
+        at=to_time(row.at),
+        kind=row.kind,
+        state=JobState(row.state),
+        detail=row.detail,
+    )
+
+
+def event_to_row(event: JobEvent) -> dict[str, Any]:
+    return {
+        "id": event.id,
+        "job_id": event.job_id,
+        "attempt": event.attempt,
+        "at": to_seconds(event.at),
+        "kind": event.kind,
+        "state": event.state.value,
+        "detail": event.detail,
+    }
+
+
+def _spec_to_json(spec: JobSpec) -> dict[str, Any]:
+    return {
+        "command": list(spec.command),
+        "script": spec.script,
+        "workdir": spec.workdir,
+        "env": dict(spec.env),
+        "grace_seconds": spec.grace_seconds,
+    }
+
+
+def _json_to_spec(values: dict[str, Any]) -> JobSpec:
+    return JobSpec(**(values | {"command": tuple(values["command"])}))
+
+
+def to_column(value: object) -> object:
+    """A field of a record as the database keeps it."""
+    if isinstance(value, datetime):
+        return to_seconds(value)
+    if isinstance(value, JobState):
+        return value.value
+    return json.dumps(value) if isinstance(value, tuple) else value

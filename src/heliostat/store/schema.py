@@ -1,0 +1,168 @@
+"""The tables. Names of people, projects and departments never change, so they are the keys.
+
+Lists and specs are JSON in text columns, written and read by rows.py: the hot statements bypass type conversion.
+"""
+
+from sqlalchemy import (
+    JSON,
+    Boolean,
+    Column,
+    Float,
+    ForeignKey,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    UniqueConstraint,
+    text,
+)
+
+metadata = MetaData()
+
+departments = Table("departments", metadata, Column("name", String, primary_key=True))
+
+projects = Table(
+    "projects",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("department", ForeignKey("departments.name"), nullable=False),
+)
+
+users = Table(
+    "users",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("role", String, nullable=False),
+    Column("unix_user", String),
+    Column("active", Boolean, nullable=False),
+    Column("password_hash", String),
+    Column("created_at", Float, nullable=False),
+)
+
+memberships = Table(
+    "memberships",
+    metadata,
+    Column("user", ForeignKey("users.name"), primary_key=True),
+    Column("project", ForeignKey("projects.name"), primary_key=True),
+    Column("role", String, nullable=False),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("name", String, nullable=False),
+    Column("digest", String, nullable=False, unique=True),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float),
+    Column("last_used_at", Float),
+    Column("revoked_at", Float),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("at", Float, nullable=False),
+    Column("user", String, nullable=False),
+    Column("via", String, nullable=False),
+    Column("address", String, nullable=False),
+    Column("action", String, nullable=False),
+    Column("target", String, nullable=False),
+    Column("detail", JSON, nullable=False),
+)
+
+jobs = Table(
+    "jobs",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("kind", String, nullable=False),
+    Column("name", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("unix_user", String, nullable=False),
+    Column("project", ForeignKey("projects.name"), nullable=False),
+    Column("cpus", Integer, nullable=False),
+    Column("memory_mib", Integer, nullable=False),
+    Column("gpus", Integer, nullable=False),
+    Column("gpu_type", String),
+    Column("spec", Text, nullable=False),
+    Column("time_limit_seconds", Integer),
+    Column("priority", Integer, nullable=False),
+    Column("max_retries", Integer, nullable=False),
+    Column("retries", Integer, nullable=False),
+    Column("array_id", Integer),
+    Column("array_index", Integer),
+    Column("array_limit", Integer),
+    Column("attempt", Integer, nullable=False),
+    Column("node", String),
+    Column("devices", Text, nullable=False),
+    Column("submitted_at", Float, nullable=False),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    Column("exit_code", Integer),
+    Column("reason", Text),
+    Column("stop_requested", String),
+    # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
+    Index(
+        "jobs_unfinished",
+        "user",
+        "id",
+        sqlite_where=text("ended_at IS NULL"),
+        postgresql_where=text("ended_at IS NULL"),
+    ),
+    Index("jobs_by_state", "state", "id"),
+    Index("jobs_by_user", "user", "id"),
+    Index("jobs_by_project", "project", "id"),
+    Index("jobs_by_array", "array_id", "id"),
+)
+
+attempts = Table(
+    "attempts",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("number", Integer, primary_key=True),
+    Column("node", String, nullable=False),
+    Column("devices", Text, nullable=False),
+    Column("state", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("started_at", Float),
+    Column("ended_at", Float),
+    Column("exit_code", Integer),
+    Column("reason", Text),
+)
+
+events = Table(
+    "events",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("job_id", Integer, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("kind", String, nullable=False),
+    Column("state", String, nullable=False),
+    Column("detail", Text),
+    Index("events_by_job", "job_id", "id"),
+)
+
+idempotency_keys = Table(
+    "idempotency_keys",
+    metadata,
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("key", String, nullable=False),
+    Column("digest", String, nullable=False),
+    Column("job_ids", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    UniqueConstraint("user", "key"),
+)
+
+nodes = Table(
+    "nodes",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("state", String, nullable=False),
+    Column("reason", Text),
+)

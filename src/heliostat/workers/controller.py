@@ -1,0 +1,272 @@
+"""Moves the world towards what the database says: observe, plan, record, carry out.
+
+One thread owns the picture of the queue. It sleeps until something happens: a commit, an observation of the
+engine, a change of nodes, a time to try again. Everything that has happened by then is handled in one round with
+one commit.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+import structlog
+
+from heliostat.engines.contract import Engine, Reports
+from heliostat.errors import HeliostatError
+from heliostat.models import (
+    Attempt,
+    AttemptId,
+    Cause,
+    Ended,
+    Job,
+    JobId,
+    JobState,
+    Observation,
+    Started,
+)
+from heliostat.scheduling.plan import plan
+from heliostat.scheduling.snapshot import Plan, Policy, Start
+from heliostat.store import jobs as stored
+from heliostat.store import moves
+from heliostat.store.database import Changes, Store, Transaction
+from heliostat.workers.fleet import Fleet
+from heliostat.workers.outcome import move_for_end, move_for_start
+from heliostat.workers.queue import Queue
+
+log = structlog.get_logger()
+
+_TRIES = 5  # to start an attempt that the engine could not start
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(slots=True)
+class _Inbox:
+    """What has happened since the last round."""
+
+    changes: list[Changes] = field(default_factory=list)
+    observations: list[Observation] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Round:
+    """What one round wants to record."""
+
+    observations: list[Observation]
+    plan: Plan
+    now: datetime
+    started: list[Attempt] = field(default_factory=list)
+    ended: list[AttemptId] = field(default_factory=list)
+
+
+class Controller:
+    def __init__(self, store: Store, engine: Engine, fleet: Fleet, now: Callable[[], datetime]) -> None:
+        self._store, self._engine, self._fleet, self._now = store, engine, fleet, now
+        self._queue = Queue()
+        self._policy = Policy()
+        self._plan = Plan()
+        self._inbox = _Inbox()
+        self._wake = threading.Condition()
+        self._stopping = False
+        self._tries: dict[JobId, int] = {}
+        self._not_before: dict[JobId, float] = {}
+        self._stop_asked: set[AttemptId] = set()
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+
+    def start(self) -> None:
+        """Take up what an earlier server left, then go on."""
+        self._store.on_commit(self._on_commit)
+        self._fleet.on_change(self._nudge)
+        if isinstance(self._engine, Reports):
+            self._engine.on_observation(self._on_observation)
+        self._load()
+        attempts = self._attempts_of(self._queue.active())
+        self._engine.forget_all_but({attempt.id for attempt in attempts})
+        self._inbox.observations += self._engine.observe(attempts)
+        for job in self._queue.active():
+            self._stop(job)
+        self._thread.start()
+
+    def close(self) -> None:
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def reason(self, job: Job) -> str | None:
+        """Why a job waits, as of the newest plan."""
+        if job.state is not JobState.PENDING:
+            return job.reason
+        return self._plan.reasons.get(job.id) or job.reason or "waits for the jobs ahead of it"
+
+    def _on_commit(self, changes: Changes) -> None:
+        if not (changes.added or changes.moved):
+            return
+        with self._wake:
+            self._inbox.changes.append(changes)
+            self._wake.notify()
+
+    def _on_observation(self, observations: Sequence[Observation]) -> None:
+        with self._wake:
+            self._inbox.observations += observations
+            self._wake.notify()
+
+    def _nudge(self) -> None:
+        with self._wake:
+            self._inbox.changes.append(Changes())
+            self._wake.notify()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            inbox = self._take()
+            try:
+                self._handle(inbox)
+            except Exception as error:  # noqa: BLE001 - this thread must not die
+                self._recover(inbox, error)
+
+    def _take(self) -> _Inbox:
+        with self._wake:
+            if not (self._inbox.changes or self._inbox.observations or self._stopping):
+                self._wake.wait(self._seconds_to_next_try())
+            inbox, self._inbox = self._inbox, _Inbox()
+            return inbox
+
+    def _handle(self, inbox: _Inbox) -> None:
+        for changes in inbox.changes:
+            self._queue.apply(changes)
+        self._stop_those_asked_for(inbox)
+        this_round = self._decide(inbox.observations)
+        if not (this_round.observations or this_round.plan.starts):
+            return
+        self._store.write(lambda tx: self._record(tx, this_round))
+        self._carry_out(this_round)
+
+    def _decide(self, observations: list[Observation]) -> _Round:
+        ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
+        delayed = self._delayed()
+        snapshot = self._queue.snapshot(self._fleet.nodes(), ended, delayed)
+        now = self._now()
+        self._plan = plan(snapshot, self._policy, now)
+        return _Round(observations, self._plan, now)
+
+    def _record(self, tx: Transaction, this_round: _Round) -> None:
+        """In the writer's thread: what was seen, then what is to start. Each is guarded by the state it finds."""
+        this_round.started, this_round.ended = [], []
+        self._record_observations(tx, this_round)
+        starts = this_round.plan.starts
+        wishes = [_move_to_start(start, this_round.now) for start in starts]
+        done = {move.job_id for move in moves.move_jobs(tx, wishes)}
+        jobs = stored.get_jobs(tx.conn, done) if done else {}
+        this_round.started = [
+            Attempt(job.attempt_id, job, start.node, start.devices)
+            for start in starts
+            if (job := jobs.get(start.job.id))
+        ]
+        moves.add_attempts(tx, this_round.started, this_round.now)
+
+    def _record_observations(self, tx: Transaction, this_round: _Round) -> None:
+        for kind in (Started, Ended):
+            wishes = [
+                move
+                for seen in this_round.observations
+                if isinstance(seen, kind) and (move := self._move_for(seen))
+            ]
+            for move in moves.move_jobs(tx, wishes):
+                moves.set_attempt(tx, move.job_id, move.attempt or 0, _attempt_values(move))
+        this_round.ended = [seen.attempt_id for seen in this_round.observations if isinstance(seen, Ended)]
+
+    def _move_for(self, seen: Observation) -> moves.Move | None:
+        job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
+        if job is None or job.attempt_id != seen.attempt_id:
+            return None  # a late word of an attempt that is no longer the newest
+        if isinstance(seen, Started):
+            return move_for_start(job, seen)
+        return move_for_end(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
+
+    def _carry_out(self, this_round: _Round) -> None:
+        self._note_failed_starts(this_round)
+        self._engine.start(this_round.started)
+        if this_round.ended:
+            self._stop_asked.difference_update(this_round.ended)
+            self._engine.forget(this_round.ended)
+
+    def _note_failed_starts(self, this_round: _Round) -> None:
+        for seen in this_round.observations:
+            job_id = int(seen.attempt_id.partition(".")[0])
+            if isinstance(seen, Started):
+                self._tries.pop(job_id, None)
+            elif seen.cause is Cause.NOT_STARTED and seen.detail:
+                tries = self._tries[job_id] = self._tries.get(job_id, 0) + 1
+                self._not_before[job_id] = time.monotonic() + _RETRY_SECONDS * 2 ** (tries - 1)
+
+    def _stop_those_asked_for(self, inbox: _Inbox) -> None:
+        touched = {
+            job_id for changes in inbox.changes for job_id, values in changes.moved if values.get("stop_requested")
+        }
+        for job_id in touched:
+            if job := self._queue.get(job_id):
+                self._stop(job)
+
+    def _stop(self, job: Job) -> None:
+        if job.stop_requested is None or job.node is None or job.attempt_id in self._stop_asked:
+            return
+        self._stop_asked.add(job.attempt_id)
+        for attempt in self._attempts_of([job]):
+            self._engine.stop(attempt, attempt.job.spec.grace_seconds)
+
+    def _attempts_of(self, jobs: Sequence[Job]) -> list[Attempt]:
+        if not jobs:
+            return []
+        with self._store.read() as conn:
+            full = stored.get_jobs(conn, [job.id for job in jobs])
+        return [Attempt(job.attempt_id, job, job.node or "", job.devices) for job in full.values()]
+
+    def _recover(self, inbox: _Inbox, error: Exception) -> None:
+        """The database could not be written, or we have a bug: start afresh from the database, a little later."""
+        if isinstance(error, HeliostatError):
+            log.error("round_failed", error=str(error))
+        else:
+            log.exception("round_failed")
+        time.sleep(_RETRY_SECONDS)
+        with self._wake:
+            self._inbox.observations[:0] = inbox.observations
+        try:
+            self._load()
+        except Exception:
+            log.exception("reload_failed")
+
+    def _load(self) -> None:
+        with self._wake:
+            self._inbox.changes = [Changes()]
+        with self._store.read() as conn:
+            self._queue = Queue(stored.unfinished_jobs(conn))
+
+    def _delayed(self) -> set[JobId]:
+        now = time.monotonic()
+        self._not_before = {job_id: when for job_id, when in self._not_before.items() if when > now}
+        return set(self._not_before)
+
+    def _seconds_to_next_try(self) -> float | None:
+        if not self._not_before:
+            return None
+        return max(0.0, min(self._not_before.values()) - time.monotonic())
+
+
+def _move_to_start(start: Start, now: datetime) -> moves.Move:
+    values = {
+        "attempt": start.job.attempt + 1,
+        "node": start.node,
+        "devices": start.devices,
+        "reason": None,
+    }
+    return moves.Move(start.job.id, JobState.STARTING, "starting", now, start.job.attempt, values, start.node)
+
+
+def _attempt_values(move: moves.Move) -> dict[str, object]:
+    if move.to is JobState.RUNNING:
+        return {"state": move.to, "started_at": move.at}
+    state = JobState.LOST if move.to is JobState.PENDING else move.to
+    exit_code = move.values.get("exit_code")
+    return {"state": state, "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}

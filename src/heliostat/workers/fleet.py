@@ -1,0 +1,59 @@
+"""The nodes as they may be used: what the engine sees, with what admins decided."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+
+from heliostat.engines.contract import Engine, Reports
+from heliostat.models import Node, NodeState
+from heliostat.store import nodes as stored
+from heliostat.store.database import Changes, Store
+
+
+class Fleet:
+    """Keeps the merged picture until either side changes."""
+
+    def __init__(self, engine: Engine, store: Store) -> None:
+        self._engine = engine
+        self._store = store
+        self._lock = threading.Lock()
+        self._known: tuple[Node, ...] | None = None
+        self._changed: list[Callable[[], None]] = []
+        store.on_commit(self._on_commit)
+        if isinstance(engine, Reports):
+            engine.on_nodes_changed(self.refresh)
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        self._changed.append(changed)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """For decisions: as of the last change."""
+        with self._lock:
+            if self._known is None:
+                self._known = self._look()
+            return self._known
+
+    def nodes_now(self) -> tuple[Node, ...]:
+        """For people: with fresh readings."""
+        return self._look()
+
+    def refresh(self) -> None:
+        with self._lock:
+            self._known = None
+        for changed in self._changed:
+            changed()
+
+    def _on_commit(self, changes: Changes) -> None:
+        if changes.nodes:
+            self.refresh()
+
+    def _look(self) -> tuple[Node, ...]:
+        with self._store.read() as conn:
+            decided = stored.node_decisions(conn)
+        return tuple(_merged(node, decided.get(node.name)) for node in self._engine.nodes())
+
+
+def _merged(node: Node, decision: stored.NodeDecision | None) -> Node:
+    if decision is None or decision.state is NodeState.UP or node.state is NodeState.DOWN:
+        return node
+    return replace(node, state=decision.state, reason=decision.reason)

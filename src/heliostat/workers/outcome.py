@@ -1,0 +1,62 @@
+"""From an observation to the job's next move: pure."""
+
+from datetime import datetime
+from typing import Any
+
+from heliostat.models import Cause, Ended, Job, JobState, Started
+from heliostat.store.moves import Move
+
+_FRESH: dict[str, Any] = {
+    "node": None,
+    "devices": (),
+    "started_at": None,
+    "exit_code": None,
+    "stop_requested": None,
+}
+
+
+def move_for_start(job: Job, seen: Started) -> Move:
+    values = {"started_at": seen.at}
+    return Move(job.id, JobState.RUNNING, "running", seen.at, job.attempt, values)
+
+
+def move_for_end(job: Job, seen: Ended, may_try_again: bool) -> Move:
+    """Where the job goes when its attempt has ended like this."""
+    if job.stop_requested == "cancel":
+        return _over(job, JobState.CANCELLED, seen, job.reason or "cancelled")
+    if job.stop_requested == "requeue":
+        return _back(job, seen.at, "requeued", None)
+    if seen.cause is Cause.NOT_STARTED and may_try_again:
+        return _back(job, seen.at, "not_started", seen.detail)
+    if seen.cause is Cause.LOST and job.retries < job.max_retries:
+        return _back(job, seen.at, "lost", seen.detail, retries=job.retries + 1)
+    return _over(job, _state_after(seen), seen, _reason(job, seen))
+
+
+def _state_after(seen: Ended) -> JobState:
+    if seen.cause is Cause.TIMED_OUT:
+        return JobState.TIMED_OUT
+    if seen.cause is Cause.LOST:
+        return JobState.LOST
+    if seen.cause is Cause.STOPPED:
+        return JobState.CANCELLED
+    return JobState.COMPLETED if seen.cause is Cause.EXITED and seen.exit_code == 0 else JobState.FAILED
+
+
+def _reason(job: Job, seen: Ended) -> str | None:
+    if seen.cause is Cause.TIMED_OUT:
+        return f"its time limit of {job.time_limit_seconds} s was over"
+    if seen.cause is Cause.OUT_OF_MEMORY:
+        return f"out of memory: {seen.detail}; ask for more with --memory"
+    if seen.cause is Cause.EXITED:
+        return None if seen.exit_code == 0 else f"exit code {seen.exit_code}"
+    return seen.detail
+
+
+def _over(job: Job, state: JobState, seen: Ended, reason: str | None) -> Move:
+    values = {"ended_at": seen.at, "exit_code": seen.exit_code, "reason": reason, "stop_requested": None}
+    return Move(job.id, state, "ended", seen.at, job.attempt, values, reason)
+
+
+def _back(job: Job, at: datetime, kind: str, detail: str | None, **values: Any) -> Move:
+    return Move(job.id, JobState.PENDING, kind, at, job.attempt, {**_FRESH, "reason": detail, **values}, detail)

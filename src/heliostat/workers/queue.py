@@ -1,0 +1,64 @@
+"""A picture in memory of all jobs that are not over, kept in step with the database by its commits."""
+
+from collections.abc import Collection
+from dataclasses import replace
+
+from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, JobState, Node
+from heliostat.scheduling.snapshot import Allocation, Snapshot
+from heliostat.store.database import Changes
+
+_NO_SPEC = JobSpec()
+
+
+class Queue:
+    """Belongs to one thread. Specs are left out: they may be large and only a start needs them."""
+
+    def __init__(self, jobs: Collection[Job] = ()) -> None:
+        self._pending: dict[JobId, Job] = {}
+        self._active: dict[JobId, Job] = {}
+        self._held: dict[JobId, Job] = {}
+        for job in jobs:
+            self._put(job)
+
+    def __len__(self) -> int:
+        return len(self._pending) + len(self._active) + len(self._held)
+
+    def apply(self, changes: Changes) -> None:
+        for job in changes.added:
+            self._put(replace(job, spec=_NO_SPEC))
+        for job_id, values in changes.moved:
+            if known := self.get(job_id):
+                self._put(replace(known, **values))
+
+    def get(self, job_id: JobId) -> Job | None:
+        return self._pending.get(job_id) or self._active.get(job_id) or self._held.get(job_id)
+
+    def active(self) -> list[Job]:
+        return list(self._active.values())
+
+    def pending_count(self) -> int:
+        return len(self._pending)
+
+    def snapshot(
+        self, nodes: tuple[Node, ...], ended: Collection[AttemptId], delayed: Collection[JobId]
+    ) -> Snapshot:
+        """As it will be once these attempts are recorded as ended; the delayed are not yet to be tried again."""
+        allocations = tuple(
+            Allocation(job.attempt_id, job, job.node or "", job.devices)
+            for job in self._active.values()
+            if not ended or job.attempt_id not in ended
+        )
+        pending = tuple(self._pending.values())
+        if delayed:
+            pending = tuple(job for job in pending if job.id not in delayed)
+        return Snapshot(nodes, allocations, pending)
+
+    def _put(self, job: Job) -> None:
+        for shelf in (self._pending, self._active, self._held):
+            shelf.pop(job.id, None)
+        if job.state is JobState.PENDING:
+            self._pending[job.id] = job
+        elif job.state in ACTIVE:
+            self._active[job.id] = job
+        elif not job.is_over:
+            self._held[job.id] = job

@@ -1,0 +1,35 @@
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from integration.running_server import RunningServer
+from integration.unix_users import Person, people
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    """A server with four made-up GPUs, started by whoever runs the tests."""
+    server = RunningServer('simulate_gpus = "4xA100"\nnode_name = "here"\n')
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="session")
+def two_people() -> Iterator[list[Person]]:
+    """Two Unix users who share a group and nothing else."""
+    if os.geteuid() != 0:
+        pytest.skip("makes Unix users and acts as them, so it needs root")
+    number = os.getpid()
+    with people(f"ht{number}ann", f"ht{number}bob", group=f"ht{number}lab") as made:
+        yield made
+
+
+@pytest.fixture
+def ann(two_people: list[Person]) -> Person:
+    return two_people[0]
+
+
+@pytest.fixture
+def bob(two_people: list[Person]) -> Person:
+    return two_people[1]

@@ -1,0 +1,191 @@
+"""What the contract suite needs of an engine, and the engines it runs over.
+
+To add one, write a function that makes an `EngineUnderTest` in an empty folder and put it into `ENGINES`.
+The jobs of the suite are small shell scripts; their environment tells the simulated engine the same.
+"""
+
+import getpass
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+
+from heliostat.engines.contract import Engine, Reports
+from heliostat.engines.simulated.clock import ManualClock, RealClock
+from heliostat.engines.simulated.cluster import parse_nodes
+from heliostat.engines.simulated.engine import EXIT, IGNORE_TERM, SECONDS, SimulatedEngine
+from heliostat.models import (
+    Attempt,
+    AttemptId,
+    Ended,
+    Job,
+    JobSpec,
+    JobState,
+    Observation,
+    Resources,
+    Started,
+    attempt_id,
+)
+
+DEADLINE_SECONDS = 20.0
+_numbers = itertools.count(1)
+
+
+def _nothing() -> None: ...
+
+
+@dataclass(frozen=True)
+class EngineUnderTest:
+    make: Callable[[], Engine]  # each call is a new start of Heliostat over the same ground
+    runs_commands: bool = True
+    let_time_pass: Callable[[], None] = _nothing  # for an engine whose time does not pass by itself
+    tear_down: Callable[[], None] = _nothing
+
+
+def simulated(folder: Path) -> EngineUnderTest:
+    clock = RealClock(speed=20)
+    return EngineUnderTest(
+        make=lambda: SimulatedEngine(parse_nodes("2x4xA100, 1xcpu"), clock),
+        runs_commands=False,
+        tear_down=clock.close,
+    )
+
+
+def simulated_with_manual_clock(folder: Path) -> EngineUnderTest:
+    clock = ManualClock()
+    return EngineUnderTest(
+        make=lambda: SimulatedEngine(parse_nodes("2x4xA100, 1xcpu"), clock),
+        runs_commands=False,
+        let_time_pass=lambda: clock.advance(0.1),
+    )
+
+
+def simulated_surviving_restart(folder: Path) -> EngineUnderTest:
+    clock = RealClock(speed=20)
+    return EngineUnderTest(
+        make=lambda: SimulatedEngine(parse_nodes("2x4xA100, 1xcpu"), clock, survives_restart=True),
+        runs_commands=False,
+        tear_down=clock.close,
+    )
+
+
+ENGINES: dict[str, Callable[[Path], EngineUnderTest]] = {
+    "simulated": simulated,
+    "simulated with a manual clock": simulated_with_manual_clock,
+    "simulated, surviving a restart": simulated_surviving_restart,
+}
+
+
+@dataclass
+class Bench:
+    """An engine at work, everything it reported, and builders of attempts for it."""
+
+    under_test: EngineUnderTest
+    folder: Path
+    engine: Engine = field(init=False)
+    reports: list[Observation] = field(default_factory=list)
+    _begun: dict[AttemptId, Attempt] = field(default_factory=dict)
+    _changed: threading.Condition = field(default_factory=threading.Condition)
+
+    def __post_init__(self) -> None:
+        self.restart()
+
+    def restart(self) -> None:
+        """Heliostat comes up (again): a new engine that knows only what is on the ground."""
+        if hasattr(self, "engine"):
+            self.engine.close()
+        self.engine = self.under_test.make()
+        assert isinstance(self.engine, Reports)
+        self.engine.on_observation(self._keep)
+
+    def tear_down(self) -> None:
+        for attempt in self._begun.values():
+            if not self.ends_of(attempt):
+                self.engine.stop(attempt, 0)
+        self.engine.close()
+        self.under_test.tear_down()
+
+    def finishing(self, exit_code: int = 0) -> Attempt:
+        """Ends soon by itself."""
+        return self._attempt(f"exit {exit_code}", {SECONDS: "0.5", EXIT: str(exit_code)})
+
+    def running_long(self, time_limit_seconds: int | None = None) -> Attempt:
+        return self._attempt("exec sleep 600", {SECONDS: "36000"}, time_limit_seconds)
+
+    def ignoring_term(self) -> Attempt:
+        """Says that it no longer heeds TERM by making a file; see `wait_until_ignoring`."""
+        ready = self.folder / f"ready-{next(_numbers)}"
+        script = f"trap '' TERM; : > '{ready}'; while :; do sleep 1; done"
+        env = {SECONDS: "36000", IGNORE_TERM: "1", "READY": str(ready)}
+        return self._attempt(script, env)
+
+    def wait_until_ignoring(self, attempt: Attempt) -> None:
+        self.wait_for_start(attempt)
+        if self.under_test.runs_commands:
+            self.wait_until(Path(attempt.job.spec.env["READY"]).exists, "the job ignores TERM")
+
+    def start(self, *attempts: Attempt) -> None:
+        self._begun.update({attempt.id: attempt for attempt in attempts})
+        self.engine.start(attempts)
+
+    def reports_of(self, attempt: Attempt) -> list[Observation]:
+        with self._changed:
+            return [report for report in self.reports if report.attempt_id == attempt.id]
+
+    def ends_of(self, attempt: Attempt) -> list[Ended]:
+        return [report for report in self.reports_of(attempt) if isinstance(report, Ended)]
+
+    def wait_for_start(self, attempt: Attempt) -> None:
+        self.wait_until(lambda: bool(self.reports_of(attempt)), f"a report of {attempt.id}")
+        assert isinstance(self.reports_of(attempt)[0], Started)
+
+    def wait_for_end(self, attempt: Attempt) -> Ended:
+        self.wait_until(lambda: bool(self.ends_of(attempt)), f"the end of {attempt.id}")
+        return self.ends_of(attempt)[0]
+
+    def let_another_one_finish(self) -> None:
+        """Whatever was asked of the engine before has had its turn when this one is over."""
+        other = self.finishing()
+        self.start(other)
+        self.wait_for_end(other)
+
+    def wait_until(self, condition: Callable[[], bool], what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_SECONDS
+        while not condition():
+            assert time.monotonic() < deadline, f"Waited in vain for {what}."
+            self.under_test.let_time_pass()
+            with self._changed:
+                self._changed.wait(0.02)
+
+    def _keep(self, observations: Sequence[Observation]) -> None:
+        with self._changed:
+            self.reports.extend(observations)
+            self._changed.notify_all()
+
+    def _attempt(self, script: str, env: dict[str, str], time_limit_seconds: int | None = None) -> Attempt:
+        number = next(_numbers)
+        user = getpass.getuser()
+        job = Job(
+            id=number,
+            kind="batch",
+            name="contract",
+            state=JobState.STARTING,
+            user=user,
+            unix_user=user,
+            project="contract",
+            resources=Resources(),
+            spec=JobSpec(command=("sh", "-c", script), env=env, grace_seconds=0.5),
+            submitted_at=datetime.now(UTC),
+            time_limit_seconds=time_limit_seconds,
+            attempt=1,
+        )
+        return Attempt(attempt_id(number, 1), job, self.engine.nodes()[0].name)
+
+
+def as_running(attempt: Attempt, started_at: datetime) -> Attempt:
+    """The attempt as the store gives it once its start was recorded."""
+    job = replace(attempt.job, state=JobState.RUNNING, started_at=started_at, node=attempt.node)
+    return replace(attempt, job=job)

@@ -1,0 +1,168 @@
+"""What every engine promises, asked of every engine."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract import ENGINES, Bench, as_running
+
+from heliostat.models import Cause, Ended, NodeState, Started
+
+
+@pytest.fixture(params=ENGINES)
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(ENGINES[request.param](tmp_path), tmp_path)
+    yield bench
+    bench.tear_down()
+
+
+@pytest.mark.parametrize("exit_code", [0, 3])
+def test_an_attempt_is_reported_started_and_then_ended_with_its_exit_code(
+    bench: Bench, exit_code: int
+) -> None:
+    attempt = bench.finishing(exit_code)
+    bench.start(attempt)
+    ended = bench.wait_for_end(attempt)
+    started, _ = bench.reports_of(attempt)
+    assert isinstance(started, Started)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, exit_code)
+    assert started.at <= ended.at
+    assert ended.at.utcoffset() is not None
+
+
+def test_starting_what_runs_or_ran_does_nothing(bench: Bench) -> None:
+    attempt = bench.finishing()
+    bench.start(attempt)
+    bench.start(attempt)
+    bench.wait_for_end(attempt)
+    bench.start(attempt)
+    bench.let_another_one_finish()
+    assert [type(report) for report in bench.reports_of(attempt)] == [Started, Ended]
+
+
+def test_the_same_attempt_twice_in_one_call_starts_once(bench: Bench) -> None:
+    attempt = bench.finishing()
+    bench.start(attempt, attempt)
+    bench.wait_for_end(attempt)
+    bench.let_another_one_finish()
+    assert [type(report) for report in bench.reports_of(attempt)] == [Started, Ended]
+
+
+def test_many_attempts_at_once_are_each_reported_once_and_in_order(bench: Bench) -> None:
+    attempts = [bench.finishing(exit_code=number % 5) for number in range(40)]
+    bench.start(*attempts)
+    for number, attempt in enumerate(attempts):
+        assert bench.wait_for_end(attempt).exit_code == number % 5
+    for attempt in attempts:
+        assert [type(report) for report in bench.reports_of(attempt)] == [Started, Ended]
+
+
+def test_stopping_a_running_attempt_ends_it_as_stopped(bench: Bench) -> None:
+    attempt = bench.running_long()
+    bench.start(attempt)
+    bench.wait_for_start(attempt)
+    bench.engine.stop(attempt, grace_seconds=10)
+    assert bench.wait_for_end(attempt).cause is Cause.STOPPED
+
+
+def test_stopping_twice_reports_one_end(bench: Bench) -> None:
+    attempt = bench.running_long()
+    bench.start(attempt)
+    bench.wait_for_start(attempt)
+    bench.engine.stop(attempt, grace_seconds=10)
+    bench.engine.stop(attempt, grace_seconds=10)
+    bench.wait_for_end(attempt)
+    bench.let_another_one_finish()
+    assert len(bench.ends_of(attempt)) == 1
+
+
+def test_what_ignores_term_is_killed_after_the_grace(bench: Bench) -> None:
+    attempt = bench.ignoring_term()
+    bench.start(attempt)
+    bench.wait_until_ignoring(attempt)
+    bench.engine.stop(attempt, grace_seconds=0.5)
+    assert bench.wait_for_end(attempt).cause is Cause.STOPPED
+
+
+def test_a_stop_with_less_grace_hastens_an_earlier_stop(bench: Bench) -> None:
+    attempt = bench.ignoring_term()
+    bench.start(attempt)
+    bench.wait_until_ignoring(attempt)
+    bench.engine.stop(attempt, grace_seconds=5000)
+    bench.engine.stop(attempt, grace_seconds=0)
+    assert bench.wait_for_end(attempt).cause is Cause.STOPPED
+
+
+def test_stopping_an_unknown_or_ended_attempt_is_success(bench: Bench) -> None:
+    bench.engine.stop(bench.running_long(), grace_seconds=0)
+    ended = bench.finishing()
+    bench.start(ended)
+    bench.wait_for_end(ended)
+    bench.engine.stop(ended, grace_seconds=0)
+    bench.let_another_one_finish()
+    assert [end.cause for end in bench.ends_of(ended)] == [Cause.EXITED]
+
+
+def test_an_attempt_over_its_time_limit_ends_as_timed_out(bench: Bench) -> None:
+    attempt = bench.running_long(time_limit_seconds=1)
+    bench.start(attempt)
+    ended = bench.wait_for_end(attempt)
+    started = bench.reports_of(attempt)[0]
+    assert ended.cause is Cause.TIMED_OUT
+    assert (ended.at - started.at).total_seconds() >= 0.9
+
+
+def test_observing_gives_the_start_of_what_runs_and_the_end_of_what_ran(bench: Bench) -> None:
+    running, over = bench.running_long(), bench.finishing(exit_code=4)
+    bench.start(running, over)
+    bench.wait_for_start(running)
+    bench.wait_for_end(over)
+    first, second = bench.engine.observe([running, over])
+    assert isinstance(first, Started)
+    assert isinstance(second, Ended)
+    assert (first.attempt_id, second.attempt_id) == (running.id, over.id)
+    assert (second.cause, second.exit_code) == (Cause.EXITED, 4)
+
+
+def test_observing_an_unknown_attempt_disowns_it_for_good(bench: Bench) -> None:
+    attempt = bench.finishing()
+    (observed,) = bench.engine.observe([attempt])
+    assert isinstance(observed, Ended)
+    assert observed.cause is Cause.NOT_STARTED
+    bench.start(attempt)
+    bench.let_another_one_finish()
+    assert not any(isinstance(report, Started) for report in bench.reports_of(attempt))
+    (again,) = bench.engine.observe([attempt])
+    assert isinstance(again, Ended)
+    assert again.cause is Cause.NOT_STARTED
+
+
+def test_after_a_restart_a_running_attempt_goes_on_or_is_lost_as_the_engine_says(bench: Bench) -> None:
+    attempt = bench.running_long()
+    bench.start(attempt)
+    bench.wait_for_start(attempt)
+    attempt = as_running(attempt, bench.reports_of(attempt)[0].at)
+    bench.restart()
+    (observed,) = bench.engine.observe([attempt])
+    if not bench.engine.capabilities.survives_restart:
+        assert isinstance(observed, Ended)
+        assert observed.cause is Cause.LOST
+        return
+    assert isinstance(observed, Started)
+    bench.engine.stop(attempt, grace_seconds=10)
+    assert bench.wait_for_end(attempt).cause is Cause.STOPPED
+
+
+def test_nodes_are_up_with_cpus_and_memory_and_names_of_their_own(bench: Bench) -> None:
+    nodes = bench.engine.nodes()
+    assert nodes
+    assert len({node.name for node in nodes}) == len(nodes)
+    assert all(node.state is NodeState.UP and node.cpus > 0 and node.memory_mib > 0 for node in nodes)
+    uuids = [device.uuid for node in nodes for device in node.devices]
+    assert len(set(uuids)) == len(uuids)
+
+
+def test_closing_twice_is_fine(bench: Bench) -> None:
+    bench.let_another_one_finish()
+    bench.engine.close()
+    bench.engine.close()

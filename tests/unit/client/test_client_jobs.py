@@ -1,0 +1,109 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from heliostat.client import Client
+from heliostat.client.bodies import job_body
+from heliostat.client.jobs import OVER
+from heliostat.models import TERMINAL, JobState
+from unit.client.stand_in_server import answer
+
+DONE = {"id": 7, "state": "completed", "exit_code": 0, "submitted_at": "2026-01-02T03:04:05Z", "started_at": None}
+
+
+def sent(request: bytes) -> dict:
+    return json.loads(request.split(b"\r\n\r\n", 1)[1])
+
+
+def test_the_words_for_over_are_those_of_the_models():
+    assert {state.value for state in TERMINAL} == OVER
+
+
+def test_what_is_not_said_is_left_to_the_server():
+    assert job_body({"command": "true", "gpus": None}) == {"command": "true"}
+
+
+def test_arguments_are_translated_to_fields():
+    body = job_body({"command": ["ls", Path("/a b")], "time": "4h", "workdir": Path("/x"), "env": {"N": 3}})
+    assert body == {"command": ["ls", "/a b"], "time_limit": "4h", "workdir": "/x", "env": {"N": "3"}}
+
+
+def test_a_script_may_be_a_path(tmp_path):
+    (tmp_path / "job.sh").write_text("#!/bin/sh\necho hi\n")
+    assert job_body({"script": tmp_path / "job.sh"}) == {"script": "#!/bin/sh\necho hi\n"}
+
+
+def test_an_unknown_field_is_named():
+    with pytest.raises(TypeError, match="'gpu'"):
+        Client().submit("true", gpu=1)  # type: ignore[call-overload]
+
+
+def test_an_array_is_a_list_of_jobs(serve, tmp_path):
+    serve(answer({"array_id": 3, "count": 2, "job_ids": [7, 8]}, 201), answer({"count": 2}))
+    array = Client(home=tmp_path).submit("true", array="0-1")
+    assert ([job.id for job in array], array.id, len(array), array[0].id) == ([7, 8], 3, 2, 7)
+    assert array.cancel() == 2
+
+
+def test_many_jobs_go_in_one_request_and_are_looked_up_only_when_asked(serve, tmp_path):
+    server = serve(answer({"count": 2, "job_ids": [7, 8], "array_ids": []}, 201), answer(DONE))
+    jobs = Client(home=tmp_path).submit_many([{"command": "a"}, {"command": ["b"], "time": 60}])
+    assert sent(server.requests[0]) == {"jobs": [{"command": "a"}, {"command": ["b"], "time_limit": 60}]}
+    assert len(server.requests) == 1
+    assert jobs[0].state is JobState.COMPLETED
+
+
+def test_waiting_asks_again_for_those_that_are_left(serve, tmp_path):
+    server = serve(
+        answer({"finished": [DONE], "unfinished": [8]}),
+        answer({"finished": [{"id": 8, "state": "failed", "exit_code": 3}], "unfinished": []}),
+    )
+    first, second = Client(home=tmp_path).wait([7, 8])
+    assert (first.ok, second.ok, second.exit_code) == (True, False, 3)
+    assert sent(server.requests[1])["job_ids"] == [8]
+
+
+def test_waiting_too_long_raises(serve, tmp_path):
+    serve(answer({"finished": [], "unfinished": [7]}))
+    with pytest.raises(TimeoutError, match="1 of 1"):
+        Client(home=tmp_path).wait([7], timeout=0)
+
+
+def test_jobs_come_page_by_page(serve, tmp_path):
+    server = serve(
+        answer({"items": [DONE, {**DONE, "id": 6}], "next_cursor": "6"}),
+        answer({"items": [{**DONE, "id": 5}], "next_cursor": None}),
+    )
+    found = Client(home=tmp_path).jobs(state=["completed", "failed"], unfinished=False)
+    assert [job.id for job in found] == [7, 6, 5]
+    assert b"state=completed&state=failed" in server.requests[0]
+    assert b"unfinished=false" in server.requests[0]
+    assert b"cursor=6" in server.requests[1]
+
+
+def test_a_limit_asks_for_no_more_than_it_needs(serve, tmp_path):
+    server = serve(answer({"items": [DONE, DONE], "next_cursor": "6"}))
+    assert len(list(Client(home=tmp_path).jobs(limit=2))) == 2
+    assert len(server.requests) == 1
+
+
+def test_a_log_is_read_to_its_end_as_it_was_at_the_start(serve, tmp_path):
+    server = serve(
+        answer(b"abc", X_Log_Size="5", X_Log_Offset="0"),
+        answer(b"de", X_Log_Size="900", X_Log_Offset="3"),
+    )
+    assert Client(home=tmp_path).logs(7, "stdout") == "abcde"
+    assert b"offset=3&limit=2" in server.requests[1]
+
+
+def test_both_streams_are_read_one_after_the_other(serve, tmp_path):
+    serve(answer(b"out", X_Log_Size="3", X_Log_Offset="0"), answer(b"err", X_Log_Size="3", X_Log_Offset="0"))
+    assert Client(home=tmp_path).logs(7) == "outerr"
+
+
+def test_times_are_aware(serve, tmp_path):
+    serve(answer(DONE))
+    job = Client(home=tmp_path).job(7)
+    assert job.submitted_at.utcoffset() is not None
+    assert job.started_at is None

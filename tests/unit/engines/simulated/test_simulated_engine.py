@@ -1,0 +1,396 @@
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.engines.contract import Engine, Reports
+from heliostat.engines.simulated.clock import Alarm, ManualClock
+from heliostat.engines.simulated.cluster import parse_nodes
+from heliostat.engines.simulated.engine import EXIT, IGNORE_TERM, OOM, SECONDS, SimulatedEngine
+from heliostat.errors import NotFound
+from heliostat.models import (
+    Attempt,
+    Cause,
+    Ended,
+    Job,
+    JobSpec,
+    JobState,
+    Node,
+    NodeState,
+    Observation,
+    Resources,
+    Started,
+)
+
+START = datetime(2026, 1, 5, 9, tzinfo=UTC)
+
+
+class TooLateToCancelClock(ManualClock):
+    """Each call is already on its way when somebody cancels it."""
+
+    def call_at(self, at: datetime, call: Callable[[], None]) -> Alarm:
+        alarm = super().call_at(at, call)
+        return replace(alarm)
+
+
+class Lab:
+    """A simulated engine, its clock, and what it reported."""
+
+    def __init__(
+        self, nodes: str = "2x4xA100", survives_restart: bool = False, clock: ManualClock | None = None
+    ) -> None:
+        self.clock = clock or ManualClock(START)
+        self.engine = SimulatedEngine(parse_nodes(nodes), self.clock, survives_restart=survives_restart)
+        self.reports: list[Observation] = []
+        self.engine.on_observation(self.reports.extend)
+        self._numbers = itertools.count(1)
+
+    def attempt(
+        self,
+        env: dict[str, str] | None = None,
+        limit: int | None = None,
+        node: str = "a100-01",
+        gpus: Sequence[int] = (),
+        state: JobState = JobState.STARTING,
+        started_at: datetime | None = None,
+    ) -> Attempt:
+        number = next(self._numbers)
+        job = Job(
+            id=number,
+            kind="batch",
+            name="train",
+            state=state,
+            user="ada",
+            unix_user="ada",
+            project="engines",
+            resources=Resources(gpus=len(gpus)),
+            spec=JobSpec(command=("python", "train.py"), env=env or {}, grace_seconds=10),
+            submitted_at=START,
+            started_at=started_at,
+            time_limit_seconds=limit,
+            attempt=1,
+        )
+        devices = tuple(self.node(node).devices[index].uuid for index in gpus)
+        return Attempt(f"{number}.1", job, node, devices)
+
+    def node(self, name: str) -> Node:
+        return next(node for node in self.engine.nodes() if node.name == name)
+
+    def end_of(self, attempt: Attempt) -> Ended:
+        (end,) = [r for r in self.reports if r.attempt_id == attempt.id and isinstance(r, Ended)]
+        return end
+
+
+def test_it_fulfils_the_contracts() -> None:
+    engine: Engine = Lab().engine
+    assert isinstance(engine, Reports)
+    assert not engine.capabilities.survives_restart
+    assert not engine.capabilities.keeps_logs
+
+
+def test_nothing_is_reported_from_within_a_call() -> None:
+    lab = Lab()
+    attempt = lab.attempt()
+    lab.engine.start([attempt])
+    assert lab.reports == []
+    lab.clock.advance(0)
+    assert lab.reports == [Started(attempt.id, START)]
+
+
+def test_without_a_word_in_its_environment_a_job_runs_a_minute_and_succeeds() -> None:
+    lab = Lab()
+    attempt = lab.attempt()
+    lab.engine.start([attempt])
+    lab.clock.advance(59.9)
+    assert len(lab.reports) == 1
+    lab.clock.advance(1)
+    assert lab.end_of(attempt) == Ended(attempt.id, START + timedelta(minutes=1), Cause.EXITED, 0)
+
+
+def test_running_out_of_memory_is_its_own_cause() -> None:
+    lab = Lab()
+    attempt = lab.attempt({OOM: "1", SECONDS: "5"})
+    lab.engine.start([attempt])
+    lab.clock.advance(5)
+    assert (lab.end_of(attempt).cause, lab.end_of(attempt).exit_code) == (Cause.OUT_OF_MEMORY, 137)
+
+
+@given(
+    run=st.floats(0, 10_000),
+    limit=st.none() | st.integers(1, 10_000),
+    stop=st.none() | st.floats(0, 10_000),
+    exit_code=st.integers(0, 255),
+)
+def test_the_end_is_the_earliest_of_run_limit_and_stop(
+    run: float, limit: int | None, stop: float | None, exit_code: int
+) -> None:
+    lab = Lab()
+    attempt = lab.attempt({SECONDS: str(run), EXIT: str(exit_code)}, limit)
+    lab.engine.start([attempt])
+    if stop is not None:
+        lab.clock.advance(stop)
+        lab.engine.stop(attempt, grace_seconds=30)
+    lab.clock.advance(10_001)
+    seconds = min(x for x in (run, limit, stop) if x is not None)
+    end = lab.end_of(attempt)
+    assert end.at - START == pytest.approx(timedelta(seconds=seconds), abs=timedelta(microseconds=2))
+    assert end.exit_code == (exit_code if end.cause is Cause.EXITED else 143)
+    if seconds < min(x for x in (limit, stop, 10**6) if x is not None):
+        assert end.cause is Cause.EXITED
+
+
+def test_what_ignores_term_ends_when_the_grace_is_over() -> None:
+    lab = Lab()
+    stopped = lab.attempt({SECONDS: "inf", IGNORE_TERM: "1"})
+    timed_out = lab.attempt({SECONDS: "inf", IGNORE_TERM: "1"}, limit=60)
+    lab.engine.start([stopped, timed_out])
+    lab.clock.advance(20)
+    lab.engine.stop(stopped, grace_seconds=5)
+    lab.clock.advance(100)
+    assert lab.end_of(stopped) == Ended(stopped.id, START + timedelta(seconds=25), Cause.STOPPED, 137)
+    assert lab.end_of(timed_out) == Ended(timed_out.id, START + timedelta(seconds=70), Cause.TIMED_OUT, 137)
+
+
+def test_a_second_stop_with_more_grace_does_not_prolong_the_first() -> None:
+    lab = Lab()
+    attempt = lab.attempt({SECONDS: "inf", IGNORE_TERM: "1"})
+    lab.engine.start([attempt])
+    lab.engine.stop(attempt, grace_seconds=5)
+    lab.clock.advance(2)
+    lab.engine.stop(attempt, grace_seconds=50)
+    lab.clock.advance(100)
+    assert lab.end_of(attempt).at == START + timedelta(seconds=5)
+
+
+def test_an_end_on_its_way_while_the_attempt_is_stopped_is_not_reported() -> None:
+    lab = Lab(clock=TooLateToCancelClock(START))
+    attempt = lab.attempt({SECONDS: "inf", IGNORE_TERM: "1"})
+    lab.engine.start([attempt])
+    lab.engine.stop(attempt, grace_seconds=50)
+    lab.engine.stop(attempt, grace_seconds=5)
+    lab.clock.advance(100)
+    assert lab.end_of(attempt).at == START + timedelta(seconds=5)
+
+
+def test_an_end_on_its_way_while_another_came_first_is_not_reported() -> None:
+    lab = Lab(clock=TooLateToCancelClock(START))
+    attempt = lab.attempt({SECONDS: "60"}, limit=100)
+    lab.engine.start([attempt])
+    lab.clock.advance(10)
+    lab.engine.fail_node("a100-01")
+    lab.clock.advance(100)
+    assert lab.end_of(attempt).cause is Cause.LOST
+
+
+def test_a_stop_at_the_very_end_changes_the_cause_and_not_the_number_of_ends() -> None:
+    lab = Lab(clock=TooLateToCancelClock(START))
+    attempt = lab.attempt({SECONDS: "60", IGNORE_TERM: "1", EXIT: "7"})
+    lab.engine.start([attempt])
+    lab.clock.advance(59)
+    lab.engine.stop(attempt, grace_seconds=30)
+    lab.clock.advance(100)
+    assert lab.end_of(attempt) == Ended(attempt.id, START + timedelta(seconds=60), Cause.STOPPED, 7)
+
+
+def test_an_endless_job_runs_until_it_is_stopped() -> None:
+    lab = Lab()
+    attempt = lab.attempt({SECONDS: "inf"})
+    lab.engine.start([attempt])
+    lab.clock.advance(10**8)
+    lab.engine.stop(attempt, grace_seconds=0)
+    lab.clock.advance(0)
+    assert (lab.end_of(attempt).cause, lab.end_of(attempt).exit_code) == (Cause.STOPPED, 143)
+
+
+@pytest.mark.parametrize(
+    "env", [{SECONDS: "soon"}, {SECONDS: "-1"}, {SECONDS: "nan"}, {EXIT: "256"}, {EXIT: "x"}]
+)
+def test_an_environment_that_cannot_be_read_is_refused(env: dict[str, str]) -> None:
+    lab = Lab()
+    attempt = lab.attempt(env)
+    lab.engine.start([attempt])
+    lab.clock.advance(0)
+    assert lab.end_of(attempt).cause is Cause.REFUSED
+    assert lab.end_of(attempt).detail
+
+
+def test_a_device_that_is_held_is_refused_to_a_second_attempt_and_free_after_the_end() -> None:
+    lab = Lab()
+    first, second, third = (lab.attempt(gpus=[0, 1]) for _ in range(3))
+    lab.engine.start([first, second])
+    lab.clock.advance(60)
+    lab.engine.start([third])
+    lab.clock.advance(60)
+    assert [lab.end_of(a).cause for a in (first, second, third)] == [
+        Cause.EXITED,
+        Cause.REFUSED,
+        Cause.EXITED,
+    ]
+
+
+def test_a_report_may_start_the_next_attempt_on_the_same_device() -> None:
+    lab = Lab()
+    attempts = [lab.attempt(gpus=[0]) for _ in range(5)]
+    waiting = iter(attempts)
+
+    def start_next(observations: Sequence[Observation]) -> None:
+        for observation in observations:
+            if isinstance(observation, Ended) and (following := next(waiting, None)):
+                lab.engine.start([following])
+
+    lab.engine.on_observation(start_next)
+    lab.engine.start([next(waiting)])
+    lab.clock.advance(300)
+    assert [lab.end_of(attempt).at for attempt in attempts] == [
+        START + timedelta(minutes=n) for n in range(1, 6)
+    ]
+
+
+def test_a_failing_node_goes_down_and_loses_what_it_runs_and_nothing_else() -> None:
+    lab = Lab()
+    changes: list[NodeState] = []
+    lab.engine.on_nodes_changed(lambda: changes.append(lab.node("a100-01").state))
+    there, elsewhere = lab.attempt(gpus=[0]), lab.attempt(node="a100-02", gpus=[0])
+    lab.engine.start([there, elsewhere])
+    lab.clock.advance(10)
+    lab.engine.fail_node("a100-01", "A fan broke.")
+    lab.clock.advance(100)
+    assert (lab.node("a100-01").state, lab.node("a100-01").reason) == (NodeState.DOWN, "A fan broke.")
+    assert lab.end_of(there) == Ended(
+        there.id, START + timedelta(seconds=10), Cause.LOST, None, "A fan broke."
+    )
+    assert lab.end_of(elsewhere).cause is Cause.EXITED
+    assert changes == [NodeState.DOWN]
+
+
+def test_a_node_that_is_down_starts_nothing_until_it_is_restored() -> None:
+    lab = Lab()
+    early, late = lab.attempt(gpus=[0]), lab.attempt(gpus=[0])
+    lab.engine.fail_node("a100-01")
+    lab.engine.start([early])
+    lab.engine.restore_node("a100-01")
+    lab.engine.start([late])
+    lab.clock.advance(60)
+    assert lab.end_of(early).cause is Cause.NOT_STARTED
+    assert lab.end_of(late).cause is Cause.EXITED
+    assert lab.node("a100-01").state is NodeState.UP
+
+
+def test_a_node_nobody_knows_cannot_fail() -> None:
+    with pytest.raises(NotFound):
+        Lab().engine.fail_node("a100-99")
+
+
+def test_an_attempt_on_a_node_nobody_knows_is_refused() -> None:
+    lab = Lab()
+    attempt = lab.attempt()
+    lost = Attempt(attempt.id, attempt.job, "a100-99")
+    lab.engine.start([lost])
+    lab.clock.advance(0)
+    assert lab.end_of(lost).cause is Cause.REFUSED
+
+
+def test_after_a_restart_what_was_running_is_lost() -> None:
+    lab = Lab()
+    attempt = lab.attempt(state=JobState.RUNNING, started_at=START)
+    (observed,) = lab.engine.observe([attempt])
+    assert isinstance(observed, Ended)
+    assert observed.cause is Cause.LOST
+
+
+def test_told_to_survive_it_takes_up_what_was_running_where_it_would_be() -> None:
+    lab = Lab(survives_restart=True)
+    lab.clock.advance(50)
+    runs = lab.attempt({SECONDS: "60"}, state=JobState.RUNNING, started_at=START, gpus=[0])
+    ended = lab.attempt({SECONDS: "20", EXIT: "3"}, state=JobState.RUNNING, started_at=START, gpus=[1])
+    assert lab.engine.observe([runs, ended]) == [
+        Started(runs.id, START),
+        Ended(ended.id, START + timedelta(seconds=20), Cause.EXITED, 3),
+    ]
+    lab.clock.advance(60)
+    assert lab.end_of(runs).at == START + timedelta(seconds=60)
+    assert {report.attempt_id for report in lab.reports} == {runs.id}
+
+
+def test_devices_are_busy_while_held_and_idle_otherwise() -> None:
+    lab = Lab()
+    attempt = lab.attempt({SECONDS: "3600"}, gpus=[1])
+    lab.engine.start([attempt])
+    lab.clock.advance(600)
+    idle, busy = lab.node("a100-01").devices[:2]
+    assert (idle.utilisation, idle.processes) == (0, ())
+    assert busy.memory_used_mib > 1000
+    assert busy.processes[0].user == "ada"
+    lab.clock.advance(3600)
+    assert lab.node("a100-01").devices == parse_nodes("2x4xA100")[0].devices
+
+
+def test_looking_again_at_once_costs_nothing_new() -> None:
+    lab = Lab()
+    lab.engine.start([lab.attempt(gpus=[0])])
+    assert all(a is b for a, b in zip(lab.engine.nodes(), lab.engine.nodes(), strict=True))
+
+
+def test_a_closed_engine_reports_and_starts_nothing() -> None:
+    lab = Lab()
+    lab.engine.start([lab.attempt()])
+    lab.engine.close()
+    lab.engine.start([lab.attempt()])
+    lab.clock.advance(1000)
+    assert lab.reports == []
+
+
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(st.just("start"), st.integers(0, 19)),
+        st.tuples(st.just("stop"), st.integers(0, 19)),
+        st.tuples(st.just("observe"), st.integers(0, 19)),
+        st.tuples(st.just("fail"), st.integers(1, 2)),
+        st.tuples(st.just("restore"), st.integers(1, 2)),
+        st.tuples(st.just("advance"), st.integers(0, 100)),
+    ),
+    max_size=60,
+)
+
+
+@given(steps=STEPS)
+def test_whatever_happens_each_attempt_starts_at_most_once_and_ends_once_after_it(
+    steps: list[tuple[str, int]],
+) -> None:
+    lab = Lab()
+    attempts = [
+        lab.attempt({SECONDS: str(n * 7), IGNORE_TERM: str(n % 2)}, 100, f"a100-0{1 + n % 2}", [n % 4])
+        for n in range(20)
+    ]
+    asked: set[str] = set()
+    disowned: set[str] = set()
+    for verb, number in steps:
+        if verb == "start":
+            lab.engine.start([attempts[number]])
+            asked.add(attempts[number].id)
+        elif verb == "stop":
+            lab.engine.stop(attempts[number], grace_seconds=5)
+        elif verb == "observe":
+            lab.engine.observe([attempts[number]])
+            disowned |= {attempts[number].id} - asked
+        elif verb == "fail":
+            lab.engine.fail_node(f"a100-0{number}")
+        elif verb == "restore":
+            lab.engine.restore_node(f"a100-0{number}")
+        else:
+            lab.clock.advance(number)
+    lab.clock.advance(1000)
+    for attempt in attempts:
+        kinds = [type(report) for report in lab.reports if report.attempt_id == attempt.id]
+        if attempt.id in disowned or attempt.id not in asked:
+            assert kinds == []
+        else:
+            assert kinds in ([Started, Ended], [Ended])
+    assert all(
+        node.devices == plain.devices
+        for node, plain in zip(lab.engine.nodes(), parse_nodes("2x4xA100"), strict=True)
+    )
