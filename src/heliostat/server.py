@@ -8,7 +8,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import structlog
@@ -30,8 +30,14 @@ from heliostat.workers.fleet import Fleet
 log = structlog.get_logger()
 
 
-def serve(settings: Settings) -> None:
-    """Run until SIGTERM or SIGINT."""
+def serve(
+    settings: Settings,
+    engine: Engine | None = None,
+    *,
+    before: Callable[[Store], None] = lambda store: None,
+    ready: Callable[[Context, str], None] = lambda context, url: None,
+) -> None:
+    """Run until SIGTERM or SIGINT. `before` may fill the store; `ready` is told the address."""
     os.umask(0o077)
     sys.setswitchinterval(0.001)  # several threads hand small things to each other all the time
     _configure_logging()
@@ -40,7 +46,7 @@ def serve(settings: Settings) -> None:
         sockets = [_tcp_socket(settings), _unix_socket(settings.home)]
         url = _url(sockets[0])
         migrate(settings.home.database)
-        context = _start_parts(settings, stack)
+        context = _start_parts(settings, engine or make_engine(settings), before, stack)
         facts = {
             "pid": os.getpid(),
             "url": url,
@@ -51,6 +57,7 @@ def serve(settings: Settings) -> None:
         _write_status(settings.home, {**facts, "version": __version__, "engine": context.engine.name})
         stack.callback(settings.home.status.unlink, missing_ok=True)
         stack.callback(settings.home.socket.unlink, missing_ok=True)
+        ready(context, url)
         log.info("serving", url=url, home=str(settings.home.path), engine=context.engine.name)
         _run_http(app, sockets)
     log.info("stopped")
@@ -70,14 +77,17 @@ def make_engine(settings: Settings) -> Engine:
     raise Invalid(f"There is no engine {settings.engine!r}.", "Engines are: local, simulated.")
 
 
-def _start_parts(settings: Settings, stack: contextlib.ExitStack) -> Context:
+def _start_parts(
+    settings: Settings, engine: Engine, before: Callable[[Store], None], stack: contextlib.ExitStack
+) -> Context:
     store = Store(settings.home.database)
     stack.callback(store.close)
-    engine = make_engine(settings)
     stack.callback(engine.close)
+    before(store)
     fleet = Fleet(engine, store)
     controller = Controller(store, engine, fleet, utc_now)
     identities = Identities(store, settings, utc_now)
+    stack.callback(identities.close)
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
     controller.start()
     stack.callback(controller.close)

@@ -74,13 +74,18 @@ async def _ours(request: Request, error: Exception) -> Response:
 async def _invalid(request: Request, error: Exception) -> Response:
     assert isinstance(error, RequestValidationError)  # noqa: S101
     problems = error.errors()
+    hint = f"The fields are described at {PREFIX}/openapi.json."
     if any(problem["type"] == "json_invalid" for problem in problems):
         where = problems[0].get("ctx", {}).get("error", "")
         raised: HeliostatError = BadRequest(f"The body is not JSON: {where}.", "Send a JSON object.")
+    elif any(problem["loc"] == ("body",) and problem["type"] in _NO_OBJECT for problem in problems):
+        raised = BadRequest(
+            "The body is not a JSON object.", f"Send one, with Content-Type: application/json. {hint}"
+        )
     else:
-        fields = {_field(problem["loc"]): _plain(problem["msg"]) for problem in problems[:20]}
-        name, message = next(iter(fields.items()))
-        hint = f"The fields are described at {PREFIX}/openapi.json."
+        found = [(_field(problem["loc"]), _plain(problem["msg"])) for problem in problems[:20]]
+        name, message = found[0]
+        fields = {name: message for name, message in found if name}
         raised = Invalid(f"{name}: {message}." if name else f"{message}.", hint, fields=fields)
     return JSONResponse(raised.as_dict(), raised.status)
 
@@ -93,7 +98,7 @@ async def _http(request: Request, error: Exception) -> Response:
     elif error.status_code == 405:
         raised = BadRequest(f"{request.method} is not possible here.", f"See {PREFIX}/openapi.json.")
     else:
-        raised = BadRequest(str(error.detail), "Send a JSON object.")
+        raised = BadRequest("The body cannot be read.", "Send a JSON object in UTF-8, not nested too deeply.")
     return JSONResponse(raised.as_dict(), error.status_code, error.headers)
 
 
@@ -103,10 +108,21 @@ async def _unexpected(request: Request, error: Exception) -> Response:
     return JSONResponse(raised.as_dict(), 500)
 
 
+_NO_OBJECT = {"model_attributes_type", "model_type", "missing"}
+
+
 def _field(location: tuple[Any, ...]) -> str:
-    words = [str(part) for part in location if part not in ("body", "query", "path", "header")]
-    return ".".join(word for word in words if not word.startswith(("constrained-", "list[", "function-")))
+    words = [str(part) for part in location[1:]]  # the first says whether it is in the body, the path…
+    return _short(".".join(word for word in words if not word.startswith(("constrained-", "list[", "function-"))))
 
 
 def _plain(message: str) -> str:
-    return message.removeprefix("Value error, ").rstrip(".")
+    return _short(message.removeprefix("Value error, ").rstrip("."))
+
+
+def _short(text: str) -> str:
+    """What was sent may be large and comes back in messages; and it may hold what cannot be sent back."""
+    return text[:_MOST_ECHOED].encode("utf-8", "backslashreplace").decode()
+
+
+_MOST_ECHOED = 300

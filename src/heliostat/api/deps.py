@@ -26,7 +26,7 @@ def address_of(request: Request) -> str:
 async def current_caller(request: Request) -> Caller:
     """A token or a password if one is shown; else, on the Unix socket, the Unix user on its other end."""
     identities = get_context(request).identities
-    scheme, _, proof = request.headers.get("authorization", "").partition(" ")
+    scheme, _, proof = _authorization(request).partition(" ")
     address = address_of(request)
     match scheme.lower():
         case "bearer":
@@ -35,6 +35,11 @@ async def current_caller(request: Request) -> Caller:
             name, password = _name_and_password(proof)
             user = await run_in_threadpool(identities.by_password, name, password, address)
             return Caller(user, "password", address)
+        case unknown if unknown:
+            raise NotAuthenticated(
+                "This kind of Authorization is not known.",
+                "Use Bearer with a token, or Basic with name and password.",
+            )
     peer_uid = getattr(request.state, "peer_uid", None)
     if peer_uid is None:
         raise NotAuthenticated(
@@ -43,6 +48,13 @@ async def current_caller(request: Request) -> Caller:
             "or use `helio login`.",
         )
     return Caller(identities.by_peer(peer_uid), "socket", address)
+
+
+def _authorization(request: Request) -> str:
+    shown = request.headers.getlist("authorization")
+    if len(shown) > 1:  # a proxy before us may have believed another one of them than we would
+        raise NotAuthenticated("There is more than one Authorization header.", "Send exactly one.")
+    return shown[0] if shown else ""
 
 
 def _name_and_password(proof: str) -> tuple[str, str]:

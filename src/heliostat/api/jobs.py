@@ -1,7 +1,7 @@
 """Endpoints about jobs."""
 
 import time
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -23,8 +23,9 @@ from heliostat.services.submission import submit_jobs
 from heliostat.store import jobs as stored
 
 router = APIRouter(tags=["jobs"])
-Key = Annotated[str | None, Header(alias="Idempotency-Key", max_length=200)]
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 IdQuery = Annotated[int | None, Query(ge=1, le=MAX_ID)]
+Text = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # NUL would end it for SQLite
 
 
 @router.post("/jobs", status_code=201)
@@ -51,10 +52,10 @@ def list_jobs(
     caller: CallerDep,
     context: ContextDep,
     state: Annotated[list[JobState] | None, Query()] = None,
-    user: Annotated[str | None, Query(max_length=128)] = None,
-    project: Annotated[str | None, Query(max_length=128)] = None,
-    name: Annotated[str | None, Query(max_length=128)] = None,
-    node: Annotated[str | None, Query(max_length=128)] = None,
+    user: Text = None,
+    project: Text = None,
+    name: Text = None,
+    node: Text = None,
     array_id: IdQuery = None,
     submitted_after: datetime | None = None,
     submitted_before: datetime | None = None,
@@ -63,15 +64,18 @@ def list_jobs(
     cursor: Annotated[str | None, Query(max_length=32)] = None,
 ) -> Response:
     """Jobs, newest first. Of other people's jobs only what explains the queue is shown."""
+    whose = caller.user.name if user == "me" else user
+    if name is not None and not caller.user.manages(project or ""):
+        whose = _only_own(caller, whose)
     wanted = stored.JobFilter(
         states=_states(state, unfinished),
-        user=caller.user.name if user == "me" else user,
+        user=whose,
         project=project,
         name=name,
         array_id=array_id,
         node=node,
-        submitted_after=submitted_after,
-        submitted_before=submitted_before,
+        submitted_after=_aware(submitted_after),
+        submitted_before=_aware(submitted_before),
     )
     with context.store.read() as conn:
         jobs = stored.list_jobs(conn, wanted, limit + 1, _before(cursor))
@@ -164,6 +168,22 @@ def _states(states: list[JobState] | None, unfinished: bool) -> set[JobState] | 
         return set(states) if states else None
     waiting_or_running = set(JobState) - TERMINAL
     return waiting_or_running & set(states) if states else waiting_or_running
+
+
+def _only_own(caller: Caller, user: str | None) -> str:
+    """The names of other people's jobs are not shown, so they cannot be searched either."""
+    if user not in (None, caller.user.name):
+        raise Invalid(
+            "Only the names of your own jobs can be searched.",
+            "Leave out name, or user.",
+            fields={"name": "not yours"},
+        )
+    return caller.user.name
+
+
+def _aware(time: datetime | None) -> datetime | None:
+    """A time without a zone is UTC, like all times here."""
+    return time.replace(tzinfo=UTC) if time is not None and time.tzinfo is None else time
 
 
 def _before(cursor: str | None) -> JobId | None:

@@ -24,6 +24,7 @@ class BodyLimit:
             await self._refuse(send)
             return
         received = 0
+        refused = False
 
         async def limited() -> Message:
             nonlocal received
@@ -33,11 +34,21 @@ class BodyLimit:
                 raise TooLarge(*self._words())
             return message
 
-        await self._app(scope, limited, send)
+        async def corrected(message: Message) -> None:
+            # FastAPI turns whatever happens while it reads a body into a 400: the true answer takes its place.
+            nonlocal refused
+            if message["type"] == "http.response.start" and received > self._limit:
+                refused = True
+                await self._refuse(send)
+            elif not refused:
+                await send(message)
+
+        await self._app(scope, limited, corrected)
 
     async def _refuse(self, send: Send) -> None:
         body = json.dumps(TooLarge(*self._words()).as_dict()).encode()
-        headers = [(b"content-type", b"application/json"), (b"connection", b"close")]
+        # The connection stays open: a client that is still sending would not see our answer in a closed one.
+        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
         await send({"type": "http.response.start", "status": TooLarge.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 

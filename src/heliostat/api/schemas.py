@@ -15,12 +15,15 @@ from pydantic import (
 )
 
 from heliostat.models import ArrayRange, JobRequest, JobSpec
-from heliostat.models.quantities import parse_array, parse_duration, parse_memory
+from heliostat.models.quantities import MAX_ARRAY, parse_array, parse_duration, parse_memory
 
-_MAX_ARGUMENT = 128 * 1024 - 1  # Linux takes no longer single argument
-_MAX_ENVIRONMENT = 1024 * 1024
+_MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
+_MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
+_MAX_ENVIRONMENT = 512 * 1024
 # Shells treat these as their own: setting them would end the script that starts the job.
 _SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
+# These say which GPUs the queue has given to the job: another value would reach for somebody else's.
+_QUEUES_OWN = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HELIOSTAT_MARK"}
 
 
 def _no_nul(text: str) -> str:
@@ -29,9 +32,17 @@ def _no_nul(text: str) -> str:
     return text
 
 
+def _one_argument(text: str) -> str:
+    if _bytes(text) > _MAX_ARGUMENT:
+        raise ValueError(f"must have at most {_MAX_ARGUMENT} bytes")
+    return _no_nul(text)
+
+
 def _one_line(text: str) -> str:
     if not text.isprintable():
         raise ValueError("must be one line of printable characters")
+    if not text.strip():
+        raise ValueError("must not be empty")
     return text.strip()
 
 
@@ -42,11 +53,11 @@ def _absolute(text: str) -> str:
 
 
 def _memory(value: object) -> object:
-    return parse_memory(value) if isinstance(value, str) else value
+    return parse_memory(_not_too_long(value, 40)) if isinstance(value, str) else value
 
 
 def _duration(value: object) -> object:
-    return parse_duration(value) if isinstance(value, str) else value
+    return parse_duration(_not_too_long(value, 40)) if isinstance(value, str) else value
 
 
 def _array(value: object) -> ArrayRange | None:
@@ -54,10 +65,39 @@ def _array(value: object) -> ArrayRange | None:
         return value
     if not isinstance(value, str):
         raise ValueError("write an array as text: 0-99, 0-99%8 or 1,3,5-9")
+    for first, last in re.findall(r"(\d{1,9})\s*-\s*(\d{1,9})", _not_too_long(value, 2000)):
+        if int(last) - int(first) >= MAX_ARRAY:  # before anything is made of it
+            raise ValueError(f"an array may have {MAX_ARRAY} elements, {first}-{last} has more")
     return parse_array(value)
 
 
-Argument = Annotated[str, StringConstraints(max_length=_MAX_ARGUMENT, strict=True), AfterValidator(_no_nul)]
+def _not_too_long(text: str, most: int) -> str:
+    """Before it meets a regular expression."""
+    if len(text) > most:
+        raise ValueError(f"must have at most {most} characters")
+    return text
+
+
+def _bytes(text: str) -> int:
+    return len(text.encode("utf-8", "replace"))
+
+
+def _environment(env: dict[str, str]) -> dict[str, str]:
+    for name, value in env.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name):
+            raise ValueError(f"{name[:60]!a} is not a name for an environment variable")
+        if name in _SHELLS_OWN:
+            raise ValueError(f"the environment variable {name} cannot be set")
+        if name in _QUEUES_OWN:
+            raise ValueError(f"the environment variable {name} is set by the queue")
+        if _bytes(name) + _bytes(value) >= _MAX_ARGUMENT:
+            raise ValueError(f"the environment variable {name} is larger than {_MAX_ARGUMENT} bytes")
+    if sum(_bytes(name) + _bytes(value) for name, value in env.items()) > _MAX_ENVIRONMENT:
+        raise ValueError(f"the environment is larger than {_MAX_ENVIRONMENT // 1024} KiB")
+    return env
+
+
+Argument = Annotated[str, StringConstraints(max_length=_MAX_ARGUMENT, strict=True), AfterValidator(_one_argument)]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True), AfterValidator(_one_line)]
 Count = Annotated[int, Field(strict=True)]
 
@@ -68,12 +108,12 @@ class JobBody(BaseModel):
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
     command: (
-        Annotated[str, StringConstraints(min_length=1, max_length=_MAX_ARGUMENT, strict=True)]
-        | Annotated[list[Argument], Field(max_length=10_000)]
+        Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
     ) = Field(default=[], description="A shell line, or a list of words that no shell touches.")
-    script: Annotated[str, StringConstraints(min_length=1, max_length=2**20, strict=True)] | None = Field(
-        default=None, description="Text of a script to run; `command` then holds its arguments."
-    )
+    script: (
+        Annotated[str, StringConstraints(min_length=1, max_length=2**20, strict=True), AfterValidator(_no_nul)]
+        | None
+    ) = Field(default=None, description="Text of a script to run; `command` then holds its arguments.")
     name: Line | None = None
     project: Line | None = None
     cpus: Annotated[Count, Field(ge=1, le=100_000)] | None = None
@@ -88,7 +128,7 @@ class JobBody(BaseModel):
     workdir: Annotated[str, StringConstraints(max_length=4095, strict=True), AfterValidator(_absolute)] | None = (
         None
     )
-    env: dict[str, Argument] = {}
+    env: Annotated[dict[str, Argument], AfterValidator(_environment)] = {}
     priority: Annotated[Count, Field(ge=-1000, le=1000)] = 0
     held: StrictBool = False
     max_retries: Annotated[Count, Field(ge=0, le=100)] = 0
@@ -105,9 +145,8 @@ class JobBody(BaseModel):
             raise ValueError("with a script, command is the list of its arguments")
         if isinstance(self.command, list) and self.script is None and not self.command[0].strip():
             raise ValueError("the first word of command is empty")
-        for text in (self.script, self.command if isinstance(self.command, str) else None):
-            _no_nul(text or "")
-        _check_environment(self.env)
+        if isinstance(self.command, list) and sum(_bytes(word) + 1 for word in self.command) > _MAX_ARGUMENTS:
+            raise ValueError(f"all words of command together have more than {_MAX_ARGUMENTS} bytes")
         return self
 
     def to_request(self) -> JobRequest:
@@ -128,16 +167,6 @@ class JobBody(BaseModel):
         )
 
 
-def _check_environment(env: dict[str, str]) -> None:
-    for name in env:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]{0,254}", name):
-            raise ValueError(f"{name[:60]!r} is not a name for an environment variable")
-        if name in _SHELLS_OWN or name.startswith("HELIOSTAT_MARK"):
-            raise ValueError(f"the environment variable {name} cannot be set")
-    if sum(len(name) + len(value) for name, value in env.items()) > _MAX_ENVIRONMENT:
-        raise ValueError("the environment is larger than 1 MiB")
-
-
 class BulkBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
@@ -155,7 +184,7 @@ class WaitBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     job_ids: Annotated[list[Annotated[Count, Field(ge=1, le=2**53)]], Field(max_length=100_000)]
-    timeout_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False)] = 30.0
+    timeout_seconds: Annotated[float, Field(ge=0, le=300, allow_inf_nan=False, strict=True)] = 30.0
 
 
 class DrainBody(BaseModel):

@@ -73,6 +73,7 @@ async def follow_logs(
 ) -> Response:
     """What a job prints as it prints it, until the job is over; goes on with its next attempt."""
     job = await run_in_threadpool(inspectable_job, context, caller, job_id)
+    log_path(context, job, attempt or 1, "stdout")  # told now: once it streams it is too late for a 4xx
     offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
     names = STREAMS if stream == "both" else (stream,)
     state = request.app.state

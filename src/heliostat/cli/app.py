@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 from heliostat.cli.catalogue import COMMANDS, overview
+from heliostat.cli.coercion import lighten
 from heliostat.errors import (
     BadRequest,
     Conflict,
@@ -40,7 +41,7 @@ _STYLE: dict[str, Any] = {
 
 def noun(help_text: str) -> typer.Typer:
     """A command with commands below it: `helio node drain`."""
-    return typer.Typer(help=help_text, no_args_is_help=True, **_STYLE)
+    return typer.Typer(help=help_text, **_STYLE)
 
 
 class LazyGroup(TyperGroup):
@@ -57,6 +58,7 @@ class LazyGroup(TyperGroup):
         found = getattr(importlib.import_module(f"heliostat.cli.{module}"), attribute)
         command = get_command(found if isinstance(found, typer.Typer) else _single(cmd_name, found))
         command.name = cmd_name
+        lighten(command)
         return command
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
@@ -67,7 +69,9 @@ def build() -> Any:
     """The whole tree as a command."""
     app = typer.Typer(name="helio", cls=LazyGroup, **{**_STYLE, "add_completion": True})
     app.callback()(_root)
-    return get_command(app)
+    root = get_command(app)
+    lighten(root)
+    return root
 
 
 def run_command(words: list[str]) -> int:

@@ -29,9 +29,7 @@ def say_end(job: "JobData") -> None:
     took = seconds_between(job.get("started_at"), job.get("ended_at"))
     after = f" after {duration(took)}" if took is not None and job.get("ended_at") else ""
     why = f": {job['reason']}" if job.get("reason") else ""
-    code = job.get("exit_code")
-    with_code = f" with exit code {code}" if job["state"] == "failed" and code is not None else ""
-    say(f"Job {job['id']} {styled(State(job['state']), sys.stderr)}{with_code}{after}{why}")
+    say(f"Job {job['id']} {styled(State(job['state']), sys.stderr)}{after}{why}")
 
 
 def say_left_running(job_ids: Iterable[int]) -> None:

@@ -208,7 +208,7 @@ def _facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("name", _name(job)),
         ("state", State(job["state"])),
         ("reason", _why(job) or None),
-        ("exit code", _text(job["exit_code"])),
+        ("exit code", _text(job["exit_code"]) if job["exit_code"] == 0 or job["reason"] else None),
         ("user", f"{job['user']} in {job['project']}"),
         ("asks for", _asks(job)),
         ("time limit", "none" if limit is None else duration(limit)),
@@ -229,10 +229,9 @@ def _facts(job: "JobData") -> list[tuple[str, Cell | None]]:
 
 
 def _asks(job: "JobData") -> str:
-    gpus = (
-        f"{counted(job['gpus'], 'GPU')}{' ' + job['gpu_type'] if job['gpu_type'] else ''}, " if job["gpus"] else ""
-    )
-    return f"{gpus}{counted(job['cpus'], 'CPU')}, {size(job['memory_mib'])} memory"
+    kind = f"{job['gpu_type']} GPU" if job["gpu_type"] else "GPU"
+    gpus = [counted(job["gpus"], kind)] if job["gpus"] else []
+    return ", ".join([*gpus, counted(job["cpus"], "CPU"), f"{size(job['memory_mib'])} memory"])
 
 
 def _array(job: "JobData") -> str | None:

@@ -29,9 +29,7 @@ def run(
     project: Annotated[str | None, typer.Option(help="Whose share it uses.")] = None,
     array: Annotated[str | None, typer.Option(help="0-99: one job per index; 0-99%8: 8 at once.")] = None,
     env: Annotated[list[str] | None, typer.Option(help="K=V, or K to copy yours. May be repeated.")] = None,
-    workdir: Annotated[
-        Path | None, typer.Option(help="Where it runs. Here, unless the server is elsewhere.")
-    ] = None,
+    workdir: Annotated[str | None, typer.Option(help="Where it runs; here, on the server's machine.")] = None,
     script: Annotated[str | None, typer.Option(help="A script file to run (- for standard input).")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher goes first; below 0 lets others pass.")] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Do not start it before helio release.")] = False,
@@ -62,7 +60,7 @@ def run(
         "project": project,
         "array": array,
         "env": _environment(env or []),
-        "workdir": default_workdir(client) if workdir is None else os.path.abspath(workdir.expanduser()),
+        "workdir": default_workdir(client) if workdir is None else os.path.abspath(os.path.expanduser(workdir)),
         "priority": priority,
         "held": hold or None,
         "max_retries": max_retries,

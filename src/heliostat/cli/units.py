@@ -4,9 +4,11 @@ from datetime import UTC, datetime
 
 
 def duration(seconds: float | None) -> str:
-    """`42s`, `3m05s`, `2h07m`, `5d03h`."""
+    """`0.4s`, `42s`, `3m05s`, `2h07m`, `5d03h`."""
     if seconds is None:
         return "-"
+    if 0 < seconds < 10:
+        return f"{seconds:.1f}s".replace(".0s", "s")
     total = max(0, int(seconds))
     for size, unit, below, rest in ((86400, "d", 3600, "h"), (3600, "h", 60, "m"), (60, "m", 1, "s")):
         if total >= size:

@@ -1,6 +1,6 @@
 """Commands that wait for jobs."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -10,6 +10,9 @@ from heliostat.cli.output import Column, JsonFlag, State, print_json, print_json
 from heliostat.cli.run import seconds_of
 from heliostat.cli.units import clock
 from heliostat.errors import HeliostatError
+
+if TYPE_CHECKING:
+    from heliostat.client.shapes import Event
 
 
 def wait(
@@ -47,30 +50,37 @@ def events(
     """
     client = connect()
     if follow:
-        start = after if after is not None else 0 if job is not None else None
+        start = after if after is not None or job is None else 0
         for event in client.events(job, after=start, follow=True):
-            if as_json:
-                print_json_line(event)
-            else:
-                state = styled(State(event["state"]))
-                print(
-                    f"{clock(event['at'])}  job {event['job_id']}  {state}  {event['detail'] or ''}".rstrip(),
-                    flush=True,
-                )
+            _print_event(event, as_json)
         return
     found = list(client.events(job, after=after, limit=limit))
     if as_json:
         print_json(found)
-        return
-    if not found:
+    elif not found:
         print("Nothing has happened yet. Submit a job: helio run -- hostname")
+    else:
+        _print_events(found)
+        if len(found) == limit:
+            say(f"There may be more: helio events --after {found[-1]['id']}")
+
+
+def _print_event(event: "Event", as_json: bool) -> None:
+    if as_json:
+        print_json_line(event)
         return
+    state = styled(State(event["state"]))
+    print(f"{clock(event['at'])}  job {event['job_id']}  {state}  {event['detail'] or ''}".rstrip(), flush=True)
+
+
+def _print_events(found: "list[Event]") -> None:
     columns = (
         Column("EVENT", right=True),
         Column("AT"),
         Column("JOB", right=True),
         Column("KIND"),
         Column("STATE"),
+        Column("DETAIL", shrinks=True),
     )
     rows = [
         [
@@ -83,6 +93,4 @@ def events(
         ]
         for event in found
     ]
-    print_table((*columns, Column("DETAIL", shrinks=True)), rows)
-    if len(found) == limit:
-        say(f"There may be more: helio events --after {found[-1]['id']}")
+    print_table(columns, rows)

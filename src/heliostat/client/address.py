@@ -4,7 +4,7 @@ import json
 import os
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
 
@@ -45,6 +45,7 @@ class Login:
 
     url: str
     token: str
+    token_id: int | None = None  # to revoke it at logout
 
 
 def find_address(
@@ -87,7 +88,7 @@ def read_login(environ: Mapping[str, str] = os.environ) -> Login | None:
     """The stored login; None when there is none that can be read."""
     try:
         stored = json.loads(login_path(environ).read_text(encoding="utf-8"))
-        return Login(str(stored["url"]), str(stored["token"]))
+        return Login(str(stored["url"]), str(stored["token"]), stored.get("token_id"))
     except (OSError, ValueError, KeyError, TypeError):
         return None
 
@@ -99,7 +100,7 @@ def write_login(login: Login, environ: Mapping[str, str] = os.environ) -> Path:
     draft = path.with_name(f".login.{os.getpid()}")
     draft.unlink(missing_ok=True)
     with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
-        json.dump({"url": login.url, "token": login.token}, file)
+        json.dump(asdict(login), file)
     draft.replace(path)
     return path
 

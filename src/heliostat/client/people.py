@@ -72,8 +72,8 @@ class PeopleVerbs:
     def add_member(self, project: str, user: str, role: str = "member") -> dict[str, Any]:
         return self._answer("PUT", f"/projects/{_part(project)}/members/{_part(user)}", {"role": role})
 
-    def remove_member(self, project: str, user: str) -> None:
-        self._transport.call("DELETE", f"/projects/{_part(project)}/members/{_part(user)}")
+    def remove_member(self, project: str, user: str) -> dict[str, Any]:
+        return self._answer("DELETE", f"/projects/{_part(project)}/members/{_part(user)}")
 
     def audit(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
         """Who did what, newest first."""

@@ -185,9 +185,7 @@ class _Queue:
     def _start(self, waiting: _Waiting, place: _Place, now: datetime) -> None:
         self._let_go(waiting)
         devices = place.take(waiting.job.resources)
-        job = replace(
-            waiting.job, state=JobState.RUNNING, started_at=now, node=place.node.name, devices=devices
-        )
+        job = replace(waiting.job, state=JobState.RUNNING, started_at=now, node=place.node.name, devices=devices)
         self.started[waiting.number] = job
         ends_at, _ = ending(job)
         heapq.heappush(self._ends, _End(ends_at, waiting.number, place, job))

@@ -16,8 +16,8 @@ def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     starts: list[Start] = []
     reasons: dict[JobId, str] = {}
     full: set[Resources] = set()
-    for job in queue_order(snapshot.pending):
-        if len(full) > _KINDS_TRIED or len(reasons) >= policy.reasons:
+    for job in snapshot.pending:
+        if len(reasons) >= policy.reasons or not any(room.cpus > 0 for room in rooms):
             break
         if reason := _array_is_full(job, running):
             reasons[job.id] = reason
@@ -32,11 +32,9 @@ def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     return Plan(tuple(starts), reasons)
 
 
-_KINDS_TRIED = 64  # different requests that found no room before the rest is left for the next plan
-
-
-def queue_order(pending: Iterable[Job]) -> list[Job]:
-    return sorted(pending, key=lambda job: (-job.priority, job.submitted_at, job.id))
+def queue_key(job: Job) -> tuple[int, datetime, JobId]:
+    """The order of the queue: a snapshot's pending jobs come sorted by this."""
+    return (-job.priority, job.submitted_at, job.id)
 
 
 def explain(wanted: Resources, rooms: Iterable[Room]) -> str:

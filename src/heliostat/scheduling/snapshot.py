@@ -18,7 +18,7 @@ class Allocation:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """The cluster at one moment: pending jobs in no particular order."""
+    """The cluster at one moment; pending jobs in the order of the queue (`plan.queue_key`)."""
 
     nodes: tuple[Node, ...]
     allocations: tuple[Allocation, ...]

@@ -38,6 +38,7 @@ class _Desk:
     projects: Mapping[str | None, str]
     now: datetime
     default_time_limit_seconds: int | None
+    max_time_limit_seconds: int
 
 
 def submit_jobs(
@@ -52,6 +53,7 @@ def submit_jobs(
         projects=_known_projects(context, user, {request.project for request in requests}),
         now=context.now(),
         default_time_limit_seconds=context.settings.default_time_limit_seconds,
+        max_time_limit_seconds=context.settings.max_time_limit_seconds,
     )
     drafts = [_draft(desk, request) for request in requests]
     digest = hashlib.sha256(repr(requests).encode()).hexdigest() if key else ""
@@ -121,11 +123,22 @@ def _draft(desk: _Desk, request: JobRequest) -> Job:
         resources=_resources(request, desk.nodes),
         spec=request.spec,
         submitted_at=desk.now,
-        time_limit_seconds=request.time_limit_seconds or desk.default_time_limit_seconds,
+        time_limit_seconds=_time_limit(desk, request),
         priority=request.priority,
         max_retries=request.max_retries,
         array_limit=request.array.limit if request.array else None,
     )
+
+
+def _time_limit(desk: _Desk, request: JobRequest) -> int | None:
+    wanted, most = request.time_limit_seconds, desk.max_time_limit_seconds
+    if wanted is not None and wanted > most:
+        raise Invalid(
+            f"The longest time limit here is {most} seconds.",
+            "Ask for less, and let the job save its work so that it can go on from there.",
+            fields={"time_limit": f"must be at most {most} seconds"},
+        )
+    return wanted or desk.default_time_limit_seconds
 
 
 def _default_name(request: JobRequest) -> str:

@@ -133,7 +133,9 @@ class Store:
         answers: list[tuple[_Order, Any]] = []
         try:
             with conn.begin():
-                for order in orders:
+                if len(orders) == 1:
+                    answers.append((orders[0], self._run_alone(conn, orders[0], changes)))
+                for order in orders if len(orders) > 1 else ():
                     if (answer := self._run(conn, order, changes)) is not _REFUSED:
                         answers.append((order, answer))  # noqa: PERF401 - the walrus reads better in a loop
         except Exception as error:  # noqa: BLE001 - whatever it is, the callers must learn of it
@@ -144,6 +146,13 @@ class Store:
         self._tell(changes)
         for order, answer in answers:
             order.future.set_result(answer)
+
+    def _run_alone(self, conn: Connection, order: _Order, changes: Changes) -> Any:
+        """The transaction itself is its savepoint."""
+        transaction = Transaction(conn, self._ids)
+        answer = order.change(transaction)
+        changes.extend(transaction.changes)
+        return answer
 
     def _run(self, conn: Connection, order: _Order, changes: Changes) -> Any:
         """One change in a savepoint of its own, so that its failure leaves the others alone."""

@@ -10,11 +10,19 @@ from sqlalchemy import Connection, Select, bindparam, func, select
 from heliostat.models import AttemptRecord, Job, JobEvent, JobId, JobState
 from heliostat.store import schema
 from heliostat.store.prepared import Prepared
-from heliostat.store.rows import ALL_COLUMNS, LISTED_COLUMNS, row_to_attempt, row_to_event, row_to_job
+from heliostat.store.rows import (
+    ALL_COLUMNS,
+    LISTED_COLUMNS,
+    row_to_attempt,
+    row_to_event,
+    row_to_job,
+    values_to_job,
+)
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
 _MANY = 500  # SQLite allows only so many variables in one statement
+_ALL_NAMES = tuple(column.name for column in ALL_COLUMNS)
 _ONE_JOB = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id == bindparam("id")))
 
 
@@ -37,8 +45,9 @@ def get_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     """With their spec; ids that do not exist are left out."""
     wanted = list(ids)
     if len(wanted) < 10:
-        rows = (_ONE_JOB.run(conn, {"id": job_id}).first() for job_id in wanted)
-        return {row.id: row_to_job(row) for row in rows if row}
+        rows = (_ONE_JOB.first(conn, {"id": job_id}) for job_id in wanted)
+        jobs = [values_to_job(dict(zip(_ALL_NAMES, row, strict=True))) for row in rows if row]
+        return {job.id: job for job in jobs}
     found: dict[JobId, Job] = {}
     for start in range(0, len(wanted), _MANY):
         query = select(*ALL_COLUMNS).where(_jobs.c.id.in_(wanted[start : start + _MANY]))

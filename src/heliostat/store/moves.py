@@ -48,13 +48,11 @@ def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
     done: list[Move] = []
     told = []
     for move in moves:
-        found = _STATE.run(tx.conn, {"id": move.job_id}).first()
-        if found is None or move.attempt not in (None, found.attempt):
-            continue
-        if not may_move(JobState(found.state), move.to):
+        state, newest = _STATE.first(tx.conn, {"id": move.job_id}) or (None, None)
+        if state is None or move.attempt not in (None, newest) or not may_move(JobState(state), move.to):
             continue
         set_job(tx, move.job_id, {"state": move.to, **move.values})
-        attempt = move.values.get("attempt", found.attempt)
+        attempt = move.values.get("attempt", newest)
         told.append((move.job_id, attempt, move.at, move.kind, move.to, move.detail))
         done.append(move)
     _add_events(tx, told)

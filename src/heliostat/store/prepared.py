@@ -3,25 +3,34 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, CursorResult
+from sqlalchemy import Connection
 from sqlalchemy.sql.expression import Executable
 
 
 class Prepared:
-    """A statement whose values are plain: no type conversion happens on the way in."""
+    """A statement whose values are plain: no conversion happens on the way in or out."""
 
     def __init__(self, statement: Executable, column_keys: Sequence[str] | None = None) -> None:
         self._statement = statement
         self._column_keys = column_keys
         self._compiled: dict[str, tuple[str, tuple[str, ...]]] = {}
 
-    def run(self, conn: Connection, values: Mapping[str, Any]) -> CursorResult[Any]:
-        sql, names = self._for(conn)
-        return conn.exec_driver_sql(sql, tuple(values[name] for name in names))
+    def run(self, conn: Connection, values: Mapping[str, Any]) -> None:
+        self._execute(conn, values)
+
+    def first(self, conn: Connection, values: Mapping[str, Any]) -> tuple[Any, ...] | None:
+        row: tuple[Any, ...] | None = self._execute(conn, values).fetchone()
+        return row
 
     def run_many(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         sql, names = self._for(conn)
-        conn.exec_driver_sql(sql, [tuple(row[name] for name in names) for row in rows])
+        conn.connection.cursor().executemany(sql, [tuple(row[name] for name in names) for row in rows])
+
+    def _execute(self, conn: Connection, values: Mapping[str, Any]) -> Any:
+        sql, names = self._for(conn)
+        cursor: Any = conn.connection.cursor()
+        cursor.execute(sql, tuple(values[name] for name in names))
+        return cursor
 
     def _for(self, conn: Connection) -> tuple[str, tuple[str, ...]]:
         found = self._compiled.get(conn.dialect.name)

@@ -1,6 +1,7 @@
 """Rows to records and back."""
 
 import json
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
@@ -50,7 +51,10 @@ def job_to_row(job: Job) -> dict[str, Any]:
 
 def row_to_job(row: Row[Any]) -> Job:
     """From a row of LISTED_COLUMNS (its spec stays empty) or ALL_COLUMNS."""
-    values = row._mapping
+    return values_to_job(row._mapping)
+
+
+def values_to_job(values: Mapping[Any, Any]) -> Job:
     spec = values.get("spec")
     return Job(
         id=values["id"],

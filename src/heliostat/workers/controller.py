@@ -39,6 +39,7 @@ log = structlog.get_logger()
 
 _TRIES = 5  # to start an attempt that the engine could not start
 _RETRY_SECONDS = 1.0
+_COMPANY_SECONDS = 0.005  # how long the word that something runs waits for others to share its commit
 
 
 @dataclass(slots=True)
@@ -47,6 +48,15 @@ class _Inbox:
 
     changes: list[Changes] = field(default_factory=list)
     observations: list[Observation] = field(default_factory=list)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self.changes or self.observations)
+
+    @property
+    def only_starts(self) -> bool:
+        """Nothing that lets another job start."""
+        return not self.changes and all(isinstance(seen, Started) for seen in self.observations)
 
 
 @dataclass(slots=True)
@@ -128,20 +138,23 @@ class Controller:
 
     def _take(self) -> _Inbox:
         with self._wake:
-            if not (self._inbox.changes or self._inbox.observations or self._stopping):
+            if self._inbox.is_empty and not self._stopping:
                 self._wake.wait(self._seconds_to_next_try())
+            if self._inbox.only_starts:
+                self._wake.wait(_COMPANY_SECONDS)
             inbox, self._inbox = self._inbox, _Inbox()
             return inbox
 
     def _handle(self, inbox: _Inbox) -> None:
         for changes in inbox.changes:
             self._queue.apply(changes)
-        self._stop_those_asked_for(inbox)
+        self._stop_those_asked_for(inbox.changes)
         this_round = self._decide(inbox.observations)
         if not (this_round.observations or this_round.plan.starts):
             return
         self._store.write(lambda tx: self._record(tx, this_round))
         self._carry_out(this_round)
+        self._apply_own_changes(this_round)
 
     def _decide(self, observations: list[Observation]) -> _Round:
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
@@ -192,6 +205,18 @@ class Controller:
             self._stop_asked.difference_update(this_round.ended)
             self._engine.forget(this_round.ended)
 
+    def _apply_own_changes(self, this_round: _Round) -> None:
+        """What we have just recorded needs no other plan, unless a job waits again because of it."""
+        with self._wake:
+            changes, self._inbox.changes = self._inbox.changes, []
+            ours = {int(seen.attempt_id.partition(".")[0]) for seen in this_round.observations}
+            ours |= {attempt.job.id for attempt in this_round.started}
+            if any(_is_news(change, ours) for change in changes):
+                self._inbox.changes.append(Changes())
+        for change in changes:
+            self._queue.apply(change)
+        self._stop_those_asked_for(changes)
+
     def _note_failed_starts(self, this_round: _Round) -> None:
         for seen in this_round.observations:
             job_id = int(seen.attempt_id.partition(".")[0])
@@ -201,11 +226,9 @@ class Controller:
                 tries = self._tries[job_id] = self._tries.get(job_id, 0) + 1
                 self._not_before[job_id] = time.monotonic() + _RETRY_SECONDS * 2 ** (tries - 1)
 
-    def _stop_those_asked_for(self, inbox: _Inbox) -> None:
-        touched = {
-            job_id for changes in inbox.changes for job_id, values in changes.moved if values.get("stop_requested")
-        }
-        for job_id in touched:
+    def _stop_those_asked_for(self, changes: Sequence[Changes]) -> None:
+        moved = [move for change in changes for move in change.moved]
+        for job_id in {job_id for job_id, values in moved if values.get("stop_requested")}:
             if job := self._queue.get(job_id):
                 self._stop(job)
 
@@ -252,6 +275,12 @@ class Controller:
         if not self._not_before:
             return None
         return max(0.0, min(self._not_before.values()) - time.monotonic())
+
+
+def _is_news(changes: Changes, ours: set[JobId]) -> bool:
+    return bool(changes.added) or any(
+        job_id not in ours or values.get("state") is JobState.PENDING for job_id, values in changes.moved
+    )
 
 
 def _move_to_start(start: Start, now: datetime) -> moves.Move:

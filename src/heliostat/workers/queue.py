@@ -1,9 +1,12 @@
 """A picture in memory of all jobs that are not over, kept in step with the database by its commits."""
 
+import bisect
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import datetime
 
 from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, JobState, Node
+from heliostat.scheduling.plan import queue_key
 from heliostat.scheduling.snapshot import Allocation, Snapshot
 from heliostat.store.database import Changes
 
@@ -15,6 +18,7 @@ class Queue:
 
     def __init__(self, jobs: Collection[Job] = ()) -> None:
         self._pending: dict[JobId, Job] = {}
+        self._order: list[tuple[int, datetime, JobId]] = []
         self._active: dict[JobId, Job] = {}
         self._held: dict[JobId, Job] = {}
         for job in jobs:
@@ -48,17 +52,21 @@ class Queue:
             for job in self._active.values()
             if not ended or job.attempt_id not in ended
         )
-        pending = tuple(self._pending.values())
-        if delayed:
-            pending = tuple(job for job in pending if job.id not in delayed)
+        pending = tuple(self._pending[key[-1]] for key in self._order if key[-1] not in delayed)
         return Snapshot(nodes, allocations, pending)
 
     def _put(self, job: Job) -> None:
-        for shelf in (self._pending, self._active, self._held):
-            shelf.pop(job.id, None)
+        self._take_out(job.id)
         if job.state is JobState.PENDING:
             self._pending[job.id] = job
+            bisect.insort(self._order, queue_key(job))
         elif job.state in ACTIVE:
             self._active[job.id] = job
         elif not job.is_over:
             self._held[job.id] = job
+
+    def _take_out(self, job_id: JobId) -> None:
+        if known := self._pending.pop(job_id, None):
+            del self._order[bisect.bisect_left(self._order, queue_key(known))]
+        self._active.pop(job_id, None)
+        self._held.pop(job_id, None)

@@ -13,7 +13,9 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from heliostat.config import Home, Settings
 from heliostat.engines.contract import Engine, Reports
+from heliostat.engines.local.engine import LocalEngine
 from heliostat.engines.simulated.clock import ManualClock, RealClock
 from heliostat.engines.simulated.cluster import parse_nodes
 from heliostat.engines.simulated.engine import EXIT, IGNORE_TERM, SECONDS, SimulatedEngine
@@ -72,10 +74,20 @@ def simulated_surviving_restart(folder: Path) -> EngineUnderTest:
     )
 
 
+def local(folder: Path) -> EngineUnderTest:
+    """Real processes of this user, limits and all, in an installation of its own."""
+    home = Home(folder / "home")
+    for made in (home.path, home.jobs, home.attempts):
+        made.mkdir(mode=0o711, exist_ok=True)
+    settings = Settings(home, simulate_gpus="4xA100")
+    return EngineUnderTest(make=lambda: LocalEngine(settings))
+
+
 ENGINES: dict[str, Callable[[Path], EngineUnderTest]] = {
     "simulated": simulated,
     "simulated with a manual clock": simulated_with_manual_clock,
     "simulated, surviving a restart": simulated_surviving_restart,
+    "local": local,
 }
 
 

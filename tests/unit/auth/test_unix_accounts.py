@@ -48,3 +48,11 @@ def test_a_name_that_is_nobodys_is_not_found(name: str) -> None:
 @pytest.mark.parametrize("uid", [-1, -5, 2**32 - 7, 2**64, 10**30])
 def test_a_uid_that_is_nobodys_is_not_found(uid: int) -> None:
     assert UnixAccounts().by_uid(uid) is None
+
+
+def test_another_name_for_the_same_uid_is_the_same_person(monkeypatch: pytest.MonkeyPatch) -> None:
+    alias = pwd.struct_passwd(("toor", "x", 0, 0, "", "/root", "/bin/sh"))
+    monkeypatch.setattr(pwd, "getpwnam", lambda _name: alias)
+    found = UnixAccounts().by_name("toor")
+    assert found is not None
+    assert (found.uid, found.name) == (0, pwd.getpwuid(0).pw_name)

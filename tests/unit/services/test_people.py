@@ -332,6 +332,24 @@ def test_a_stolen_token_cannot_guess_the_current_password_fast(house: House) -> 
         people.set_password(house.context, carol, "carol", OTHER_PASSWORD, PASSWORD)
 
 
+def test_an_old_password_does_not_win_over_a_reset_made_meanwhile(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    carol = house.add("carol", password=PASSWORD)
+    identities = house.context.identities
+    prove = identities.by_password
+
+    def prove_slowly(name: str, password: str, address: str) -> User:
+        user = prove(name, password, address)
+        people.set_password(house.context, house.root, "carol", OTHER_PASSWORD)
+        return user
+
+    monkeypatch.setattr(identities, "by_password", prove_slowly)
+    with pytest.raises(Conflict):
+        people.set_password(house.context, carol, "carol", "mallory's own choice", PASSWORD)
+    assert prove("carol", OTHER_PASSWORD, "10.0.0.1").name == "carol"
+
+
 def test_a_new_password_ends_logins_but_leaves_tokens(house: House) -> None:
     carol = house.add("carol", password=PASSWORD)
     login, _ = tokens.log_in(house.context, "carol", PASSWORD, "10.0.0.1")
@@ -426,6 +444,13 @@ def test_long_dead_tokens_are_forgotten(house: House) -> None:
     _, new = tokens.create_token(house.context, house.root, "new", 1)
     assert [token.id for token in tokens.list_tokens(house.context, house.root)] == [new.id, kept.id]
     assert old.id not in (new.id, kept.id)
+
+
+def test_the_number_of_a_forgotten_token_is_not_given_again(house: House) -> None:
+    _, old = tokens.create_token(house.context, house.root, "old", 1)
+    house.clock.turn(days=60)
+    _, new = tokens.create_token(house.context, house.root, "new", 1)
+    assert new.id > old.id
 
 
 def test_a_manager_adds_and_removes_the_members_of_their_project(house: House) -> None:

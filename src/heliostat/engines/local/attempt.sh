@@ -1,18 +1,22 @@
 #!/bin/sh
 # Runs one attempt and leaves its trace on disk, so that it needs no server while it runs.
 #
-#   attempt.sh TRACE LIMIT_SECONDS GRACE_SECONDS "CGROUP_FILES" PAYLOAD...
+#   attempt.sh TRACE BOOT_ID LIMIT_SECONDS GRACE_SECONDS "CGROUP_FILES" exec PROGRAM...
+#   attempt.sh TRACE BOOT_ID LIMIT_SECONDS GRACE_SECONDS "CGROUP_FILES" . SCRIPT
 #
-# TRACE.started    "pid start-time", made with O_EXCL: whoever makes it (this script, or a server that gave the
-#                  attempt up) decides whether the attempt ever runs.
-# TRACE.exit       made by the server with room for the exit status, so that a full disk cannot swallow it.
+# TRACE.started    "pid start-time boot-id exit-status". Made with O_EXCL: whoever makes it (this script, or a server
+#                  that gave the attempt up) decides whether the attempt ever runs. The exit status is written over
+#                  dashes that are there from the start, so that a disk that has become full cannot swallow it.
 # TRACE.timed_out  there when the time limit ended it.
+# TRACE.payload    the payload's pid; only without cgroups.
+#
+# The payload's script comes on descriptor 8, so that its secrets never touch the disk.
 #
 # It stays outside the attempt's cgroup and, when the server is root, runs as root: the payload can neither starve
 # nor kill it. It must not read anything the payload's user can write.
 
-trace=$1 limit=$2 grace=$3 groups=$4
-shift 4
+trace=$1 boot=$2 limit=$3 grace=$4 groups=$5
+shift 5
 exec 9>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log
 
 find_start_time() { # field 22 of /proc/PID/stat; the name in field 2 may hold anything
@@ -53,11 +57,11 @@ watch_the_limit() {
 
 find_start_time
 set -C
-echo "$$ $start_time" >"$trace.started" || exit 0
+echo "$$ $start_time $boot ---" >"$trace.started" || exit 0
 set +C
 
 trap : TERM INT HUP QUIT
-[ "$limit" = 0 ] || watch_the_limit <&- >&- 9>&- &
+[ "$limit" = 0 ] || watch_the_limit <&- >&- 8<&- 9>&- &
 
 (
     for file in $groups; do echo 0 >"$file" || exit 125; done
@@ -65,7 +69,9 @@ trap : TERM INT HUP QUIT
         read -r pid _ </proc/self/stat
         echo "$pid" >"$trace.payload"
     fi
-    exec "$@" 2>&9 9>&-
+    exec 2>&9 9>&-
+    trap - TERM INT HUP QUIT
+    "$@"
 )
-printf '%03d' $? 1<>"$trace.exit"
+printf '%s %s %s %03d\n' $$ "$start_time" "$boot" $? 1<>"$trace.started"
 [ "$limit" = 0 ] || kill -s KILL -- "-$$" # takes the watch and its sleep along

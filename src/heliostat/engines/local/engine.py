@@ -1,6 +1,5 @@
 """Runs jobs on this machine. They need no server while they run, and outlive it."""
 
-import contextlib
 import hashlib
 import os
 import signal
@@ -21,12 +20,14 @@ from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.machine import this_node
 from heliostat.engines.local.processes import start_time
+from heliostat.engines.local.script import Places
 from heliostat.engines.local.trace import Claim, Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Started
 
 log = structlog.get_logger()
+_SWEEP_SECONDS = 600.0
 
 
 class ProcessesLeft(Exception):
@@ -56,6 +57,7 @@ class LocalEngine:
         self._groups: CgroupTree = UngroupedTree(self._instance) if isinstance(found, NoCgroups) else found
         self._devices = Devices(settings.simulate_gpus, self._instance)
         self._running: dict[AttemptId, _Running] = {}
+        self._forgotten: list[AttemptId] = []
         self._lock = threading.Lock()
         self._report: Report = lambda observations: None
         self._watch = Watch()
@@ -73,10 +75,10 @@ class LocalEngine:
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
+            if attempt.id in self._running or self._traces.exists(attempt.id):
+                continue
             try:
                 self._start(attempt)
-            except FileExistsError:
-                continue  # started before
             except launch.Refused as error:
                 self._report([Ended(attempt.id, _now(), Cause.REFUSED, detail=str(error))])
             except OSError as error:
@@ -87,19 +89,19 @@ class LocalEngine:
 
     def stop(self, attempt: Attempt, grace_seconds: float) -> None:
         running = self._running.get(attempt.id)
-        if running is None or running.stopping:
+        if running is None:
             return
-        running.stopping = True
-        running.group.signal(signal.SIGTERM)
+        if not running.stopping:
+            running.stopping = True
+            self._terminate(running)
         self._watch.call_after(grace_seconds, lambda: self._kill(attempt.id))
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        attempt_ids = list(attempt_ids)
-        self._traces.remove(attempt_ids)
-        for attempt_id in attempt_ids:
-            job_id, _, number = attempt_id.partition(".")
-            with contextlib.suppress(OSError):
-                os.unlink(self._folder(int(job_id)).start_script(int(number)))
+        """Swept a while later, many at once: file systems are slow where files come and go all the time."""
+        with self._lock:
+            if not self._forgotten:
+                self._watch.call_after(_SWEEP_SECONDS, lambda: self._reapers.submit(self._sweep))
+            self._forgotten += attempt_ids
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         self._traces.remove_all_but(attempt_ids)
@@ -120,22 +122,24 @@ class LocalEngine:
         if busy := self._devices.why_not(attempt.devices):
             self._not_started(attempt, busy)
             return
-        self._traces.prepare(attempt.id)
-        group = None
+        folder = self._folder(attempt.job.id)
+        workdir, script = launch.lay_out(attempt, person, folder)
+        mark = f"{self._instance}-{attempt.id}"
+        places = Places(workdir, script, str(self._settings.home.path), mark)
+        group = self._groups.create(attempt.id, self._limits(attempt))
         try:
-            launch.write_files(attempt, person, self._folder(attempt.job.id), self._home_and_mark(attempt))
-            group = self._groups.create(attempt.id, self._limits(attempt))
-            claim = launch.spawn(attempt, person, self._folder(attempt.job.id), self._traces, group)
+            payload = launch.Payload(attempt, person, places)
+            claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
         except OSError:
-            self._traces.remove([attempt.id])
-            if group:
-                group.remove()
+            group.remove()
             raise
         self._begin_watching(_Running(attempt, claim, group))
         self._report([Started(attempt.id, _now())])
 
-    def _home_and_mark(self, attempt: Attempt) -> tuple[str, str]:
-        return str(self._settings.home.path), f"{self._instance}-{attempt.id}"
+    def _sweep(self) -> None:
+        with self._lock:
+            forgotten, self._forgotten = self._forgotten, []
+        self._traces.remove(forgotten)
 
     def _limits(self, attempt: Attempt) -> Limits:
         wanted = attempt.job.resources
@@ -149,7 +153,7 @@ class LocalEngine:
             return Started(attempt.id, _now())
         if self._traces.disown(attempt.id):
             return Ended(attempt.id, _now(), Cause.NOT_STARTED)
-        claim = self._traces.claim(attempt.id) if self._traces.is_of_this_boot(attempt.id) else None
+        claim = self._traces.claim(attempt.id)
         if claim is None:
             return Ended(attempt.id, _now(), Cause.LOST, detail="the machine restarted while it ran")
         running = _Running(attempt, claim, self._groups.find(attempt.id) or self._lost_group(attempt))
@@ -202,6 +206,13 @@ class LocalEngine:
         ending = self._traces.ending(running.attempt.id)
         cause, detail = _why(ending, running, out_of_memory)
         return Ended(running.attempt.id, _now(), cause, ending.exit_code, detail)
+
+    def _terminate(self, running: _Running) -> None:
+        """The payload enters its group a moment after the wrapper has started: TERM waits for it."""
+        has_entered = bool(running.group.pids())
+        running.group.signal(signal.SIGTERM)
+        if not has_entered and self._running.get(running.attempt.id) is running:
+            self._watch.call_after(0.02, lambda: self._terminate(running))
 
     def _kill(self, attempt_id: AttemptId) -> None:
         if running := self._running.get(attempt_id):

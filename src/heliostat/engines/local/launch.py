@@ -1,6 +1,7 @@
 """Lays out an attempt's files and starts its wrapper."""
 
 import contextlib
+import fcntl
 import os
 import pwd
 import signal
@@ -8,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.engines.local.cgroups import Group
-from heliostat.engines.local.processes import start_time
-from heliostat.engines.local.script import Person, Places, payload_argv, payload_script
-from heliostat.engines.local.trace import Claim, Traces
+from heliostat.engines.local.processes import boot_id, start_time
+from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Person, Places, payload_argv, payload_script
+from heliostat.engines.local.trace import Claim
 from heliostat.models import Attempt, JobId
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
@@ -42,8 +43,14 @@ class JobFolder:
     def log(self, attempt: int, stream: str) -> str:
         return f"{self.path}/{attempt}.{stream}"
 
-    def start_script(self, attempt: int) -> str:
-        return f"{self.path}/{attempt}.sh"
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """What is to run, as whom, with what at hand."""
+
+    attempt: Attempt
+    person: Person
+    places: Places
 
 
 def person_of(unix_user: str) -> Person:
@@ -56,39 +63,40 @@ def person_of(unix_user: str) -> Person:
     return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
 
 
-def write_files(attempt: Attempt, person: Person, folder: JobFolder, home_and_mark: tuple[str, str]) -> None:
-    """Everything the payload finds on disk. Each file is the user's and nobody else's."""
+def lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, str | None]:
+    """Make what the payload finds on disk: its working directory and its script. Both are the user's alone."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder.path)
         os.chmod(folder.path, 0o711)
-    spec, number = attempt.job.spec, attempt.job.attempt
-    script = workdir = None
+    spec = attempt.job.spec
+    script, workdir = None, spec.workdir
     if spec.script is not None:
-        script = f"{folder.path}/{number}.script"
+        script = f"{folder.path}/{attempt.job.attempt}.script"
         _write(script, spec.script, person, 0o700)
-    if spec.workdir is None:
+    if workdir is None:
         workdir = f"{folder.path}/work"
         with contextlib.suppress(FileExistsError):
             os.mkdir(workdir, 0o700)
             os.chown(workdir, person.uid, person.gid)
-    places = Places(spec.workdir or workdir or "/", script, *home_and_mark)
-    _write(folder.start_script(number), payload_script(attempt, person, places), person, 0o400)
+    return workdir, script
 
 
-def spawn(attempt: Attempt, person: Person, folder: JobFolder, traces: Traces, group: Group | None) -> Claim:
+def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Claim:
     """Start the wrapper in a session of its own, its output going to the job's log files."""
-    number, job = attempt.job.attempt, attempt.job
+    job, person = payload.attempt.job, payload.person
     argv = [
         "/bin/sh",
         _WRAPPER,
-        traces.path(attempt.id),
+        trace,
+        boot_id(),
         str(job.time_limit_seconds or 0),
         str(job.spec.grace_seconds),
-        " ".join(group.enter_files) if group else "",
-        *payload_argv(folder.start_script(number), person, person.uid != os.geteuid()),
+        " ".join(group.enter_files),
+        *payload_argv(person, person.uid != os.geteuid()),
     ]
     with contextlib.ExitStack() as stack:
-        out, err = (_open_log(folder.log(number, stream), person, stack) for stream in ("stdout", "stderr"))
+        out, err = (_open_log(folder.log(job.attempt, stream), person, stack) for stream in ("stdout", "stderr"))
+        script = _in_memory(payload_script(payload.attempt, person, payload.places), stack)
         pid = os.posix_spawn(
             argv[0],
             argv,
@@ -97,12 +105,25 @@ def spawn(attempt: Attempt, person: Person, folder: JobFolder, traces: Traces, g
                 (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
                 (os.POSIX_SPAWN_DUP2, out, 1),
                 (os.POSIX_SPAWN_DUP2, err, 2),
+                (os.POSIX_SPAWN_DUP2, script, SCRIPT_DESCRIPTOR),
             ],
             setsid=True,
             setsigmask=(),
             setsigdef=_DEFAULT_SIGNALS,
         )
     return Claim(pid, start_time(pid) or 0)  # our child: not reaped yet, so the number is its own
+
+
+def _in_memory(text: str, stack: contextlib.ExitStack) -> int:
+    """An open file without a name. Above the wrapper's own descriptors, or duplicating it would undo itself."""
+    made = os.memfd_create("payload")
+    try:
+        os.write(made, text.encode("utf-8", "surrogateescape"))
+        descriptor = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 20)
+    finally:
+        os.close(made)
+    stack.callback(os.close, descriptor)
+    return descriptor
 
 
 def _open_log(path: str, person: Person, stack: contextlib.ExitStack) -> int:

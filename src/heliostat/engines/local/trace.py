@@ -10,8 +10,8 @@ from pathlib import Path
 from heliostat.engines.local.processes import boot_id
 from heliostat.models import AttemptId
 
-_SUFFIXES = ("started", "exit", "timed_out", "payload")
-_NO_STATUS = b"---"
+_SUFFIXES = ("started", "timed_out", "payload")
+_DISOWNED = b"disowned\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,46 +37,28 @@ class Traces:
     def path(self, attempt_id: AttemptId, suffix: str = "") -> str:
         return f"{self.folder}/{attempt_id}{suffix}"
 
-    def prepare(self, attempt_id: AttemptId) -> None:
-        """Make room for the exit status; FileExistsError when this attempt was started before."""
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
-        descriptor = os.open(self.path(attempt_id, ".exit"), flags, 0o600)
-        try:
-            os.write(descriptor, _NO_STATUS + b"\n" + boot_id().encode() + b"\n")
-        finally:
-            os.close(descriptor)
+    def exists(self, attempt_id: AttemptId) -> bool:
+        return os.path.exists(self.path(attempt_id, ".started"))
 
     def disown(self, attempt_id: AttemptId) -> bool:
         """Make sure the attempt never runs. False: too late, a wrapper has claimed it."""
         try:
-            os.close(os.open(self.path(attempt_id, ".started"), os.O_CREAT | os.O_EXCL, 0o600))
+            descriptor = os.open(self.path(attempt_id, ".started"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
-            return False
+            return self._is_disowned(attempt_id)
+        with open(descriptor, "wb") as file:
+            file.write(_DISOWNED)
         return True
 
-    def claim(self, attempt_id: AttemptId, patience_seconds: float = 1.0) -> Claim | None:
-        """Who runs it. Waits for the instant between the making and the writing of the file."""
-        deadline = time.monotonic() + patience_seconds
-        while True:
-            words = Path(self.path(attempt_id, ".started")).read_bytes()
-            if words.endswith(b"\n"):
-                pid, start_time = words.split()
-                return Claim(int(pid), int(start_time))
-            if time.monotonic() > deadline:
-                return None
-            time.sleep(0.01)
-
-    def is_of_this_boot(self, attempt_id: AttemptId) -> bool:
-        with contextlib.suppress(OSError, IndexError):
-            return self._exit_file(attempt_id)[1] == boot_id().encode()
-        return False
+    def claim(self, attempt_id: AttemptId) -> Claim | None:
+        """Who runs it since this boot."""
+        words = self._words(attempt_id)
+        return Claim(int(words[0]), int(words[1])) if words and words[2] == boot_id() else None
 
     def ending(self, attempt_id: AttemptId) -> Ending:
         """To be asked once the wrapper is gone."""
-        exit_code = None
-        with contextlib.suppress(OSError, IndexError):
-            status = self._exit_file(attempt_id)[0]
-            exit_code = None if status == _NO_STATUS else int(status)
+        words = self._words(attempt_id)
+        exit_code = int(words[3]) if words and words[3].isdecimal() else None
         return Ending(exit_code, os.path.exists(self.path(attempt_id, ".timed_out")))
 
     def remove(self, attempt_ids: Iterable[AttemptId]) -> None:
@@ -86,12 +68,25 @@ class Traces:
                     os.unlink(self.path(attempt_id, f".{suffix}"))
 
     def remove_all_but(self, kept: Collection[AttemptId], older_than_seconds: float = 3600) -> None:
-        """Sweep what a crash left. Young ones stay: a wrapper may still come and must find itself disowned."""
+        """Sweep what is over. The young stay: a wrapper may still come and must find itself disowned."""
         before = time.time() - older_than_seconds
-        for entry in os.scandir(self.folder):
+        for entry in list(os.scandir(self.folder)):
             attempt_id = entry.name.rpartition(".")[0]
             if attempt_id not in kept and entry.stat().st_mtime < before:
                 self.remove([attempt_id])
 
-    def _exit_file(self, attempt_id: AttemptId) -> list[bytes]:
-        return Path(self.path(attempt_id, ".exit")).read_bytes().split(b"\n")
+    def _is_disowned(self, attempt_id: AttemptId, patience_seconds: float = 5.0) -> bool:
+        """Empty for long: whoever made the file died before it could write, and nothing ran."""
+        deadline = time.monotonic() + patience_seconds
+        path = Path(self.path(attempt_id, ".started"))
+        while not (text := path.read_bytes()) and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return text in (b"", _DISOWNED)
+
+    def _words(self, attempt_id: AttemptId) -> list[str] | None:
+        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
+            text = Path(self.path(attempt_id, ".started")).read_text(encoding="ascii")
+            words = text.split()
+            if text.endswith("\n") and len(words) == 4:
+                return words
+        return None

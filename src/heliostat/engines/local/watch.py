@@ -12,7 +12,7 @@ from collections.abc import Callable
 import structlog
 
 log = structlog.get_logger()
-Action = Callable[[], None]
+Action = Callable[[], object]
 
 
 class Watch:

@@ -1,0 +1,107 @@
+"""Who you are, here and on a server elsewhere."""
+
+import sys
+from contextlib import suppress
+from typing import Annotated, Any
+
+import typer
+
+from heliostat.cli.connect import connect
+from heliostat.cli.output import JsonFlag, print_facts, print_json, say
+from heliostat.errors import HeliostatError, Invalid
+
+
+def whoami(as_json: JsonFlag = False) -> None:
+    """Show who the server thinks you are."""
+    caller = flat(connect().whoami())
+    if as_json:
+        print_json(caller)
+        return
+    projects = ", ".join(f"{one['project']} ({one['role']})" for one in caller.get("projects", []))
+    print_facts(
+        [
+            ("name", caller["name"]),
+            ("role", caller["role"]),
+            ("Unix user", caller.get("unix_user") or "none: you can look, but not run jobs"),
+            ("known by", caller["via"]),
+            ("projects", projects or "none; ask an admin: helio project add PROJECT USER"),
+        ]
+    )
+
+
+def login(
+    url: Annotated[str, typer.Argument(metavar="URL", help="http://gpu1:8470")],
+    name: Annotated[str | None, typer.Option(help="Your account.")] = None,
+    password_stdin: Annotated[bool, typer.Option("--password-stdin", help="Read it from standard input.")] = False,
+    token_stdin: Annotated[
+        bool, typer.Option("--token-stdin", help="Use this token instead of a password.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Log in to a server elsewhere.
+
+    Trades your password for a token and keeps that, readable by you alone. helio logout takes it back.
+    """
+    from heliostat.client.address import Login, write_login
+    from heliostat.client.client import Client
+
+    client = Client(url=url)
+    if not client.address.is_private:
+        say(f"Careful: {client.address} is not encrypted; others on the network can read along. Prefer https.")
+    if token_stdin:
+        login_ = Login(str(client.address), sys.stdin.readline().strip())
+    else:
+        login_ = _trade_password(client, name, password_stdin)
+    caller = flat(Client(url=login_.url, token=login_.token).whoami())
+    path = write_login(login_)
+    if as_json:
+        print_json({"url": login_.url, "name": caller["name"], "file": str(path)})
+    else:
+        print(f"Logged in to {login_.url} as {caller['name']}. Next: helio ps")
+
+
+def logout(as_json: JsonFlag = False) -> None:
+    """Forget the login."""
+    from heliostat.client.address import forget_login, read_login
+    from heliostat.client.client import Client
+
+    known = read_login()
+    if known is not None and known.token_id is not None:
+        with suppress(HeliostatError):  # a server that is gone has forgotten us already
+            Client(url=known.url, token=known.token).revoke_token(known.token_id)
+    forgotten = forget_login()
+    if as_json:
+        print_json({"logged_out": forgotten})
+    else:
+        print("Logged out." if forgotten else "You were not logged in.")
+
+
+def flat(caller: dict[str, Any]) -> dict[str, Any]:
+    """The caller in one record, with `projects`."""
+    user = caller.get("user")
+    if not isinstance(user, dict):
+        return caller
+    rest = {key: value for key, value in user.items() if key != "memberships"}
+    others = {key: value for key, value in caller.items() if key != "user"}
+    return {**rest, "projects": user.get("memberships", []), **others}
+
+
+def _trade_password(client: Any, name: str | None, from_stdin: bool) -> Any:
+    """A token that lasts, in place of the short one a password gives."""
+    import platform
+
+    from heliostat.cli.secrets import ask_password
+    from heliostat.client.address import Login
+    from heliostat.client.client import Client
+
+    if name is None:
+        if from_stdin or not sys.stdin.isatty():
+            raise Invalid("Say who you are.", "Add --name NAME.")
+        name = input("Name: ")
+    url = str(client.address)
+    short = client.login(name, ask_password("Password", from_stdin=from_stdin))
+    mine = Client(url=url, token=short["token"])
+    lasting = mine.create_token(f"helio login on {platform.node()}"[:100])
+    with suppress(HeliostatError):
+        mine.revoke_token(short["id"])
+    return Login(url, lasting["token"], lasting["id"])

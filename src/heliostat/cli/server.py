@@ -1,0 +1,121 @@
+"""Starting and stopping Heliostat on this machine."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heliostat.cli.output import JsonFlag, print_facts, print_json, say
+from heliostat.errors import Conflict, ServerUnreachable
+
+if TYPE_CHECKING:
+    from heliostat.client.shapes import Status
+
+NOT_RUNNING = 3
+
+
+def up(
+    background: Annotated[bool, typer.Option("--background", "-b", help="Return when it is running.")] = False,
+    port: Annotated[int | None, typer.Option(help="8470 unless set; 0: any free one.", min=0, max=65535)] = None,
+    host: Annotated[str | None, typer.Option(help="127.0.0.1 unless set; 0.0.0.0 lets others in.")] = None,
+    simulate_gpus: Annotated[str | None, typer.Option(help="Made-up GPUs for tries: 4xA100.")] = None,
+    engine: Annotated[str | None, typer.Option(help="Where jobs run: local or simulated.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start Heliostat on this machine.
+
+    Everything is kept under HELIOSTAT_HOME. Needs no configuration.
+    """
+    from heliostat.cli.process import ask, start_in_background
+    from heliostat.config import find_home, load_settings
+
+    home = find_home()
+    options = {"port": port, "host": host, "simulate_gpus": simulate_gpus, "engine": engine}
+    settings = load_settings(home, **options)
+    if running := ask(home):
+        _say_running(running, as_json, "is already running")
+        return
+    if background:
+        started = start_in_background(home, options)
+        _say_running(started.status, as_json, "is running" if started.by_us else "is already running")
+        return
+    from heliostat.server import serve
+
+    say("Heliostat runs in the foreground; Ctrl-C stops it, and jobs go on.")
+    try:
+        serve(settings)
+    except Conflict:
+        running = ask(home)
+        if not running:
+            raise
+        _say_running(running, as_json, "is already running")
+
+
+def down(as_json: JsonFlag = False) -> None:
+    """Stop Heliostat; running jobs go on."""
+    from heliostat.cli.process import stop
+    from heliostat.config import find_home
+
+    home = find_home()
+    pid = stop(home)
+    if as_json:
+        print_json({"stopped": pid is not None, "pid": pid, "home": str(home.path)})
+    elif pid is None:
+        print(f"Heliostat is not running on {home.path}.")
+    else:
+        print("Heliostat is stopped. Running jobs go on; helio up --background takes them over again.")
+
+
+def status(as_json: JsonFlag = False) -> None:
+    """Show whether Heliostat is running.
+
+    Exits with 3 when it is not.
+    """
+    from heliostat.cli.connect import connect
+
+    client = connect()
+    try:
+        found: dict[str, Any] = {"running": True, **client.status()}
+    except ServerUnreachable as error:
+        if as_json:
+            print_json({"running": False, "address": str(client.address), **_home_of(client.address)})
+        else:
+            print(error.message)
+            say(f"hint: {error.hint}")
+        raise typer.Exit(NOT_RUNNING) from None
+    if as_json:
+        print_json(found)
+        return
+    jobs = ", ".join(f"{count} {state}" for state, count in found["jobs"].items() if count)
+    print_facts(
+        [
+            ("Heliostat", f"{found['version']}, running as process {found['pid']}"),
+            ("address", found["url"]),
+            ("data", found.get("home")),
+            ("engine", found["engine"]),
+            ("jobs", jobs or "none waiting or running"),
+        ]
+    )
+
+
+def demo(
+    port: Annotated[int, typer.Option(help="Where its web page is; 0 takes any free port.", min=0, max=65535)] = 0,
+    speed: Annotated[
+        float, typer.Option(help="How much faster than life its people work.", min=1, max=10000)
+    ] = 60.0,
+) -> None:
+    """Try a throw-away cluster of 40 nodes and 100 GPUs."""
+    from heliostat.demo.live import run_demo
+
+    run_demo(port=port, speed=speed)
+
+
+def _say_running(running: "Status", as_json: bool, how: str) -> None:
+    if as_json:
+        print_json({"running": True, **running})
+        return
+    print(f"Heliostat {how}: {running['url']} (process {running['pid']}, data in {running.get('home', '?')})")
+    print("Next:  helio run --follow -- hostname    helio nodes    helio top    helio down")
+
+
+def _home_of(address: Any) -> dict[str, str]:
+    return {"home": str(address.socket.parent)} if address.socket is not None else {}

@@ -1,0 +1,136 @@
+"""`helio top`: the cluster on one screen, again and again."""
+
+import contextlib
+import select
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+
+import typer
+
+from heliostat.cli.connect import connect
+from heliostat.cli.jobs import JOB_COLUMNS, job_row, jobs_of
+from heliostat.cli.nodes import NODE_COLUMNS, node_row
+from heliostat.cli.output import JsonFlag, State, counted, print_json, print_table, rich_cell, rich_table
+from heliostat.errors import ServerUnreachable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from heliostat.client import Client
+    from heliostat.client.shapes import JobData, Node, Status
+
+_MOST_JOBS = 200
+
+
+class View(NamedTuple):
+    status: "Status"
+    nodes: "list[Node]"
+    jobs: "list[JobData]"
+
+
+def top(
+    once: Annotated[bool, typer.Option("--once", help="Print it once.")] = False,
+    every: Annotated[float, typer.Option(help="Seconds between two looks.", min=0.2)] = 1.0,
+    as_json: JsonFlag = False,
+) -> None:
+    """Watch the cluster live.
+
+    q or Ctrl-C leaves.
+    """
+    client = connect()
+    if as_json:
+        print_json(_look(client)._asdict())
+    elif once or not sys.stdout.isatty():
+        _print_once(_look(client))
+    else:
+        _watch(client, every)
+
+
+def _look(client: "Client") -> View:
+    jobs = jobs_of(client, _MOST_JOBS)
+    order = {"running": 0, "starting": 1, "pending": 2, "held": 3}
+    jobs.sort(key=lambda job: (order.get(job["state"], 2), job["id"]))
+    return View(client.status(), client.nodes(), jobs)
+
+
+def _print_once(view: View) -> None:
+    print(_summary(view))
+    print()
+    print_table(NODE_COLUMNS, (node_row(node) for node in view.nodes))
+    print()
+    if view.jobs:
+        print_table(JOB_COLUMNS, (job_row(job) for job in view.jobs))
+    else:
+        print("Nothing waits or runs. Submit one: helio run -- hostname")
+
+
+def _watch(client: "Client", every: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    console = Console(highlight=False)
+    view = _look(client)
+    with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
+        note = ""
+        while True:
+            live.update(_screen(view, console.height, note), refresh=True)
+            if pressed(every):
+                return
+            try:
+                view, note = _look(client), ""
+            except ServerUnreachable as error:
+                note = error.message
+
+
+def _screen(view: View, height: int, note: str) -> "RenderableType":
+    from rich.console import Group
+    from rich.text import Text
+
+    nodes = view.nodes[: max(3, height // 3)]
+    room = max(1, height - len(nodes) - 7)
+    hidden_nodes, hidden_jobs = len(view.nodes) - len(nodes), len(view.jobs) - room
+    parts: list[Any] = [Text(_summary(view), style="bold")]
+    parts += [Text(note, style="red"), rich_table(NODE_COLUMNS, (node_row(node) for node in nodes))]
+    parts.append(Text(f"… and {counted(hidden_nodes, 'more node', 'more nodes')}" if hidden_nodes > 0 else ""))
+    if view.jobs:
+        parts.append(rich_table(JOB_COLUMNS, (job_row(job) for job in view.jobs[:room])))
+    else:
+        parts.append(rich_cell("Nothing waits or runs."))
+    more = f"… and {hidden_jobs} more   " if hidden_jobs > 0 else ""
+    parts.append(Text(f"{more}q leaves", style="bright_black"))
+    return Group(*parts)
+
+
+def _summary(view: View) -> str:
+    gpus = sum(len(node["devices"]) for node in view.nodes)
+    used = sum(node["gpus_used"] for node in view.nodes)
+    jobs = ", ".join(f"{count} {State(state)}" for state, count in view.status["jobs"].items() if count)
+    machines = f"{counted(len(view.nodes), 'node')}, {used} of {counted(gpus, 'GPU')} used"
+    return f"Heliostat {view.status['version']}  {machines}  {jobs or 'no jobs'}"
+
+
+@contextlib.contextmanager
+def _keys() -> "Iterator[Any]":
+    """Gives a function that waits some seconds and says whether q was pressed."""
+    import termios
+    import time
+    import tty
+
+    if not sys.stdin.isatty():
+        yield time.sleep
+        return
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    try:
+        yield lambda seconds: _pressed_q(descriptor, seconds)
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
+
+
+def _pressed_q(descriptor: int, seconds: float) -> bool:
+    import os
+
+    ready, _, _ = select.select([descriptor], [], [], seconds)
+    return bool(ready) and os.read(descriptor, 32)[:1].lower() in {b"q", b"\x1b"}

@@ -1,0 +1,133 @@
+"""Accounts, and the log of who did what."""
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from heliostat.cli.app import noun
+from heliostat.cli.connect import connect
+from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table
+from heliostat.cli.units import clock
+
+user = noun("Accounts.")
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+Role = Annotated[str | None, typer.Option(help="user or admin.")]
+PasswordStdin = Annotated[bool, typer.Option("--password-stdin", help="Read the password from standard input.")]
+
+
+@user.command()
+def create(
+    name: Name,
+    role: Role = None,
+    unix_user: Annotated[str | None, typer.Option(help="Whom their jobs run as.")] = None,
+    project: Annotated[list[str] | None, typer.Option(help="Their projects. May be repeated.")] = None,
+    password_stdin: PasswordStdin = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Create an account."""
+    from heliostat.cli.secrets import ask_password
+
+    password = ask_password("Password", from_stdin=True) if password_stdin else None
+    made = connect().create_user(name, role=role, unix_user=unix_user, password=password, projects=project)
+    _print_user(made, as_json)
+
+
+@user.command("list")
+def list_users(as_json: JsonFlag = False) -> None:
+    """List accounts."""
+    found = connect().users()
+    if as_json:
+        print_json(found)
+        return
+    columns = ("NAME", "ROLE", "UNIX USER", "ACTIVE", "PROJECTS")
+    print_table([Column(title) for title in columns], (_row(one) for one in found))
+
+
+@user.command()
+def show(name: Name, as_json: JsonFlag = False) -> None:
+    """Show one account."""
+    _print_user(connect().user(name), as_json)
+
+
+@user.command()
+def password(name: Name, password_stdin: PasswordStdin = False, as_json: JsonFlag = False) -> None:
+    """Set a password; for your own, the present one is asked for if there is one."""
+    from heliostat.cli.login import flat
+    from heliostat.cli.secrets import ask_password
+
+    client = connect()
+    mine = flat(client.whoami())
+    needs_current = mine["name"] == name and mine.get("has_password") and not client.address.is_local_socket
+    current = ask_password("Present password", from_stdin=password_stdin) if needs_current else None
+    new = ask_password("New password", from_stdin=password_stdin, twice=True)
+    client.set_password(name, new, current)
+    if as_json:
+        print_json({"name": name, "password": "set"})
+    else:
+        print(f"The password of {name} is set.")
+
+
+@user.command("set")
+def change(
+    name: Name,
+    role: Role = None,
+    active: Annotated[bool | None, typer.Option("--active/--inactive", help="May they come in?")] = None,
+    unix_user: Annotated[str | None, typer.Option(help="Whom their jobs run as; '' for nobody.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change an account."""
+    changes: dict[str, Any] = {"role": role, "active": active}
+    changes = {field: value for field, value in changes.items() if value is not None}
+    if unix_user is not None:
+        changes["unix_user"] = unix_user or None
+    if not changes:
+        raise typer.BadParameter("Say what to change: --role, --active, --inactive or --unix-user.")
+    _print_user(connect().change_user(name, **changes), as_json)
+
+
+def audit(
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50, as_json: JsonFlag = False
+) -> None:
+    """Show who did what."""
+    entries = list(connect().audit(limit))
+    if as_json:
+        print_json(entries)
+        return
+    if not entries:
+        print("Nothing has been recorded yet.")
+        return
+    columns = [Column(title) for title in ("AT", "USER", "VIA", "FROM", "ACTION", "TARGET")]
+    rows = [
+        [
+            clock(entry["at"]),
+            *(str(entry[field]) for field in ("user", "via", "address", "action", "target")),
+            json.dumps(entry["detail"], ensure_ascii=False) if entry["detail"] else "",
+        ]
+        for entry in entries
+    ]
+    print_table([*columns, Column("DETAIL", shrinks=True)], rows)
+
+
+def _print_user(one: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(one)
+        return
+    name, role, unix_user, active, projects = _row(one)
+    print_facts(
+        [
+            ("name", name),
+            ("role", role),
+            ("Unix user", unix_user),
+            ("active", active),
+            ("password", "set" if one["has_password"] else "none"),
+            ("projects", projects),
+            ("created", clock(one["created_at"])),
+        ]
+    )
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    projects = ", ".join(membership["project"] for membership in one["memberships"])
+    active = "yes" if one["active"] else "no"
+    return [one["name"], one["role"], one["unix_user"] or "-", active, projects or "-"]

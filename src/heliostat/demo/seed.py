@@ -1,0 +1,78 @@
+"""Puts the made-up people and their last month into an empty store."""
+
+from datetime import datetime
+
+from heliostat.demo.jobs import DemoJob
+from heliostat.demo.people import PEOPLE, PROJECTS, DemoPerson
+from heliostat.demo.workload import history
+from heliostat.models import TERMINAL, Job, Membership, ProjectRole, Role, User
+from heliostat.store import people
+from heliostat.store.database import Store, Transaction
+from heliostat.store.history import add_finished_jobs
+
+
+def fill_store(store: Store, seed: int, now: datetime) -> list[DemoJob]:
+    """Returns the jobs of the last month that are not over yet, oldest first."""
+    jobs = history(seed, now)
+    store.write(lambda tx: _add_everything(tx, jobs, now))
+    return [job for job in jobs if job.state not in TERMINAL]
+
+
+def demo_user(person: DemoPerson, now: datetime) -> User:
+    memberships = tuple(
+        Membership(project, ProjectRole.MANAGER if project in person.manages else ProjectRole.MEMBER)
+        for project in person.projects
+    )
+    role = Role.ADMIN if person.is_admin else Role.USER
+    return User(person.user, role, person.user, active=True, created_at=now, memberships=memberships)
+
+
+def _add_everything(tx: Transaction, jobs: list[DemoJob], now: datetime) -> None:
+    for project in PROJECTS:
+        people.ensure_project(tx, project.name, project.department)
+    for person in PEOPLE:
+        people.add_user(tx, demo_user(person, now))
+    over = [job for job in jobs if job.state in TERMINAL]
+    numbers = tx.ids.draw("jobs", len(over))
+    arrays: dict[str, int] = {}
+    for job in over:
+        if job.array is not None and job.array not in arrays:
+            arrays[job.array] = tx.ids.draw("arrays")[0]
+    records = [_record(job, number, arrays) for job, number in zip(over, numbers, strict=True)]
+    add_finished_jobs(tx, records)
+
+
+def _record(job: DemoJob, number: int, arrays: dict[str, int]) -> Job:
+    return Job(
+        id=number,
+        kind="batch",
+        name=job.name,
+        state=job.state,
+        user=job.user,
+        unix_user=job.user,
+        project=job.project,
+        resources=job.resources,
+        spec=job.spec(),
+        submitted_at=job.submitted_at,
+        time_limit_seconds=job.time_limit_seconds,
+        array_id=arrays[job.array] if job.array is not None else None,
+        array_index=job.array_index,
+        attempt=0 if job.started_at is None else 1,
+        node=job.node,
+        devices=job.devices,
+        started_at=job.started_at,
+        ended_at=job.ended_at,
+        exit_code=job.exit_code,
+        reason=_reason(job),
+    )
+
+
+def _reason(job: DemoJob) -> str | None:
+    words = {
+        "cancelled": f"cancelled by {job.user}",
+        "timed_out": f"its time limit of {job.time_limit_seconds} s was over",
+        "failed": f"exit code {job.exit_code}",
+    }
+    if job.out_of_memory and job.state.value == "failed":
+        return f"out of memory: it used more than its {job.resources.memory_mib} MiB of memory"
+    return words.get(job.state.value)

@@ -1,0 +1,170 @@
+"""Who is calling is what the kernel or a secret says, and never what a header claims."""
+
+import base64
+import socket
+from collections.abc import Iterator
+
+import pytest
+
+from integration.running_server import RunningServer
+from integration.unix_users import Person, needs_root
+
+
+@pytest.fixture(scope="module")
+def token(server: RunningServer) -> Iterator[str]:
+    yield server.ask("POST", "/tokens", {"name": "for tests"}).json["token"]
+
+
+def test_tcp_without_a_proof_is_a_stranger_everywhere(server: RunningServer) -> None:
+    described = server.ask("GET", "/openapi.json").json["paths"]
+    for path, methods in described.items():
+        if path.endswith("/login"):
+            continue
+        for method in methods:
+            answer = server.ask(method.upper(), path.removeprefix("/api/v1").replace("{job_id}", "1"), tcp=True)
+            assert answer.status == 401, (method, path, answer.status)
+            assert answer.headers["www-authenticate"] == "Bearer"
+            assert answer.error["hint"]
+
+
+@pytest.mark.parametrize(
+    "proof",
+    [
+        "Bearer",
+        "Bearer ",
+        "Bearer helio_" + "x" * 43,
+        "Bearer helio_" + "x" * 100_00,
+        "Bearer ../../etc/passwd",
+        "Basic",
+        "Basic !!!!",
+        "Basic \xff\xfe",
+        "Basic " + base64.b64encode(b"\xff:\xff").decode(),
+        "Basic " + base64.b64encode(b"root").decode(),
+        "Basic " + base64.b64encode(b"root:").decode(),
+        "Basic " + base64.b64encode(b"ro\0ot:\0").decode(),
+        "Digest username=root",
+        "Negotiate x",
+        "root",
+    ],
+    ids=lambda proof: ascii(proof)[:30],
+)
+def test_a_bad_proof_is_refused_even_from_who_would_be_known_by_the_socket(
+    server: RunningServer, proof: str
+) -> None:
+    for tcp in (False, True):
+        answer = server.ask("GET", "/whoami", headers={"Authorization": proof}, tcp=tcp)
+        assert answer.status in (401, 429)
+        assert answer.error["hint"]
+
+
+def test_two_proofs_are_none(server: RunningServer, token: str) -> None:
+    lines = [f"Authorization: Bearer {token}", "Authorization: Basic cm9vdDp4"]
+    for order in (lines, lines[::-1], [lines[0], lines[0]]):
+        with server.raw_connection(tcp=True) as connection:
+            head = ["GET /api/v1/whoami HTTP/1.1", "Host: x", "Connection: close", *order]
+            connection.sendall("\r\n".join([*head, "", ""]).encode())
+            assert _all_of(connection).startswith(b"HTTP/1.1 401")
+
+
+def test_headers_of_proxies_change_neither_who_we_are_nor_where_we_come_from(
+    server: RunningServer, token: str
+) -> None:
+    lies = {
+        "X-Forwarded-For": "10.9.8.7",
+        "X-Real-IP": "10.9.8.7",
+        "Forwarded": "for=10.9.8.7",
+        "X-Forwarded-User": "somebody",
+        "X-Remote-User": "somebody",
+        "Remote-User": "somebody",
+        "X-Peer-Uid": "0",
+        "Host": "evil.example",
+    }
+    answer = server.ask("GET", "/whoami", headers={**lies, "Authorization": f"Bearer {token}"}, tcp=True)
+    assert (answer.json["address"], answer.json["via"]) == ("127.0.0.1", "token")
+    assert server.ask("GET", "/whoami", headers=lies, tcp=True).status == 401
+    assert server.ask("GET", "/whoami", headers=lies).json["address"] == "local socket"
+
+
+@needs_root
+def test_the_socket_knows_each_unix_user_and_no_header_makes_one_another(
+    server: RunningServer, ann: Person, bob: Person
+) -> None:
+    for person in (ann, bob):
+        lies = {"X-Remote-User": "root", "X-Forwarded-User": "root"}
+        who = server.ask("GET", "/whoami", uid=person.uid, headers=lies).json
+        assert (who["user"]["name"], who["user"]["role"], who["via"]) == (person.name, "user", "socket")
+
+
+@needs_root
+def test_what_only_admins_may_is_refused_to_others(server: RunningServer, ann: Person, bob: Person) -> None:
+    server.ask("GET", "/whoami", uid=bob.uid)
+    for method, path, body in (
+        ("POST", "/nodes/here/drain", {"reason": "mine"}),
+        ("POST", "/nodes/here/resume", None),
+        ("GET", "/doctor", None),
+        ("GET", "/audit", None),
+        ("POST", "/users", {"name": "zoe"}),
+        ("PATCH", f"/users/{ann.name}", {"role": "admin"}),
+        ("PATCH", f"/users/{bob.name}", {"active": False}),
+        ("PUT", f"/users/{bob.name}/password", {"password": "correct horse battery"}),
+        ("PUT", "/users/root/password", {"password": "correct horse battery"}),
+        ("POST", "/departments", {"name": "mine"}),
+        ("POST", "/projects", {"name": "mine", "department": "default"}),
+        ("PUT", f"/projects/default/members/{ann.name}", {"role": "manager"}),
+        ("GET", "/tokens?user=root", None),
+        ("POST", "/jobs", {"command": "true", "priority": 1}),
+    ):
+        answer = server.ask(method, path, body, uid=ann.uid)
+        assert (answer.status, answer.error["code"]) == (403, "forbidden"), (method, path)
+        assert answer.error["hint"]
+    assert server.ask("GET", "/nodes/here").json["state"] == "up"
+
+
+@needs_root
+def test_the_token_of_a_deactivated_user_opens_nothing_and_stays_dead(server: RunningServer, bob: Person) -> None:
+    secret = server.ask("POST", "/tokens", {"name": "laptop"}, uid=bob.uid).json["token"]
+    proof = {"Authorization": f"Bearer {secret}"}
+    assert server.ask("GET", "/whoami", headers=proof, tcp=True).json["user"]["name"] == bob.name
+    before = server.jobs()
+    try:
+        assert server.ask("PATCH", f"/users/{bob.name}", {"active": False}).status == 200
+        for answer in (
+            server.ask("GET", "/whoami", headers=proof, tcp=True),
+            server.ask("POST", "/jobs", {"command": "true"}, headers=proof, tcp=True),
+            server.ask("POST", "/jobs", {"command": "true"}, uid=bob.uid),
+            server.ask("POST", "/tokens", {"name": "again"}, uid=bob.uid),
+        ):
+            assert answer.status in (401, 403)
+            assert answer.error["hint"]
+        assert server.jobs() == before
+    finally:
+        server.ask("PATCH", f"/users/{bob.name}", {"active": True})
+    assert server.ask("GET", "/whoami", headers=proof, tcp=True).status == 401
+    assert server.ask("GET", "/whoami", uid=bob.uid).status == 200
+
+
+@needs_root
+def test_a_revoked_token_opens_nothing(server: RunningServer, ann: Person, bob: Person) -> None:
+    made = server.ask("POST", "/tokens", {"name": "laptop"}, uid=ann.uid).json
+    proof = {"Authorization": f"Bearer {made['token']}"}
+    assert server.ask("DELETE", f"/tokens/{made['id']}", uid=bob.uid).status == 404
+    assert server.ask("GET", "/whoami", headers=proof, tcp=True).status == 200
+    assert server.ask("DELETE", f"/tokens/{made['id']}", uid=ann.uid).status == 204
+    assert server.ask("GET", "/whoami", headers=proof, tcp=True).status == 401
+    assert "token" not in server.ask("GET", "/tokens", uid=ann.uid).json["items"][0]
+
+
+def test_system_accounts_and_nobody_are_turned_away(server: RunningServer) -> None:
+    if server.ask("GET", "/whoami").json["user"]["name"] != "root":
+        pytest.skip("acts as system accounts, so it needs root")
+    for uid in (1, 65534, 4_000_000):
+        answer = server.ask("GET", "/whoami", uid=uid)
+        assert answer.status == 403
+        assert answer.error["hint"]
+
+
+def _all_of(connection: socket.socket) -> bytes:
+    data = b""
+    while part := connection.recv(65536):
+        data += part
+    return data
