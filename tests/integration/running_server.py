@@ -1,6 +1,7 @@
 """A whole server in a process of its own, spoken to in plain HTTP so that hostile requests can be sent too."""
 
 import contextlib
+import hashlib
 import http.client
 import json
 import os
@@ -15,6 +16,8 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
 
 API = "/api/v1"
 DEADLINE_SECONDS = 30.0
@@ -43,7 +46,13 @@ class Answer:
 class RunningServer:
     """Runs as whoever runs the tests, or as another Unix user. Its home can be passed through by everybody."""
 
-    def __init__(self, settings: str = "", environment: Mapping[str, str] | None = None, user: str | None = None):
+    def __init__(
+        self,
+        settings: str = "",
+        environment: Mapping[str, str] | None = None,
+        user: str | None = None,
+        python: str = sys.executable,
+    ) -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="helio-"))  # not tmp_path: nobody else may enter that
         self.folder.chmod(0o755)
         self.home = self.folder / "home"
@@ -52,14 +61,14 @@ class RunningServer:
         if user is not None:
             shutil.chown(self.home, user)
         self._environment = {**(os.environ if environment is None else environment)}
-        self._user = user
+        self._user, self._python = user, python
         self.start()
 
     def start(self) -> None:
-        as_user = ["runuser", "-u", self._user, "--"] if self._user else []
+        as_user = ["/usr/sbin/runuser", "-u", self._user, "--"] if self._user else []
         log = open(self.folder / "log", "ab")  # noqa: SIM115 - closed when handed over
         self.process = subprocess.Popen(
-            [*as_user, sys.executable, "-c", _SERVE],
+            [*as_user, self._python, "-c", _SERVE],
             env={**self._environment, "HELIOSTAT_HOME": str(self.home)},
             stdout=log,
             stderr=log,
@@ -73,7 +82,7 @@ class RunningServer:
 
     def stop(self) -> None:
         with contextlib.suppress(ProcessLookupError):
-            self.process.send_signal(signal.SIGTERM)
+            os.kill(self.pid, signal.SIGTERM)
         try:
             self.process.wait(20)
         except subprocess.TimeoutExpired:
@@ -85,6 +94,10 @@ class RunningServer:
         with contextlib.suppress(Exception):
             self._cancel_everything()
         self.stop()
+        instance = hashlib.sha256(str(self.home).encode()).hexdigest()[:8]
+        groups = find_cgroups(instance)
+        if not isinstance(groups, NoCgroups):
+            groups.remove()
         shutil.rmtree(self.folder, ignore_errors=True)
 
     @property

@@ -1,5 +1,6 @@
 """Endpoints about jobs."""
 
+import asyncio
 import time
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -19,7 +20,7 @@ from heliostat.services import jobs as services
 from heliostat.services.context import Context
 from heliostat.services.logs import LogRange, read_log
 from heliostat.services.rights import check_inspectable, inspectable_job, may_inspect
-from heliostat.services.submission import submit_jobs
+from heliostat.services.submission import prepare_submission, submit_jobs
 from heliostat.store import jobs as stored
 
 router = APIRouter(tags=["jobs"])
@@ -29,9 +30,10 @@ Text = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # NU
 
 
 @router.post("/jobs", status_code=201)
-def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
+async def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
     """Submit one job, or with `array` one job per index. The answer comes when it is safely stored."""
-    submitted = submit_jobs(context, caller, [body.to_request()], idempotency_key)
+    change = prepare_submission(context, caller, [body.to_request()], idempotency_key)
+    submitted = await asyncio.wrap_future(context.store.order(change))
     if submitted.array_ids:
         ids = list(submitted.job_ids)
         return JSONResponse({"array_id": submitted.array_ids[0], "count": len(ids), "job_ids": ids}, 201)

@@ -2,11 +2,11 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from sqlalchemy import insert, select
+from sqlalchemy import bindparam, insert, select
 
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import Caller, Job, JobId, JobRequest, JobState, Node, Resources, User
@@ -16,6 +16,7 @@ from heliostat.services.context import Context
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people, schema
 from heliostat.store.database import Transaction
+from heliostat.store.prepared import Prepared
 from heliostat.store.times import to_seconds
 
 _LEAST_MEMORY_MIB = 256
@@ -45,6 +46,13 @@ def submit_jobs(
     context: Context, caller: Caller, requests: Sequence[JobRequest], key: str | None = None
 ) -> Submitted:
     """All of them or none. With a key, the same request again gives the same jobs again."""
+    return context.store.write(prepare_submission(context, caller, requests, key))
+
+
+def prepare_submission(
+    context: Context, caller: Caller, requests: Sequence[JobRequest], key: str | None = None
+) -> Callable[[Transaction], Submitted]:
+    """Check everything that can be checked before; what remains is the change to be written."""
     user = caller.user
     desk = _Desk(
         user=user,
@@ -55,20 +63,20 @@ def submit_jobs(
         default_time_limit_seconds=context.settings.default_time_limit_seconds,
         max_time_limit_seconds=context.settings.max_time_limit_seconds,
     )
+    _check_queue_length(context, user, requests)
     drafts = [_draft(desk, request) for request in requests]
     digest = hashlib.sha256(repr(requests).encode()).hexdigest() if key else ""
 
-    def store(tx: Transaction) -> Submitted:
+    def change(tx: Transaction) -> Submitted:
         if key and (known := _answered_before(tx, user.name, key, digest)):
             return known
-        _check_queue_length(context, tx, user, len(drafts))
         submitted = _numbered(tx, requests, drafts)
         moves.add_jobs(tx, submitted.jobs)
         if key:
             _remember(tx, user.name, key, digest, submitted)
         return submitted
 
-    return context.store.write(store)
+    return change
 
 
 def _unix_user(user: User) -> str:
@@ -185,9 +193,10 @@ def _what(wanted: Resources) -> dict[str, str]:
     return {name: f"no node has {value} together with the rest" for name, value in asked.items() if value}
 
 
-def _check_queue_length(context: Context, tx: Transaction, user: User, more: int) -> None:
+def _check_queue_length(context: Context, user: User, requests: Sequence[JobRequest]) -> None:
     limit = context.settings.max_queued_jobs_per_user
-    if stored.count_unfinished(tx.conn, user.name) + more > limit:
+    more = sum(len(request.array.indexes) if request.array else 1 for request in requests)
+    if context.controller.unfinished_jobs_of(user.name) + more > limit:
         raise Conflict(
             f"You would have more than {limit} unfinished jobs.", "Wait until some are over.", code="queue_full"
         )
@@ -209,16 +218,24 @@ def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[
     return Submitted(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))
 
 
+_keys = schema.idempotency_keys
+_FIND_KEY = Prepared(
+    select(_keys.c.digest, _keys.c.job_ids).where(
+        _keys.c.user == bindparam("user"), _keys.c.key == bindparam("key")
+    )
+)
+_ADD_KEY = Prepared(insert(_keys))
+
+
 def _answered_before(tx: Transaction, user: str, key: str, digest: str) -> Submitted | None:
-    keys = schema.idempotency_keys
-    row = tx.conn.execute(select(keys).where(keys.c.user == user, keys.c.key == key)).first()
+    row = _FIND_KEY.first(tx.conn, {"user": user, "key": key})
     if row is None:
         return None
-    if row.digest != digest:
+    if row[0] != digest:
         raise Conflict(
             "This idempotency key was used for another request.", "Use a fresh key for each new request."
         )
-    job_ids = json.loads(row.job_ids)
+    job_ids = json.loads(row[1])
     found = stored.get_jobs(tx.conn, job_ids)
     jobs = tuple(found[job_id] for job_id in job_ids)
     arrays = tuple(sorted({job.array_id for job in jobs if job.array_id is not None}))
@@ -233,4 +250,4 @@ def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: Subm
         "job_ids": json.dumps(submitted.job_ids),
         "created_at": to_seconds(submitted.jobs[0].submitted_at),
     }
-    tx.conn.execute(insert(schema.idempotency_keys).values(values))
+    _ADD_KEY.run(tx.conn, values)

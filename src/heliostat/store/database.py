@@ -99,10 +99,13 @@ class Store:
         The change runs in the writer's thread and must not wait for anything. What it raises is raised here, and
         nothing of it is kept.
         """
+        return self.order(change).result()
+
+    def order(self, change: Callable[[Transaction], T]) -> "Future[T]":
+        """The same for callers that have something better to do than to wait."""
         order = _Order(change, Future())
         self._orders.put(order)
-        result: T = order.future.result()
-        return result
+        return order.future
 
     def on_commit(self, listener: Callable[[Changes], None]) -> None:
         """Called in commit order, in the writer's thread, before the caller of `write` is answered."""

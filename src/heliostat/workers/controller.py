@@ -111,6 +111,10 @@ class Controller:
             return job.reason
         return self._plan.reasons.get(job.id) or job.reason or "waits for the jobs ahead of it"
 
+    def unfinished_jobs_of(self, user: str) -> int:
+        """How many of the user's jobs are not over, as of the newest round."""
+        return self._queue.count_of(user)
+
     def _on_commit(self, changes: Changes) -> None:
         if not (changes.added or changes.moved):
             return

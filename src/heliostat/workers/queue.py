@@ -1,6 +1,7 @@
 """A picture in memory of all jobs that are not over, kept in step with the database by its commits."""
 
 import bisect
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
@@ -21,6 +22,7 @@ class Queue:
         self._order: list[tuple[int, datetime, JobId]] = []
         self._active: dict[JobId, Job] = {}
         self._held: dict[JobId, Job] = {}
+        self._per_user: Counter[str] = Counter()
         for job in jobs:
             self._put(job)
 
@@ -55,8 +57,12 @@ class Queue:
         pending = tuple(self._pending[key[-1]] for key in self._order if key[-1] not in delayed)
         return Snapshot(nodes, allocations, pending)
 
+    def count_of(self, user: str) -> int:
+        return self._per_user[user]
+
     def _put(self, job: Job) -> None:
         self._take_out(job.id)
+        self._per_user[job.user] += not job.is_over
         if job.state is JobState.PENDING:
             self._pending[job.id] = job
             bisect.insort(self._order, queue_key(job))
@@ -66,7 +72,9 @@ class Queue:
             self._held[job.id] = job
 
     def _take_out(self, job_id: JobId) -> None:
-        if known := self._pending.pop(job_id, None):
+        if known := self.get(job_id):
+            self._per_user[known.user] -= 1
+        if known and self._pending.pop(job_id, None):
             del self._order[bisect.bisect_left(self._order, queue_key(known))]
         self._active.pop(job_id, None)
         self._held.pop(job_id, None)

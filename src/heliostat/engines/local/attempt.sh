@@ -4,7 +4,7 @@
 #   attempt.sh TRACE BOOT_ID LIMIT_SECONDS GRACE_SECONDS "CGROUP_FILES" exec PROGRAM...
 #   attempt.sh TRACE BOOT_ID LIMIT_SECONDS GRACE_SECONDS "CGROUP_FILES" . SCRIPT
 #
-# TRACE.started    "pid start-time boot-id exit-status". Made with O_EXCL: whoever makes it (this script, or a server
+# TRACE.started    "pid start-time boot-id exit-status", the time in seconds since boot. Made with O_EXCL: whoever makes it (this script, or a server
 #                  that gave the attempt up) decides whether the attempt ever runs. The exit status is written over
 #                  dashes that are there from the start, so that a disk that has become full cannot swallow it.
 # TRACE.timed_out  there when the time limit ended it.
@@ -18,13 +18,6 @@
 trace=$1 boot=$2 limit=$3 grace=$4 groups=$5
 shift 5
 exec 9>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log
-
-find_start_time() { # field 22 of /proc/PID/stat; the name in field 2 may hold anything
-    read -r stat <"/proc/$$/stat"
-    # shellcheck disable=SC2086
-    set -- ${stat##*) }
-    start_time=${20}
-}
 
 signal_all() { # without a cgroup: the process group, and the payload in case it left it
     if [ -n "$groups" ]; then
@@ -55,7 +48,8 @@ watch_the_limit() {
     signal_all KILL
 }
 
-find_start_time
+seconds_since_boot
+start_time=$uptime
 set -C
 echo "$$ $start_time $boot ---" >"$trace.started" || exit 0
 set +C

@@ -57,10 +57,12 @@ class LocalEngine:
         self._groups: CgroupTree = UngroupedTree(self._instance) if isinstance(found, NoCgroups) else found
         self._devices = Devices(settings.simulate_gpus, self._instance)
         self._running: dict[AttemptId, _Running] = {}
+        self._queued: set[AttemptId] = set()
         self._forgotten: list[AttemptId] = []
         self._lock = threading.Lock()
         self._report: Report = lambda observations: None
         self._watch = Watch()
+        self._starter = ThreadPoolExecutor(1, "starter")
         self._reapers = ThreadPoolExecutor(4, "reaper")
 
     def on_observation(self, report: Report) -> None:
@@ -75,20 +77,22 @@ class LocalEngine:
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
-            if attempt.id in self._running or self._traces.exists(attempt.id):
-                continue
-            try:
-                self._start(attempt)
-            except launch.Refused as error:
-                self._report([Ended(attempt.id, _now(), Cause.REFUSED, detail=str(error))])
-            except OSError as error:
-                self._not_started(attempt, f"it could not be started: {error.strerror or error}")
+            with self._lock:
+                if attempt.id in self._queued or attempt.id in self._running:
+                    continue
+                self._queued.add(attempt.id)
+            self._starter.submit(self._start_queued, attempt)
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         return [self._observe(attempt) for attempt in attempts]
 
     def stop(self, attempt: Attempt, grace_seconds: float) -> None:
-        running = self._running.get(attempt.id)
+        with self._lock:
+            running = self._running.get(attempt.id)
+            was_queued = attempt.id in self._queued
+            self._queued.discard(attempt.id)
+        if was_queued:
+            self._report([Ended(attempt.id, _now(), Cause.STOPPED)])
         if running is None:
             return
         if not running.stopping:
@@ -110,12 +114,28 @@ class LocalEngine:
         return Path(self._folder(job_id).log(attempt, stream))
 
     def close(self) -> None:
+        self._starter.shutdown()
         self._watch.close()
         self._devices.close()
         self._reapers.shutdown(wait=False, cancel_futures=True)
 
     def _folder(self, job_id: JobId) -> launch.JobFolder:
         return launch.JobFolder.of(self._settings.home.jobs, job_id)
+
+    def _start_queued(self, attempt: Attempt) -> None:
+        try:
+            if not self._traces.exists(attempt.id):
+                self._start(attempt)
+        except launch.Refused as error:
+            self._report([Ended(attempt.id, _now(), Cause.REFUSED, detail=str(error))])
+        except OSError as error:
+            self._not_started(attempt, f"it could not be started: {error.strerror or error}")
+        except Exception as error:
+            log.exception("start_failed", attempt=attempt.id)
+            self._not_started(attempt, f"it could not be started: {error}")
+        finally:
+            with self._lock:
+                self._queued.discard(attempt.id)
 
     def _start(self, attempt: Attempt) -> None:
         person = launch.person_of(attempt.job.unix_user)
@@ -127,14 +147,20 @@ class LocalEngine:
         mark = f"{self._instance}-{attempt.id}"
         places = Places(workdir, script, str(self._settings.home.path), mark)
         group = self._groups.create(attempt.id, self._limits(attempt))
+        payload = launch.Payload(attempt, person, places)
         try:
-            payload = launch.Payload(attempt, person, places)
-            claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
+            with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
+                if attempt.id not in self._queued:
+                    group.remove()
+                    return
+                claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
+                self._running[attempt.id] = running = _Running(attempt, claim, group)
+                self._queued.discard(attempt.id)
         except OSError:
             group.remove()
             raise
-        self._begin_watching(_Running(attempt, claim, group))
         self._report([Started(attempt.id, _now())])
+        self._begin_watching(running)
 
     def _sweep(self) -> None:
         with self._lock:
@@ -176,8 +202,7 @@ class LocalEngine:
         if start_time(claim.pid) != claim.start_time:
             os.close(pidfd)
             return False
-        with self._lock:
-            self._running[running.attempt.id] = running
+        self._running[running.attempt.id] = running
         self._watch.on_exit(pidfd, lambda: self._wrapper_ended(running))
         return True
 

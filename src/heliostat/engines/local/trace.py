@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliostat.engines.local.processes import boot_id
+from heliostat.engines.local.processes import boot_id, start_time
 from heliostat.models import AttemptId
 
 _SUFFIXES = ("started", "timed_out", "payload")
@@ -16,7 +16,7 @@ _DISOWNED = b"disowned\n"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The wrapper process that runs an attempt."""
+    """The wrapper process that runs an attempt; the time in the ticks of `processes.start_time`."""
 
     pid: int
     start_time: int
@@ -53,7 +53,12 @@ class Traces:
     def claim(self, attempt_id: AttemptId) -> Claim | None:
         """Who runs it since this boot."""
         words = self._words(attempt_id)
-        return Claim(int(words[0]), int(words[1])) if words and words[2] == boot_id() else None
+        if words is None or words[2] != boot_id():
+            return None
+        pid = int(words[0])
+        if self._is_wrapper(pid, attempt_id):
+            return Claim(pid, start_time(pid) or 0)
+        return Claim(pid, 0)
 
     def ending(self, attempt_id: AttemptId) -> Ending:
         """To be asked once the wrapper is gone."""
@@ -74,6 +79,13 @@ class Traces:
             attempt_id = entry.name.rpartition(".")[0]
             if attempt_id not in kept and entry.stat().st_mtime < before:
                 self.remove([attempt_id])
+
+    def _is_wrapper(self, pid: int, attempt_id: AttemptId) -> bool:
+        """Whether the process of this number is still the one that made the claim: nobody else names the trace."""
+        with contextlib.suppress(OSError):
+            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+            return self.path(attempt_id).encode() in arguments[:4]
+        return False
 
     def _is_disowned(self, attempt_id: AttemptId, patience_seconds: float = 5.0) -> bool:
         """Empty for long: whoever made the file died before it could write, and nothing ran."""

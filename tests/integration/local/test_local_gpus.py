@@ -1,0 +1,142 @@
+"""The whole server on a machine with GPUs, as a fake driver library shows them."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.nvml.build import GPU_IS_LOST, FakeNvml, gpu, why_not
+from integration.running_server import RunningServer, wait_for
+
+pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
+FIRST, SECOND = "GPU-1111", "GPU-2222"
+
+
+@pytest.fixture(scope="module")
+def driver(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
+    fake = FakeNvml.build(tmp_path_factory.mktemp("nvml"))
+    fake.show(gpu(FIRST), gpu(SECOND))
+    return fake
+
+
+@pytest.fixture(scope="module")
+def server(driver: FakeNvml) -> Iterator[RunningServer]:
+    server = RunningServer('node_name = "here"\n', driver.environment())
+    yield server
+    server.remove()
+
+
+@pytest.fixture(autouse=True)
+def all_well(driver: FakeNvml, server: RunningServer) -> Iterator[None]:
+    yield
+    driver.show(gpu(FIRST), gpu(SECOND))
+    let_it_look(server)
+    assert not any(problems(server).values())
+
+
+@pytest.fixture
+def stranger() -> Iterator[subprocess.Popen[bytes]]:
+    """A process that nobody has started through the queue."""
+    process = subprocess.Popen(["sleep", "1000"])
+    yield process
+    process.kill()
+    process.wait()
+
+
+def devices(server: RunningServer) -> dict[str, dict[str, Any]]:
+    return {device["uuid"]: device for device in server.ask("GET", "/nodes/here").json["devices"]}
+
+
+def problems(server: RunningServer) -> dict[str, str | None]:
+    return {uuid: device["problem"] or device["used_outside"] for uuid, device in devices(server).items()}
+
+
+def let_it_look(server: RunningServer) -> list[str]:
+    """The server reads all GPUs right before it hands one out; which one that was."""
+    handed: list[str] = server.run(command="true", gpus=1, cpus=1)["devices"]
+    return handed
+
+
+def test_gpus_are_found_and_handed_out_by_uuid(server: RunningServer) -> None:
+    assert {uuid: device["type"] for uuid, device in devices(server).items()} == {FIRST: "A100", SECOND: "A100"}
+    job = server.run(command="echo $CUDA_VISIBLE_DEVICES", gpus=2, gpu_type="a100")
+    assert sorted(job["devices"]) == [FIRST, SECOND]
+    assert server.output(job["id"]).strip() == ",".join(job["devices"])
+
+
+def test_the_library_path_of_the_server_is_not_the_jobs(server: RunningServer) -> None:
+    job = server.run(command="env")
+    assert "LD_LIBRARY_PATH" not in server.output(job["id"])
+    assert "FAKE_NVML_STATE" not in server.output(job["id"])
+
+
+def test_a_gpu_used_outside_the_queue_is_not_handed_out_and_says_by_whom(
+    driver: FakeNvml, server: RunningServer, stranger: subprocess.Popen[bytes]
+) -> None:
+    driver.show(gpu(FIRST, processes=f"{stranger.pid}:500"), gpu(SECOND))
+    assert let_it_look(server) == [SECOND]
+    said = str(problems(server)[FIRST])
+    assert said.startswith("in use outside the queue by ")
+    assert "sleep" in said
+    assert "1000" not in said.replace(str(stranger.pid), "")  # not its arguments: they may be secret
+
+
+def test_a_job_that_needs_the_gpu_waits_with_a_reason_and_starts_by_itself_when_it_is_free(
+    driver: FakeNvml, server: RunningServer, stranger: subprocess.Popen[bytes]
+) -> None:
+    driver.show(gpu(FIRST, processes=f"{stranger.pid}:500"), gpu(SECOND))
+    let_it_look(server)
+    job_id = server.submit(command="echo $CUDA_VISIBLE_DEVICES", gpus=2)
+    reason = wait_for(lambda: server.show(job_id)["reason"], "a reason")
+    assert server.show(job_id)["state"] == "pending"
+    assert "1 GPU" in reason
+    driver.show(gpu(FIRST), gpu(SECOND))
+    assert server.finished(job_id)["state"] == "completed"
+
+
+def test_a_process_of_a_job_is_not_a_stranger(driver: FakeNvml, server: RunningServer) -> None:
+    job_id = server.submit(command="echo $$; exec sleep 1000", gpus=1)
+    pid = wait_for(lambda: server.output(job_id).strip(), "the job to run")
+    held = server.show(job_id)["devices"][0]
+    index = [FIRST, SECOND].index(held)
+    facts = [gpu(FIRST), gpu(SECOND)]
+    facts[index] = gpu(held, processes=f"{pid}:900", memory_used_mib=900)
+    driver.show(*facts)
+    let_it_look(server)
+    assert devices(server)[held]["memory_used_mib"] == 900
+    assert devices(server)[held]["used_outside"] is None
+    assert devices(server)[held]["job_id"] == job_id
+    assert "processes" not in devices(server)[held]
+    server.ask("POST", f"/jobs/{job_id}/cancel")
+    server.finished(job_id)
+
+
+@pytest.mark.parametrize(
+    ("facts", "word"), [({"ecc": 3}, "memory"), ({"error": GPU_IS_LOST}, "lost"), ({"remap_failed": 1}, "remap")]
+)
+def test_a_gpu_that_reports_an_error_is_taken_out_with_the_reason_and_comes_back(
+    driver: FakeNvml, server: RunningServer, facts: dict[str, int], word: str
+) -> None:
+    driver.show(gpu(FIRST), gpu(SECOND, **facts))
+    let_it_look(server)
+    assert word in str(problems(server)[SECOND]).lower(), problems(server)
+    jobs = [server.submit(command="sleep 0.1", gpus=1, cpus=1, memory=64) for _ in range(3)]
+    assert [server.finished(job_id)["devices"] for job_id in jobs] == [[FIRST]] * 3
+    driver.show(gpu(FIRST), gpu(SECOND))
+    let_it_look(server)
+    assert problems(server)[SECOND] is None
+    assert sorted(server.run(command="true", gpus=2)["devices"]) == [FIRST, SECOND]
+
+
+def test_a_gpu_that_disappears_stays_listed_with_its_problem(driver: FakeNvml, server: RunningServer) -> None:
+    driver.show(gpu(FIRST))
+    assert let_it_look(server) == [FIRST]
+    assert "no longer lists" in str(problems(server)[SECOND])
+
+
+def test_the_fake_is_no_part_of_this_process() -> None:
+    assert "FAKE_NVML_STATE" not in os.environ
+    assert not any("libnvidia-ml" in line for line in Path("/proc/self/maps").read_text().splitlines())
