@@ -1,4 +1,4 @@
-"""Answers and start-up of a server whose store, `bench/.work/store`, already holds many finished jobs.
+"""Answers and start-up of a server whose store already holds 100,000 finished jobs.
 
 The server's own time is its `Server-Timing` header. Beside it stands a store with one job, so that what the
 number of jobs costs can be told from what every answer costs.
@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import median
 
 from bench.figures import OURS, Figure
+from bench.fill import fill
 from bench.peers import PeerFailed
 from bench.peers.heliostat import Heliostat
 from bench.settings import WORK, Settings
@@ -32,10 +33,10 @@ def measure(settings: Settings) -> Iterator[Figure]:
     if reason := Heliostat().available():
         yield Figure(PART, "", OURS, None, "", "lower", f"not available: {reason}")
         return
-    if not FILLED_HOME.exists():
-        yield Figure(PART, "", OURS, None, "", "lower", f"not available: no filled store in {FILLED_HOME}")
-        return
-    shutil.rmtree(EMPTY_HOME, ignore_errors=True)
+    for home in (FILLED_HOME, EMPTY_HOME):
+        Heliostat(home).down()
+        shutil.rmtree(home, ignore_errors=True)
+    fill(FILLED_HOME)
     yield from _of(OURS, Heliostat(FILLED_HOME), settings)
     yield from _of("the same, one job", Heliostat(EMPTY_HOME), settings)
 

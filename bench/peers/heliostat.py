@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -39,9 +38,10 @@ class Heliostat:
         return None
 
     def up(self) -> None:
-        """Start on an empty home."""
+        """Start on an empty home. A new name each time: ext4 is slow to create files where many were just deleted."""
         self.down()
-        shutil.rmtree(self.home, ignore_errors=True)
+        self.home = WORK / "homes" / str(time.time_ns())
+        self.env["HELIOSTAT_HOME"] = str(self.home)
         self.start()
 
     def start(self) -> None:

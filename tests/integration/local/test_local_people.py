@@ -165,6 +165,15 @@ def test_a_job_cannot_swap_its_files_for_others(server: RunningServer, ann: Pers
     assert not any(entry.is_symlink() for entry in folder.iterdir())
 
 
+def test_a_folder_that_a_crash_left_half_made_becomes_its_users(server: RunningServer, ann: Person) -> None:
+    job_id = server.submit(ann.uid, command="echo data > file; cat file", held=True)
+    (server.home / "jobs" / str(job_id)).mkdir(mode=0o700)
+    (server.home / "jobs" / str(job_id) / "work").mkdir(mode=0o700)
+    server.ask("POST", f"/jobs/{job_id}/release", uid=ann.uid)
+    assert server.finished(job_id, ann.uid)["state"] == "completed"
+    assert server.output(job_id, ann.uid) == "data\n"
+
+
 def test_links_in_what_a_job_owns_lead_the_server_nowhere(server: RunningServer, ann: Person) -> None:
     target = server.folder / "of-root"
     target.write_text("secret of root")

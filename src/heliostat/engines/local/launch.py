@@ -67,7 +67,7 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, s
     """Make what the payload finds on disk: its working directory and its script. Both are the user's alone."""
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder.path)
-        os.chmod(folder.path, 0o711)
+    os.chmod(folder.path, 0o711)  # always: a crash may have come between the two the last time
     spec = attempt.job.spec
     script, workdir = None, spec.workdir
     if spec.script is not None:
@@ -77,7 +77,7 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, s
         workdir = f"{folder.path}/work"
         with contextlib.suppress(FileExistsError):
             os.mkdir(workdir, 0o700)
-            os.chown(workdir, person.uid, person.gid)
+        os.chown(workdir, person.uid, person.gid, follow_symlinks=False)
     return workdir, script
 
 

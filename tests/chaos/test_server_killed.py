@@ -1,0 +1,128 @@
+"""KILL the server at random moments while people use it. The jobs themselves testify what happened."""
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from chaos.crowd import Crowd, Promise
+from chaos.evidence import Evidence, Line
+from heliostat.client import Client
+from heliostat.client.shapes import JobData
+from heliostat.engines.local.processes import start_time
+from support.server import Server
+from support.waiting import wait_until
+
+ROUNDS = 50
+SEED = int(os.environ.get("HELIOSTAT_CHAOS_SEED") or random.randrange(10**6))
+
+
+@pytest.mark.timeout(300)
+def test_fifty_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_exit_codes(
+    server: Server, tmp_path: Path
+) -> None:
+    print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
+    evidence = Evidence(tmp_path / "evidence")
+    long_job = server.client.submit(**evidence.job("until", 7), gpus=1, cpus=1, memory=64)
+    (said,) = wait_until(lambda: evidence.lines("start", long_job.id), "the long job runs")
+    born = start_time(said.pid)
+    crowd = Crowd(server.client, evidence, SEED, most_unfinished=25)
+    crowd.start()
+    try:
+        for _ in range(ROUNDS):
+            _live_and_die(server, random.Random(SEED + _))
+            assert start_time(said.pid) == born, "the long job was touched"
+        server.wait_until_ready()
+    finally:
+        crowd.stop()
+    assert not crowd.failures, crowd.failures
+    crowd.release_everything()
+    evidence.let_the_long_one_finish()
+    server.client.wait([long_job, *crowd.promises], timeout=60)
+    print(f"{len(crowd.promises)} jobs, {len(evidence.lines('start'))} attempts ran, {crowd.broken} broken requests")
+
+    assert len(crowd.promises) > ROUNDS
+    assert crowd.broken > 0
+    _check_the_long_job(long_job.data, evidence)
+    _check_idempotency(server.client, crowd, long_job.id)
+    for promise in crowd.promises.values():
+        _check_promise(promise, server.client.job_data(promise.job_id), evidence)
+    _check_events(server.client, evidence)
+    assert evidence.attempts_that_ran_twice() == []
+    assert evidence.clashes() == []
+    assert evidence.device_overlaps() == []
+    server.assert_nothing_is_left()
+
+
+def test_a_server_killed_during_its_very_first_start_starts_the_next_time(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    chance = random.Random(SEED)
+    for number in range(4):
+        home = tmp_path / f"home-{number}"
+        unlucky = Server(home)
+        unlucky.begin()
+        wait_until((home / "server.lock").exists, "the first start is under way")
+        time.sleep(chance.uniform(0, 0.6))  # the random moment itself, not a wait for something
+        unlucky.kill()
+        server = serve(home)
+        assert server.client.submit("exit 5").wait(10).exit_code == 5
+        server.tear_down()
+
+
+def _live_and_die(server: Server, chance: random.Random) -> None:
+    """One round: the server comes up, lives for a random while and dies. Sometimes it does not even come up."""
+    server.kill()
+    server.begin()
+    if chance.random() < 0.25:
+        time.sleep(chance.uniform(0, 0.8))  # the random moment itself, not a wait for something
+        return
+    server.wait_until_ready()
+    time.sleep(chance.uniform(0, 0.6))
+
+
+def _check_the_long_job(data: JobData, evidence: Evidence) -> None:
+    assert (data["state"], data["exit_code"], data["attempt"]) == ("failed", 7, 1)
+    assert [line.kind for line in evidence.lines(job_id=data["id"])] == ["start", "end"]
+
+
+def _check_idempotency(client: Client, crowd: Crowd, long_job_id: int) -> None:
+    """What is stored is what was acknowledged, once; asking again gives the same."""
+    stored = [job.id for job in client.jobs()]
+    assert sorted(stored) == sorted([long_job_id, *crowd.promises])
+    assert crowd.repeated
+    for first, again in crowd.repeated:
+        assert first == again
+
+
+def _check_promise(promise: Promise, data: JobData, evidence: Evidence) -> None:
+    lines = evidence.lines(job_id=promise.job_id)
+    told = f"{promise} {data} {lines}"
+    assert promise.over_as in (None, data["state"]), f"a terminal state has changed: {told}"
+    assert max((line.attempt for line in lines), default=0) <= data["attempt"], told
+    last = [line for line in lines if line.attempt == data["attempt"]]
+    if data["state"] == "cancelled":
+        assert promise.cancel_asked, told
+        assert not last or _was_ended(last, data), told
+        return
+    assert data["state"] == ("completed" if promise.exit_code == 0 else "failed"), told
+    assert data["exit_code"] == promise.exit_code, told
+    assert [line.kind for line in last] == ["start", "end"], told
+    assert last[-1].detail == str(promise.exit_code), told
+
+
+def _was_ended(last: list[Line], data: JobData) -> bool:
+    """A job's own word about its end, if it had the time for one, is also the recorded one."""
+    return last[-1].kind == "start" or data["exit_code"] in (int(last[-1].detail), 137, 143, None)
+
+
+def _check_events(client: Client, evidence: Evidence) -> None:
+    """An attempt recorded as never started has not said a word."""
+    started = {line.attempt_id for line in evidence.lines("start")}
+    events = list(client.events(after=0))
+    never = {f"{event['job_id']}.{event['attempt']}" for event in events if event["kind"] == "not_started"}
+    assert not never & started
+    assert not [event for event in events if event["kind"] == "lost"]

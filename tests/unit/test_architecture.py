@@ -1,0 +1,210 @@
+"""The shape of the code, held by the suite: who may import whom, how modules are named, how long files may be."""
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2] / "src" / "heliostat"
+
+ALLOWED: dict[str, set[str]] = {
+    "models": set(),
+    "errors": set(),
+    "config": {"errors"},
+    "scheduling": {"models"},
+    "store": {"models", "errors"},
+    "engines": {"models", "errors", "config"},
+    "workers": {"models", "errors", "scheduling", "store", "engines"},
+    "auth": {"models", "errors", "config", "store"},
+    "doctor": {"models", "config", "engines"},
+    "services": {"models", "errors", "config", "scheduling", "store", "engines", "workers", "auth"},
+    "web": set(),
+    "api": {"models", "errors", "services", "store", "doctor", "web"},
+    "client": {"errors", "config", "models"},
+    "server": {"errors", "config", "store", "engines", "workers", "auth", "services", "api"},
+    "demo": {"models", "errors", "config", "store", "engines", "services", "server"},
+    "cli": {"errors", "config", "models", "client", "doctor", "server", "demo"},
+    "__init__": {"client", "errors"},
+}
+"""Each part and what it may import of ours, from the bottom to the top; the version is for everybody."""
+
+OUTSIDE: dict[str, set[str]] = {
+    "sqlalchemy": {"store", "services"},
+    "alembic": {"store"},
+    "fastapi": {"api", "web"},
+    "starlette": {"api", "web"},
+    "pydantic": {"api"},
+    "uvicorn": {"server"},
+    "argon2": {"auth"},
+    "pynvml": {"engines"},
+    "typer": {"cli"},
+    "rich": {"cli"},
+    "yaml": {"cli"},
+    "structlog": {"store", "engines", "workers", "auth", "api", "demo", "server"},
+}
+"""Each library and the parts that may know it."""
+
+SERVER_PARTS = {"doctor", "server", "demo"}
+FORBIDDEN_NAMES = {"util", "utils", "helper", "helpers", "misc", "common", "tools", "manager", "base", "core"}
+MOST_LINES = 450
+
+
+@dataclass(frozen=True)
+class Import:
+    file: Path
+    part: str  # the part of ours that imports
+    target: str  # dotted
+    when: str  # load, call, typing
+
+    @property
+    def ours(self) -> str | None:
+        """The part of ours that is imported."""
+        words = self.target.split(".")
+        return words[1] if words[0] == "heliostat" and len(words) > 1 and words[1] != "__version__" else None
+
+    def __str__(self) -> str:
+        return f"{self.file.relative_to(ROOT)} imports {self.target}"
+
+
+def _files() -> list[Path]:
+    return sorted(ROOT.rglob("*.py"))
+
+
+def _part(file: Path) -> str:
+    words = file.relative_to(ROOT).with_suffix("").parts
+    return words[0]
+
+
+def _imports() -> list[Import]:
+    return [found for file in _files() for found in _imports_of(file)]
+
+
+def _imports_of(file: Path) -> Iterator[Import]:
+    for node, when in _walk(ast.parse(file.read_text(encoding="utf-8")), "load"):
+        if isinstance(node, ast.Import):
+            targets = [alias.name for alias in node.names]
+        else:
+            assert node.level == 0, f"{file} imports relatively"
+            targets = [f"{node.module}.{alias.name}" for alias in node.names]
+        for target in targets:
+            yield Import(file, _part(file), target, when)
+
+
+def _walk(node: ast.AST, when: str) -> Iterator[tuple[ast.Import | ast.ImportFrom, str]]:
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import | ast.ImportFrom):
+            yield child, when
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _walk(child, "call")
+        elif isinstance(child, ast.If) and "TYPE_CHECKING" in ast.unparse(child.test):
+            yield from _walk(child, "typing")
+        else:
+            yield from _walk(child, when)
+
+
+IMPORTS = _imports()
+
+
+def test_every_part_has_its_place_in_the_table() -> None:
+    assert {_part(file) for file in _files()} == set(ALLOWED)
+
+
+def test_the_table_points_downwards_only() -> None:
+    below: set[str] = set()
+    for part, allowed in ALLOWED.items():
+        assert allowed <= below, f"{part} may import {sorted(allowed - below)}, which stand above it"
+        below.add(part)
+
+
+def test_imports_point_downwards_only() -> None:
+    wrong = [str(i) for i in IMPORTS if i.ours and i.ours not in ALLOWED[i.part] | {i.part}]
+    assert not wrong, wrong
+
+
+def test_nothing_in_the_table_is_unused() -> None:
+    used = {(i.part, i.ours) for i in IMPORTS}
+    spare = {f"{part} -> {target}" for part, allowed in ALLOWED.items() for target in allowed} - {
+        f"{part} -> {target}" for part, target in used
+    }
+    assert not spare, f"remove from the table: {sorted(spare)}"
+
+
+def test_libraries_stay_behind_their_borders() -> None:
+    outside = [i for i in IMPORTS if i.target.split(".")[0] in OUTSIDE]
+    wrong = [str(i) for i in outside if i.part not in OUTSIDE[i.target.split(".")[0]]]
+    assert not wrong, wrong
+
+
+def test_every_library_has_its_place_in_the_table() -> None:
+    known = set(sys.stdlib_module_names) | set(OUTSIDE) | {"heliostat"}
+    wrong = [str(i) for i in IMPORTS if i.target.split(".")[0] not in known]
+    assert not wrong, wrong
+
+
+def test_models_scheduling_and_client_need_only_the_standard_library() -> None:
+    pure = {"models", "errors", "config", "scheduling", "client", "doctor"}
+    known = set(sys.stdlib_module_names) | {"heliostat"}
+    wrong = [str(i) for i in IMPORTS if i.part in pure and i.target.split(".")[0] not in known]
+    assert not wrong, wrong
+
+
+def test_scheduling_knows_no_clock_disk_network_or_chance() -> None:
+    worldly = {"os", "time", "random", "socket", "pathlib", "threading", "asyncio", "subprocess", "sqlite3"}
+    wrong = [str(i) for i in IMPORTS if i.part == "scheduling" and i.target.split(".")[0] in worldly]
+    assert not wrong, wrong
+
+
+def test_engines_do_not_know_each_other() -> None:
+    kinds = {folder.name for folder in (ROOT / "engines").iterdir() if (folder / "__init__.py").exists()}
+    for found in (i for i in IMPORTS if i.target.startswith("heliostat.engines.")):
+        kind = found.target.split(".")[2]
+        at_home = found.file.relative_to(ROOT).parts[:2] == ("engines", kind)
+        assert kind not in kinds or at_home or found.part != "engines", str(found)
+
+
+def test_commands_load_the_server_only_when_they_run_it() -> None:
+    wrong = [str(i) for i in IMPORTS if i.part == "cli" and i.ours in SERVER_PARTS and i.when != "call"]
+    assert not wrong, wrong
+
+
+@pytest.mark.parametrize(
+    "module", ["heliostat.client", "heliostat.cli.app", "heliostat.cli.run", "heliostat.cli.jobs"]
+)
+def test_the_skins_that_speak_http_load_nothing_of_the_server(module: str) -> None:
+    """What is really loaded, whatever the table says."""
+    code = f"import sys, {module}; print(*sorted(sys.modules))"
+    loaded = set(
+        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    )
+    forbidden = {"sqlalchemy", "fastapi", "starlette", "pydantic", "uvicorn", "asyncio", "rich", "structlog"}
+    forbidden |= {f"heliostat.{part}" for part in ("store", "services", "workers", "engines", "api", "server")}
+    assert not loaded & forbidden
+
+
+def test_modules_are_named_after_what_they_hold() -> None:
+    words = {
+        word for file in _files() for part in file.relative_to(ROOT).parts for word in Path(part).stem.split("_")
+    }
+    assert not words & FORBIDDEN_NAMES
+
+
+def test_no_file_is_longer_than_one_can_keep_in_mind() -> None:
+    long = {
+        str(file.relative_to(ROOT)): lines
+        for file in _files()
+        if (lines := len(file.read_text(encoding="utf-8").splitlines())) > MOST_LINES
+    }
+    assert not long, f"split these: {long}"
+
+
+def test_every_module_says_what_it_is_for() -> None:
+    silent = [
+        str(file.relative_to(ROOT))
+        for file in _files()
+        if file.read_text(encoding="utf-8").strip() and not ast.get_docstring(ast.parse(file.read_text("utf-8")))
+    ]
+    assert not silent, f"no docstring: {silent}"

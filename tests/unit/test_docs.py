@@ -1,0 +1,211 @@
+"""What a person can use is documented: a command, setting, endpoint or variable that is not fails the suite."""
+
+import inspect
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import fields
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+
+from heliostat.api.app import create_app
+from heliostat.api.schemas import JobBody
+from heliostat.cli.app import EXIT_CODES, build
+from heliostat.cli.catalogue import COMMANDS
+from heliostat.client import Client
+from heliostat.config import Home, Settings
+from heliostat.engines.local.script import Person, Places, base_environment
+from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
+
+ROOT = Path(__file__).parents[2]
+PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
+_LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+_FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+
+
+def _read(name: str) -> str:
+    return (ROOT / name).read_text(encoding="utf-8")
+
+
+def _section(text: str, heading: str) -> str | None:
+    """What stands under a heading, up to the next one of any depth."""
+    found = re.search(rf"^#+ {re.escape(heading)}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
+    return found[1] if found else None
+
+
+def _commands() -> Iterator[tuple[str, Any]]:
+    """Every command that can be typed, with the words that lead to it."""
+    root = build()
+    for name in COMMANDS:
+        command = root.get_command(None, name)
+        below = getattr(command, "commands", None)
+        if below is None:
+            yield name, command
+        else:
+            yield from ((f"{name} {word}", leaf) for word, leaf in below.items())
+
+
+COMMAND_TREE = dict(_commands())
+
+
+@pytest.mark.parametrize("words", COMMAND_TREE)
+def test_every_command_is_documented_with_all_its_options(words: str) -> None:
+    section = _section(_read("docs/cli.md"), f"helio {words}")
+    assert section is not None, f"docs/cli.md has no heading `helio {words}`"
+    options = [name for param in COMMAND_TREE[words].params for name in (*param.opts, *param.secondary_opts)]
+    missing = [name for name in options if name.startswith("-") and f"`{name}" not in section]
+    assert not missing, f"docs/cli.md, helio {words}: {missing}"
+
+
+def test_no_command_is_documented_that_does_not_exist() -> None:
+    headings = re.findall(r"^### helio (.+)$", _read("docs/cli.md"), re.MULTILINE)
+    assert sorted(headings) == sorted(COMMAND_TREE)
+
+
+def test_no_option_is_documented_that_does_not_exist() -> None:
+    text = _read("docs/cli.md")
+    for words, command in COMMAND_TREE.items():
+        known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)}
+        shown = set(re.findall(r"^\| `(--[a-z-]+)", _section(text, f"helio {words}") or "", re.MULTILINE))
+        assert shown <= known, f"helio {words}: {sorted(shown - known)}"
+
+
+def test_every_exit_code_is_documented() -> None:
+    section = _section(_read("docs/cli.md"), "Exit codes")
+    assert section is not None
+    codes = {1, 124, 125, 130, *EXIT_CODES.values()}
+    assert not {code for code in codes if f"| {code} |" not in section}
+
+
+def test_every_setting_is_documented_with_its_default() -> None:
+    section = _section(_read("docs/admins.md"), "Settings")
+    assert section is not None
+    settings = Settings(Home(Path("/")))
+    for field in fields(Settings):
+        if field.name == "home":
+            continue
+        row = re.search(rf"^\| `{field.name}` \| `?([^`|]*)`? \|", section, re.MULTILINE)
+        assert row, f"docs/admins.md does not describe the setting {field.name}"
+        assert row[1].strip() == _in_toml(getattr(settings, field.name)), f"the default of {field.name}"
+
+
+def test_no_setting_is_documented_that_does_not_exist() -> None:
+    shown = set(re.findall(r"^\| `([a-z_]+)`", _section(_read("docs/admins.md"), "Settings") or "", re.MULTILINE))
+    assert shown == {field.name for field in fields(Settings)} - {"home"}
+
+
+def test_every_endpoint_is_documented() -> None:
+    text = _read("docs/api.md")
+    missing = [endpoint for endpoint in _endpoints() if f"`{endpoint}`" not in text]
+    assert not missing, f"docs/api.md: {missing}"
+
+
+def test_no_endpoint_is_documented_that_does_not_exist() -> None:
+    shown = set(re.findall(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^`\s?]*)`", _read("docs/api.md")))
+    assert not shown - set(_endpoints())
+
+
+def test_every_environment_variable_of_a_job_is_documented() -> None:
+    section = _section(_read("docs/researchers.md"), "What a job finds")
+    assert section is not None
+    missing = [name for name in _job_environment() if f"`{name}`" not in section]
+    assert not missing, f"docs/researchers.md: {missing}"
+
+
+def test_every_field_of_a_job_file_is_documented() -> None:
+    section = _section(_read("docs/researchers.md"), "Every field")
+    assert section is not None
+    missing = [name for name in JobBody.model_fields if f"| `{name}` |" not in section]
+    assert not missing, f"docs/researchers.md: {missing}"
+
+
+def test_every_verb_of_the_python_client_is_documented() -> None:
+    text = _read("docs/researchers.md") + _read("docs/admins.md")
+    verbs = [name for name, _ in inspect.getmembers(Client, inspect.isfunction) if not name.startswith("_")]
+    missing = [name for name in verbs if f"`{name}" not in text and f".{name}(" not in text]
+    assert not missing, f"docs: the client's verbs {missing}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text(encoding="utf-8"))
+    broken = [link for link in _LINK.findall(text) if not _resolves(page, link)]
+    assert not broken, f"{page.name}: {broken}"
+
+
+def test_every_page_can_be_reached_from_the_readme() -> None:
+    reached, waiting = set(), [ROOT / "README.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in reached:
+            continue
+        reached.add(page)
+        links = (link.partition("#")[0] for link in _LINK.findall(_FENCE.sub("", page.read_text("utf-8"))))
+        targets = [Path(os.path.normpath(page.parent / link)) for link in links if link and "://" not in link]
+        waiting += [target for target in targets if target.suffix == ".md" and target.exists()]
+    assert not {str(page.relative_to(ROOT)) for page in PAGES} - {str(page.relative_to(ROOT)) for page in reached}
+
+
+def test_decisions_are_numbered_without_gaps_and_have_their_three_parts() -> None:
+    records = sorted(path for path in (ROOT / "docs" / "decisions").glob("*.md") if path.name != "README.md")
+    assert [path.name[:4] for path in records] == [f"{number:04d}" for number in range(1, len(records) + 1)]
+    for path in records:
+        text = path.read_text(encoding="utf-8")
+        for part in ("Context", "Decision", "Consequences"):
+            assert _section(text, part), f"{path.name} has no {part}"
+
+
+def _resolves(page: Path, link: str) -> bool:
+    target, _, anchor = link.partition("#")
+    if "://" in target or target.startswith("mailto:"):
+        return True
+    file = Path(os.path.normpath(page.parent / target)) if target else page
+    if not file.exists():
+        return False
+    return not anchor or anchor in _anchors(file.read_text(encoding="utf-8"))
+
+
+def _anchors(text: str) -> set[str]:
+    """As GitHub and most renderers make them."""
+    headings = re.findall(r"^#+ (.+)$", _FENCE.sub("", text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def _endpoints() -> list[str]:
+    """`GET /api/v1/jobs`… of the real application, taken from its description of itself."""
+    app = create_app(MagicMock(), {})
+    os.close(app.state.folder_watch._fd)
+    paths = app.openapi()["paths"]
+    return [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
+
+
+def _job_environment() -> dict[str, str]:
+    job = Job(
+        id=1,
+        kind="batch",
+        name="train",
+        state=JobState.RUNNING,
+        user="anna",
+        unix_user="anna",
+        project="default",
+        resources=Resources(),
+        spec=JobSpec(),
+        submitted_at=datetime(2026, 1, 1, tzinfo=UTC),
+        array_id=1,
+        array_index=0,
+        attempt=1,
+    )
+    person = Person("anna", 1000, 1000, "/home/anna", "/bin/sh")
+    return base_environment(Attempt("1.1", job, "gpu1"), person, Places("/", None, "/", "mark"))
+
+
+def _in_toml(value: object) -> str:
+    if value is None:
+        return "not set"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)
