@@ -38,7 +38,7 @@ class Heliostat:
         return None
 
     def up(self) -> None:
-        """Start on an empty home. A new name each time: ext4 is slow to create files where many were just deleted."""
+        """Start on a new home: ext4 is slow to create files where many were just deleted."""
         self.down()
         self.home = WORK / "homes" / str(time.time_ns())
         self.env["HELIOSTAT_HOME"] = str(self.home)

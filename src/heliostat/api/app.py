@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse, Response
 from heliostat import __version__
 from heliostat.api import jobs, nodes, people, streams
 from heliostat.api.feed import Feed
-from heliostat.api.inotify import FolderWatch
+from heliostat.api.folders import FolderWatch
 from heliostat.api.middleware import BodyLimit, ServerTiming
 from heliostat.api.schemas import ErrorView
 from heliostat.errors import BadRequest, HeliostatError, Invalid, NotFound, StoreUnavailable

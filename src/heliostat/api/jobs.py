@@ -18,7 +18,7 @@ from heliostat.errors import Invalid
 from heliostat.models import TERMINAL, Caller, Job, JobId, JobState
 from heliostat.services import jobs as services
 from heliostat.services.context import Context
-from heliostat.services.logs import LogRange, read_log
+from heliostat.services.logs import LogRange, log_order, read_log
 from heliostat.services.rights import check_inspectable, inspectable_job, may_inspect
 from heliostat.services.submission import prepare_submission, submit_jobs
 from heliostat.store import jobs as stored
@@ -157,6 +157,18 @@ def logs(
     part = read_log(context, job, wanted)
     headers = {"X-Log-Offset": str(part.offset), "X-Log-Size": str(part.size), "X-Content-Type-Options": "nosniff"}
     return Response(part.data, media_type="application/octet-stream", headers=headers)
+
+
+@router.get("/jobs/{job_id}/logs/order")
+def show_log_order(
+    job_id: IdPath,
+    caller: CallerDep,
+    context: ContextDep,
+    attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
+) -> Response:
+    """In which order stdout and stderr were written, as far as it is known: each part reaches up to its `end`."""
+    order = log_order(context, inspectable_job(context, caller, job_id), attempt)
+    return JSONResponse({"items": [{"stream": stream, "end": end} for stream, end in order], "next_cursor": None})
 
 
 def _view(context: Context, caller: Caller, job: Job) -> dict[str, Any]:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -13,11 +13,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
 from heliostat.api.feed import Behind, Feed, Follower
-from heliostat.api.inotify import FolderWatch
+from heliostat.api.folders import FolderWatch
 from heliostat.api.views import event_view
 from heliostat.models import Caller, Job, JobEvent, JobId
 from heliostat.services.context import Context
-from heliostat.services.logs import STREAMS, Tail, log_path
+from heliostat.services.logs import STREAMS, Tail, log_order, log_path
 from heliostat.services.rights import inspectable_job, may_inspect
 from heliostat.store import jobs as stored
 
@@ -160,23 +160,31 @@ class _LogSource:
 
     async def _attempt(self, follower: Follower, number: int, only_this: bool) -> AsyncIterator[str]:
         """All one attempt prints, until it is over."""
-        tails = [
-            Tail(log_path(self._context, self._job, number, name), name, offset)
+        tails = {
+            name: Tail(log_path(self._context, self._job, number, name), name, offset)
             for name, offset in self._offsets.items()
-        ]
+        }
         folder = str(log_path(self._context, self._job, number, "stdout").parent)
+        for text in self._as_written(tails, number):
+            yield text
         with contextlib.ExitStack() as stack:
             watching = False
             while True:
                 watching = watching or stack.enter_context(self._folders.watching(folder, follower.nudge))
                 job = await self._refreshed()
-                for tail in tails:
+                for tail in tails.values():
                     for chunk in tail.chunks():
                         yield _text("chunk", chunk)
                 if job.is_over or job.attempt > number or (only_this and job.attempt != number):
                     return
                 if not await self._something(follower, _KEEP_ALIVE_SECONDS if watching else 1.0):
                     yield ": still here\n\n"
+
+    def _as_written(self, tails: dict[str, Tail], number: int) -> Iterator[str]:
+        """What is there already, in the order it was written."""
+        for name, end in log_order(self._context, self._job, number) if 1 <= number <= self._job.attempt else ():
+            if tail := tails.get(name):
+                yield from (_text("chunk", chunk) for chunk in tail.chunks(up_to=end))
 
     async def _something(self, follower: Follower, seconds: float) -> bool:
         """Wait for output or for a word about the job."""

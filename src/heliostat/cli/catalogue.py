@@ -63,7 +63,7 @@ def overview() -> str:
     for title, entries in SECTIONS.items():
         lines += [f"{title}:", *(f"  {entry.name:<11}{entry.summary}" for entry in entries), ""]
     lines += [
-        "helio COMMAND --help says more about one; all of them know --json.",
+        "helio COMMAND --help says more about one; --json prints what programs can read.",
         "Start here: helio up --background, then helio run --follow -- nvidia-smi",
     ]
     return "\n".join(lines)

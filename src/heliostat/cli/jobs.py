@@ -30,13 +30,13 @@ JobIds = Annotated[list[int], typer.Argument(metavar="JOB", help="Job ids.")]
 JOB_COLUMNS = (
     Column("ID", right=True),
     Column("NAME", shrinks=True),
-    Column("USER"),
+    Column("USER", optional=True),
     Column("STATE"),
     Column("GPUS"),
-    Column("CPUS", right=True),
-    Column("MEM", right=True),
+    Column("CPUS", right=True, optional=True),
+    Column("MEM", right=True, optional=True),
     Column("TIME", right=True),
-    Column("NODE"),
+    Column("NODE", optional=True),
     Column("REASON", shrinks=True),
 )
 

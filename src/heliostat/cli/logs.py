@@ -44,10 +44,8 @@ def logs(
     elif as_json:
         print_json({name: client.logs(job, name, offset=at, attempt=attempt) for name, at in starts.items()})
     else:
-        written = [
-            _copy(client.read_log(job, name, offset=at, attempt=attempt), name) for name, at in starts.items()
-        ]
-        if not any(written) and sys.stdout.isatty():
+        written = _copy(_read(client, job, starts, attempt))
+        if not written and sys.stdout.isatty():
             say(_nothing_yet(client, job))
 
 
@@ -92,11 +90,20 @@ def _newlines_from_the_end(data: bytes) -> Iterator[int]:
         place = data.rfind(b"\n", 0, place)
 
 
-def _copy(parts: Iterator[bytes], stream: str) -> int:
-    out: Any = (sys.stderr if stream == "stderr" else sys.stdout).buffer
-    written = sum(out.write(part) for part in parts)
-    out.flush()
-    return int(written)
+def _read(client: "Client", job: int, starts: dict[str, int], attempt: int | None) -> Iterator[tuple[str, bytes]]:
+    if len(starts) == 2:
+        return client.read_logs_together(job, starts, attempt=attempt)
+    ((stream, at),) = starts.items()
+    return ((stream, part) for part in client.read_log(job, stream, offset=at, attempt=attempt))
+
+
+def _copy(parts: Iterator[tuple[str, bytes]]) -> int:
+    written = 0
+    for stream, part in parts:
+        out: Any = (sys.stderr if stream == "stderr" else sys.stdout).buffer
+        written += out.write(part)
+        out.flush()  # each part: the two may end on the same terminal
+    return written
 
 
 def _nothing_yet(client: "Client", job: int) -> str:

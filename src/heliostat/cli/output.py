@@ -50,7 +50,11 @@ class Column(NamedTuple):
     title: str
     right: bool = False
     shrinks: bool = False  # gives way when the terminal is narrow
+    optional: bool = False  # left out when that is not enough
 
+
+_GAP = 2
+_LEAST = 18  # characters below which a name says little
 
 Cell = str | State
 Rows = Iterable[Sequence[Cell]]
@@ -72,24 +76,43 @@ def print_table(columns: Sequence[Column], rows: Rows) -> None:
         return
     from rich.console import Console
 
-    Console(highlight=False).print(rich_table(columns, rows))
+    console = Console(highlight=False)
+    console.print(rich_table(columns, rows, console.width))
 
 
-def rich_table(columns: Sequence[Column], rows: Rows) -> "Table":
+def rich_table(columns: Sequence[Column], rows: Rows, width: int) -> "Table":
+    """Rich would squeeze all columns alike; ours keep ids and states whole and shorten names and reasons."""
     from rich.table import Table
 
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in columns:
-        table.add_column(
-            column.title,
-            justify="right" if column.right else "left",
-            no_wrap=True,
-            overflow="ellipsis",
-            min_width=8 if column.shrinks else None,
-        )
-    for row in rows:
-        table.add_row(*(rich_cell(cell) for cell in row))
+    cells = [[rich_cell(cell) for cell in row] for row in rows]
+    natural = [max([len(column.title), *(row[at].cell_len for row in cells)]) for at, column in enumerate(columns)]
+    widths = fit(columns, natural, width)
+    table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
+    for at, room in widths.items():
+        justify: Any = "right" if columns[at].right else "left"
+        table.add_column(columns[at].title, justify=justify, width=room, no_wrap=True, overflow="ellipsis")
+    for row in cells:
+        table.add_row(*(row[at] for at in widths))
     return table
+
+
+def fit(columns: Sequence[Column], natural: Sequence[int], width: int) -> dict[int, int]:
+    """Which columns are shown, by their place, and how wide each may be."""
+    shown = list(range(len(columns)))
+    while True:
+        shrinking = [at for at in shown if columns[at].shrinks]
+        fixed = sum(natural[at] for at in shown if at not in shrinking)
+        room = width - fixed - _GAP * len(shown)
+        dispensable = [at for at in shown if columns[at].optional]
+        if room >= sum(min(natural[at], _LEAST) for at in shrinking) or not dispensable:
+            break
+        shown.remove(dispensable[-1])
+    widths = {at: natural[at] for at in shown}
+    for nth, at in enumerate(sorted(shrinking, key=lambda at: natural[at])):
+        share = max(1, room // (len(shrinking) - nth))
+        widths[at] = min(natural[at], share)
+        room -= widths[at]
+    return widths
 
 
 def rich_cell(cell: Cell) -> "Text":

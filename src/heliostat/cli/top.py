@@ -15,7 +15,7 @@ from heliostat.cli.output import JsonFlag, State, counted, print_json, print_tab
 from heliostat.errors import ServerUnreachable
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import ConsoleDimensions, RenderableType
 
     from heliostat.client import Client
     from heliostat.client.shapes import JobData, Node, Status
@@ -74,7 +74,7 @@ def _watch(client: "Client", every: float) -> None:
     with _keys() as pressed, Live(console=console, screen=True, auto_refresh=False) as live:
         note = ""
         while True:
-            live.update(_screen(view, console.height, note), refresh=True)
+            live.update(_screen(view, console.size, note), refresh=True)
             if pressed(every):
                 return
             try:
@@ -83,18 +83,18 @@ def _watch(client: "Client", every: float) -> None:
                 note = error.message
 
 
-def _screen(view: View, height: int, note: str) -> "RenderableType":
+def _screen(view: View, size: "ConsoleDimensions", note: str) -> "RenderableType":
     from rich.console import Group
     from rich.text import Text
 
-    nodes = view.nodes[: max(3, height // 3)]
-    room = max(1, height - len(nodes) - 7)
+    nodes = view.nodes[: max(3, size.height // 3)]
+    room = max(1, size.height - len(nodes) - 7)
     hidden_nodes, hidden_jobs = len(view.nodes) - len(nodes), len(view.jobs) - room
     parts: list[Any] = [Text(_summary(view), style="bold")]
-    parts += [Text(note, style="red"), rich_table(NODE_COLUMNS, (node_row(node) for node in nodes))]
+    parts += [Text(note, style="red"), rich_table(NODE_COLUMNS, (node_row(node) for node in nodes), size.width)]
     parts.append(Text(f"… and {counted(hidden_nodes, 'more node', 'more nodes')}" if hidden_nodes > 0 else ""))
     if view.jobs:
-        parts.append(rich_table(JOB_COLUMNS, (job_row(job) for job in view.jobs[:room])))
+        parts.append(rich_table(JOB_COLUMNS, (job_row(job) for job in view.jobs[:room]), size.width))
     else:
         parts.append(rich_cell("Nothing waits or runs."))
     more = f"… and {hidden_jobs} more   " if hidden_jobs > 0 else ""

@@ -11,7 +11,15 @@ from urllib.parse import quote
 from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
-from heliostat.client.logs import PATIENCE_SECONDS, Follower, Log, follow_events, past_events
+from heliostat.client.logs import (
+    PATIENCE_SECONDS,
+    STREAMS,
+    Follower,
+    Log,
+    follow_events,
+    past_events,
+    read_together,
+)
 from heliostat.client.pages import pages
 from heliostat.client.people import PeopleVerbs
 from heliostat.client.shapes import (
@@ -168,10 +176,18 @@ class Client(PeopleVerbs):
         return list(handles.values())
 
     def logs(self, job: JobRef, stream: str = "both", *, offset: int = 0, attempt: int | None = None) -> str:
-        """What it has printed so far, from that byte on; with "both", standard error after standard output."""
-        streams = ("stdout", "stderr") if stream == "both" else (stream,)
-        read = [b"".join(self.read_log(job, one, offset=offset, attempt=attempt)) for one in streams]
-        return b"".join(read).decode("utf-8", "replace")
+        """What it has printed so far, from that byte on; with "both", as it was written."""
+        if stream != "both":
+            return b"".join(self.read_log(job, stream, offset=offset, attempt=attempt)).decode("utf-8", "replace")
+        starts = {one: self.log_part(job, one, offset=offset, limit=0, attempt=attempt).offset for one in STREAMS}
+        parts = [part for _, part in self.read_logs_together(job, starts, attempt=attempt)]
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def read_logs_together(
+        self, job: JobRef, starts: Mapping[str, int], *, attempt: int | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        """(stream, bytes) of both streams from these bytes on, in the order they were written."""
+        return read_together(self._transport, _id(job), starts, attempt)
 
     def read_log(
         self, job: JobRef, stream: str = "stdout", *, offset: int = 0, attempt: int | None = None

@@ -147,7 +147,7 @@ class JobHandle:
         return self
 
     def logs(self, stream: str = "both", *, attempt: int | None = None) -> str:
-        """What it has printed so far; with "both", standard error after standard output."""
+        """What it has printed so far; with "both", as it was written."""
         return self._client.logs(self.id, stream, attempt=attempt)
 
     def follow(self, stream: str = "both") -> Iterator[LogChunk]:

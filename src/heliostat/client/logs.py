@@ -13,6 +13,7 @@ from heliostat.errors import ServerUnreachable
 PATIENCE_SECONDS = 60.0
 """How long a follower waits for a server that restarts."""
 
+STREAMS = ("stdout", "stderr")
 _PART_BYTES = 1 << 20
 
 
@@ -34,16 +35,32 @@ class Log:
         size = int(answer.headers.get("X-Log-Size") or start + len(answer.body))
         return LogPart(answer.body, start, size)
 
-    def read(self, offset: int = 0) -> Iterator[bytes]:
+    def read(self, offset: int = 0, up_to: int | None = None) -> Iterator[bytes]:
         """Piece by piece, up to the end as it was when we began: a log may grow faster than it is read."""
-        part = self.part(offset, _PART_BYTES)
-        end = part.size
+        part = self.part(offset, _PART_BYTES if up_to is None else min(_PART_BYTES, up_to - offset))
+        end = part.size if up_to is None else min(part.size, up_to)
         while part.data:
             yield part.data
             at = part.offset + len(part.data)
             if at >= end:
                 return
             part = self.part(at, min(_PART_BYTES, end - at))
+
+
+def read_together(
+    transport: Transport, job_id: int, starts: Mapping[str, int], attempt: int | None
+) -> Iterator[tuple[str, bytes]]:
+    """Both streams in the order they were written, as far as the server knows it: (stream, bytes)."""
+    query: Query = [("attempt", attempt)]
+    order = transport.call("GET", f"/jobs/{job_id}/logs/order", query=query)["items"]
+    at = dict(starts)
+    for mark in order:
+        stream, end = mark["stream"], mark["end"]
+        if end > at.get(stream, end):
+            yield from ((stream, part) for part in Log(transport, job_id, stream, attempt).read(at[stream], end))
+            at[stream] = end
+    for stream, start in at.items():
+        yield from ((stream, part) for part in Log(transport, job_id, stream, attempt).read(start))
 
 
 class Follower:

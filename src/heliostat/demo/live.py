@@ -1,7 +1,7 @@
 """`helio demo`: a throw-away cluster with a month behind it and people at work.
 
-Hours of work pass in minutes, so that there is something to see: jobs are as long as in the month before them, divided
-by the speed. All times shown are real.
+Hours of work pass in minutes, so that there is something to see: jobs are as long as in the month before them,
+divided by the speed. All times shown are real.
 """
 
 import tempfile

@@ -70,3 +70,6 @@ class KeepsLogs(Protocol):
     """An engine whose jobs' output can be read from files."""
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path: ...
+
+    def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
+        """In which order the streams were written: (stream, up to this byte), as far as it is known."""

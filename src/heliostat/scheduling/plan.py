@@ -16,19 +16,23 @@ def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     starts: list[Start] = []
     reasons: dict[JobId, str] = {}
     full: set[Resources] = set()
+    cpus_left = any(room.cpus > 0 for room in rooms)
     for job in snapshot.pending:
-        if len(reasons) >= policy.reasons or not any(room.cpus > 0 for room in rooms):
+        if reasons and not cpus_left:
             break
-        if reason := _array_is_full(job, running):
+        if not (reason := _array_is_full(job, running)):
+            if job.resources in full:
+                reason = "waits for jobs ahead of it that need the same"
+            elif start := _first_fit(job, rooms):
+                starts.append(start)
+                running[job.array_id] += 1
+                cpus_left = any(room.cpus > 0 for room in rooms)
+                continue
+            else:
+                full.add(job.resources)
+                reason = explain(job.resources, rooms)
+        if len(reasons) < policy.reasons:  # but go on: those that wait must not keep back those that fit
             reasons[job.id] = reason
-        elif job.resources in full:
-            reasons[job.id] = "waits for jobs ahead of it that need the same"
-        elif start := _first_fit(job, rooms):
-            starts.append(start)
-            running[job.array_id] += 1
-        else:
-            full.add(job.resources)
-            reasons[job.id] = explain(job.resources, rooms)
     return Plan(tuple(starts), reasons)
 
 

@@ -37,6 +37,13 @@ def log_path(context: Context, job: Job, attempt: int, stream: str) -> Path:
     return context.engine.log_path(job.id, attempt, stream)
 
 
+def log_order(context: Context, job: Job, attempt: int | None) -> list[tuple[str, int]]:
+    """In which order the two streams were written: (stream, up to this byte), as far as it is known."""
+    if not isinstance(context.engine, KeepsLogs):
+        return []
+    return context.engine.log_order(job.id, _attempt_number(job, attempt))
+
+
 def read_log(context: Context, job: Job, wanted: LogRange) -> LogPart:
     """From any byte; a negative offset counts from the end. What is not written yet is empty."""
     number = _attempt_number(job, wanted.attempt)
@@ -65,15 +72,15 @@ class Tail:
         self._at = offset
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
-    def chunks(self) -> Iterator[dict[str, object]]:
-        """What has come since the last time."""
+    def chunks(self, up_to: int | None = None) -> Iterator[dict[str, object]]:
+        """What has come since the last time, at most up to that byte."""
         try:
             file = open(self._path, "rb", opener=_open_safely)  # noqa: SIM115 - closed below
         except FileNotFoundError:
             return
         with file:
             file.seek(self._at)
-            while data := file.read(CHUNK_BYTES):
+            while data := file.read(CHUNK_BYTES if up_to is None else max(0, min(CHUNK_BYTES, up_to - self._at))):
                 start = self._at
                 self._at += len(data)
                 if text := self._decoder.decode(data):

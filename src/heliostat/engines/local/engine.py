@@ -9,6 +9,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 
 import structlog
@@ -18,6 +19,7 @@ from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.local import launch
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.devices import Devices
+from heliostat.engines.local.log_order import LogOrder, read_order
 from heliostat.engines.local.machine import this_node
 from heliostat.engines.local.processes import start_time
 from heliostat.engines.local.script import Places
@@ -62,6 +64,7 @@ class LocalEngine:
         self._lock = threading.Lock()
         self._report: Report = lambda observations: None
         self._watch = Watch()
+        self._log_order = LogOrder()
         self._starter = ThreadPoolExecutor(1, "starter")
         self._reapers = ThreadPoolExecutor(4, "reaper")
 
@@ -113,6 +116,9 @@ class LocalEngine:
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))
 
+    def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
+        return read_order(Path(self._folder(job_id).log(attempt, "order")))
+
     def close(self) -> None:
         self._starter.shutdown()
         self._watch.close()
@@ -153,6 +159,7 @@ class LocalEngine:
                 if attempt.id not in self._queued:
                     group.remove()
                     return
+                self._log_order.begin(attempt.id, partial(folder.log, attempt.job.attempt))
                 claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
                 self._running[attempt.id] = running = _Running(attempt, claim, group)
                 self._queued.discard(attempt.id)
@@ -183,8 +190,10 @@ class LocalEngine:
         if claim is None:
             return Ended(attempt.id, _now(), Cause.LOST, detail="the machine restarted while it ran")
         running = _Running(attempt, claim, self._groups.find(attempt.id) or self._lost_group(attempt))
+        self._log_order.begin(attempt.id, partial(self._folder(attempt.job.id).log, attempt.job.attempt))
         if not self._begin_watching(running):
             if not running.group.pids():
+                self._log_order.end(attempt.id)
                 return self._finish(running)
             self._running[attempt.id] = running
             self._reapers.submit(self._end, running)
@@ -219,6 +228,7 @@ class LocalEngine:
             log.warning("attempt_not_finished", attempt=running.attempt.id, error=repr(error))
             self._watch.call_after(5.0, lambda: self._wrapper_ended(running))
             return
+        self._log_order.end(running.attempt.id)
         with self._lock:
             self._running.pop(running.attempt.id, None)
         self._report([ended])

@@ -1,0 +1,92 @@
+"""Notes in which order a job wrote to its two streams, so that they can be shown together as they came.
+
+The streams are files of their own. When one grows after the other did, the other's size at that moment is noted:
+a line of `N.order` says "up to this byte, this stream came next". A job that writes to one stream leaves no such
+file. What is written while no server runs is shown stream by stream.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliostat.inotify import Inotify
+from heliostat.models import AttemptId
+
+STREAMS = ("stdout", "stderr")
+_BREATH_SECONDS = 0.002  # between looks: a job that prints without end must not cost a core
+_MOST_MARKS = 20_000  # of one attempt; what comes after is shown stream by stream
+
+LogPath = Callable[[str], str]
+
+
+@dataclass(slots=True)
+class _Watched:
+    number: int  # of the attempt
+    path: LogPath
+    order: str
+    stream: str | None = None  # the one that grew last
+    marks: int = 0
+
+
+class LogOrder:
+    """One thread for all attempts that run."""
+
+    def __init__(self) -> None:
+        self._inotify = Inotify(blocking=True)
+        self._watched: dict[int, _Watched] = {}
+        self._numbers: dict[AttemptId, int] = {}
+        self._lock = threading.Lock()
+        if self._inotify.descriptor >= 0:
+            threading.Thread(target=self._run, name="log-order", daemon=True).start()
+
+    def begin(self, attempt_id: AttemptId, path: LogPath) -> None:
+        first = path("stdout")
+        with self._lock:
+            number = self._inotify.add(os.path.dirname(first))
+            if number is not None:
+                attempt = int(attempt_id.partition(".")[2])
+                self._watched[number] = _Watched(attempt, path, first.removesuffix("stdout") + "order")
+                self._numbers[attempt_id] = number
+
+    def end(self, attempt_id: AttemptId) -> None:
+        with self._lock:
+            number = self._numbers.pop(attempt_id, None)
+            if number is not None:
+                self._watched.pop(number, None)
+                self._inotify.remove(number)
+
+    def _run(self) -> None:
+        while True:
+            changes = self._inotify.read()
+            with self._lock:
+                for number, name in changes:
+                    if watched := self._watched.get(number):
+                        self._note(watched, name)
+            time.sleep(_BREATH_SECONDS)
+
+    def _note(self, watched: _Watched, name: str) -> None:
+        attempt, _, stream = name.partition(".")
+        if stream not in STREAMS or attempt != str(watched.number) or stream == watched.stream:
+            return
+        before, watched.stream = watched.stream, stream
+        if before is None or watched.marks >= _MOST_MARKS:
+            return
+        watched.marks += 1
+        try:
+            size = os.stat(watched.path(before)).st_size
+            with open(watched.order, "a", encoding="ascii") as file:
+                file.write(f"{before} {size}\n")
+        except OSError:
+            watched.marks = _MOST_MARKS  # a full disk: the order is a comfort, not worth a word
+
+
+def read_order(path: Path) -> list[tuple[str, int]]:
+    """The marks in order: (stream, up to this byte). None where none were made."""
+    try:
+        lines = path.read_text(encoding="ascii").split("\n")[:-1]
+    except (OSError, UnicodeDecodeError):
+        return []
+    return [(stream, int(size)) for stream, _, size in (line.partition(" ") for line in lines)]

@@ -1,0 +1,41 @@
+"""The kernel's word that files in a folder have changed (inotify), without the waiting."""
+
+import ctypes
+import os
+import struct
+
+_IN_MODIFY, _IN_CREATE = 0x2, 0x100
+_HEADER = struct.Struct("iIII")
+
+
+class Inotify:
+    """Reports (watch number, file name) for files that grew or appeared. Not tied to a thread or a loop."""
+
+    def __init__(self, blocking: bool = False) -> None:
+        self._libc = ctypes.CDLL(None, use_errno=True)
+        flags = os.O_CLOEXEC | (0 if blocking else os.O_NONBLOCK)
+        self.descriptor: int = self._libc.inotify_init1(flags)
+
+    def add(self, folder: str) -> int | None:
+        """The watch's number; None when the folder is not there or the kernel has no watch left to give."""
+        number: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _IN_MODIFY | _IN_CREATE)
+        return None if number < 0 else number
+
+    def remove(self, number: int) -> None:
+        self._libc.inotify_rm_watch(self.descriptor, number)
+
+    def read(self) -> list[tuple[int, str]]:
+        """What has been reported since; like os.read, waits or raises BlockingIOError when there is nothing."""
+        data = os.read(self.descriptor, 65536)
+        changes, at = [], 0
+        while at < len(data):
+            number, _, _, length = _HEADER.unpack_from(data, at)
+            name = data[at + _HEADER.size : at + _HEADER.size + length].rstrip(b"\0")
+            changes.append((number, os.fsdecode(name)))
+            at += _HEADER.size + length
+        return changes
+
+    def close(self) -> None:
+        if self.descriptor >= 0:
+            os.close(self.descriptor)
+            self.descriptor = -1

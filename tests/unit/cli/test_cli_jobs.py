@@ -1,0 +1,221 @@
+import json
+import os
+
+import pytest
+
+from unit.client.stand_in_server import answer, stream
+
+JOB = {
+    "id": 7,
+    "kind": "batch",
+    "name": "train",
+    "state": "pending",
+    "user": "anna",
+    "project": "mri",
+    "cpus": 4,
+    "memory_mib": 16384,
+    "gpus": 2,
+    "gpu_type": "A100",
+    "time_limit_seconds": 14400,
+    "priority": 0,
+    "max_retries": 0,
+    "retries": 0,
+    "array_id": None,
+    "array_index": None,
+    "array_limit": None,
+    "attempt": 0,
+    "node": None,
+    "devices": [],
+    "submitted_at": "2026-01-02T03:04:05Z",
+    "started_at": None,
+    "ended_at": None,
+    "exit_code": None,
+    "reason": "waits for 2 A100",
+    "stop_requested": None,
+}
+NOT_FOUND = answer({"error": {"code": "not_found", "message": "There is no job 9.", "hint": "helio ps"}}, 404)
+
+
+def ended(state: str, code: int | None = None) -> bytes:
+    over = {**JOB, "state": state, "exit_code": code, "ended_at": "2026-01-02T03:05:05Z", "reason": None}
+    return answer({"finished": [over], "unfinished": []})
+
+
+def sent(request: bytes) -> dict:
+    return json.loads(request.split(b"\r\n\r\n", 1)[1])
+
+
+def test_run_sends_what_was_asked_for(helio, serve, monkeypatch):
+    monkeypatch.setenv("WANDB_KEY", "secret")
+    server = serve(answer(JOB, 201))
+    ran = helio(
+        *("run --gpus 2 --gpu-type A100 --cpus 4 --memory 16G --time 4h --name train --project mri").split(),
+        *("--env A=b=c --env WANDB_KEY --priority -5 --hold --max-retries 2 --grace 1m").split(),
+        *("--", "python", "train.py", "--lr", "0.1"),
+    )
+    assert ran.code == 0
+    assert "Job 7 pending" in ran.out
+    assert sent(server.requests[0]) == {
+        "command": ["python", "train.py", "--lr", "0.1"],
+        "gpus": 2,
+        "gpu_type": "A100",
+        "cpus": 4,
+        "memory": "16G",
+        "time_limit": "4h",
+        "name": "train",
+        "project": "mri",
+        "env": {"A": "b=c", "WANDB_KEY": "secret"},
+        "workdir": os.getcwd(),
+        "priority": -5,
+        "held": True,
+        "max_retries": 2,
+        "grace_seconds": 60.0,
+    }
+
+
+def test_options_after_the_command_belong_to_it_without_a_double_dash(helio, serve):
+    server = serve(answer(JOB, 201))
+    assert helio("run", "python", "x.py", "--gpus", "9", "--wait").code == 0
+    assert sent(server.requests[0])["command"] == ["python", "x.py", "--gpus", "9", "--wait"]
+
+
+def test_one_quoted_line_is_for_the_shell(helio, serve):
+    server = serve(answer(JOB, 201))
+    helio("run", "echo a | cat")
+    assert sent(server.requests[0])["command"] == "echo a | cat"
+
+
+def test_a_script_is_sent_as_text_with_its_arguments(helio, serve, tmp_path):
+    server = serve(answer(JOB, 201))
+    (tmp_path / "job.sh").write_text("#!/bin/sh\necho $1\n")
+    helio("run", "--script", str(tmp_path / "job.sh"), "--workdir", "/data/../scratch", "one word")
+    body = sent(server.requests[0])
+    assert (body["script"], body["command"], body["workdir"]) == ("#!/bin/sh\necho $1\n", ["one word"], "/scratch")
+
+
+def test_json_of_run_is_the_job(helio, serve):
+    serve(answer(JOB, 201))
+    assert json.loads(helio("run", "--json", "true").out) == JOB
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "expected"),
+    [
+        ("completed", 0, 0),
+        ("failed", 3, 3),
+        ("failed", None, 1),
+        ("cancelled", None, 130),
+        ("timed_out", 143, 124),
+        ("lost", None, 125),
+    ],
+)
+def test_waiting_ends_with_the_code_of_the_job(helio, serve, state, code, expected):
+    serve(answer(JOB, 201), ended(state, code))
+    ran = helio("run", "--wait", "true")
+    assert ran.code == expected
+    assert ran.out == ""
+    assert f"Job 7 {state}" in ran.err
+
+
+def test_following_keeps_the_streams_apart(helio, serve):
+    text = (
+        'event: chunk\ndata: {"stream": "stdout", "offset": 0, "text": "out\\n"}\n\n'
+        'event: chunk\ndata: {"stream": "stderr", "offset": 0, "text": "err\\n"}\n\n'
+        'event: end\ndata: {"state": "failed", "exit_code": 3}\n\n'
+    )
+    serve(answer(JOB, 201, Connection="close"), stream(text), ended("failed", 3))
+    ran = helio("run", "--follow", "true")
+    assert (ran.code, ran.out) == (3, "out\n")
+    assert "err\n" in ran.err
+
+
+def test_an_interrupted_wait_leaves_the_job_and_says_so(helio, serve, monkeypatch):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    serve(answer(JOB, 201))
+    monkeypatch.setattr("heliostat.client.client.Client.wait", interrupt)
+    ran = helio("run", "--wait", "true")
+    assert ran.code == 130
+    assert "helio cancel 7" in ran.err
+
+
+def test_an_array_says_how_many(helio, serve):
+    serve(answer({"array_id": 3, "count": 2, "job_ids": [7, 8]}, 201))
+    assert helio("run", "--array", "0-1", "true").out.startswith("Array 3 of 2 jobs submitted")
+
+
+def test_a_list_is_plain_when_nobody_looks(helio, serve):
+    server = serve(answer({"items": [JOB], "next_cursor": None}))
+    ran = helio("ps")
+    title, row = ran.out.splitlines()
+    assert title.split() == ["ID", "NAME", "USER", "STATE", "GPUS", "CPUS", "MEM", "TIME", "NODE", "REASON"]
+    assert row.split()[:7] == ["7", "train", "anna", "pending", "2xA100", "4", "16G"]
+    assert "\x1b" not in ran.out
+    assert b"unfinished=true" in server.requests[0]
+
+
+def test_filters_of_ps(helio, serve):
+    server = serve(answer({"items": [], "next_cursor": None}))
+    ran = helio("ps", "--mine", "--state", "failed,lost", "--array", "3", "--json")
+    assert json.loads(ran.out) == []
+    for part in (b"user=me", b"state=failed&state=lost", b"array_id=3", b"limit=50"):
+        assert part in server.requests[0]
+    assert b"unfinished" not in server.requests[0]
+
+
+def test_an_empty_list_says_what_to_type_next(helio, serve):
+    serve(answer({"items": [], "next_cursor": None}))
+    assert "helio run" in helio("ps").out
+
+
+def test_names_cannot_steer_the_terminal(helio, serve):
+    serve(answer({"items": [{**JOB, "name": "a\x1b[31m\nb"}], "next_cursor": None}))
+    ran = helio("ps")
+    assert "\x1b" not in ran.out
+    assert len(ran.out.splitlines()) == 2
+
+
+def test_a_private_job_has_no_name(helio, serve):
+    serve(answer({"items": [{**JOB, "name": None, "reason": None}], "next_cursor": None}))
+    assert "(private)" in helio("ps").out
+
+
+def test_show_tells_all(helio, serve):
+    detail = {**JOB, "spec": {"command": ["sh", "-c", "a b"], "script": None, "workdir": "/x", "env": {"K": "v"}}}
+    serve(answer(detail))
+    out = helio("show", "7").out
+    assert "sh -c 'a b'" in out
+    assert "2 A100 GPUs, 4 CPUs, 16G memory" in out
+    assert "4h00m" in out
+
+
+def test_what_is_not_there_is_exit_code_4(helio, serve):
+    serve(NOT_FOUND)
+    ran = helio("show", "9")
+    assert (ran.code, ran.err) == (4, "helio: There is no job 9.\nhint: helio ps\n")
+
+
+def test_one_missing_job_does_not_keep_the_others_from_being_cancelled(helio, serve):
+    serve(NOT_FOUND, answer({**JOB, "state": "cancelled"}))
+    ran = helio("cancel", "9", "7")
+    assert (ran.code, ran.out) == (4, "Job 7 cancelled\n")
+
+
+def test_cancelling_an_array(helio, serve):
+    server = serve(answer({"count": 8}))
+    assert helio("cancel", "--array", "3").out == "8 jobs cancelled.\n"
+    assert sent(server.requests[0]) == {"array_id": 3}
+
+
+def test_wait_ends_with_the_first_failure(helio, serve):
+    finished = [{**JOB, "state": "completed"}, {**JOB, "id": 8, "state": "failed", "exit_code": 5}]
+    serve(answer({"finished": finished, "unfinished": []}))
+    assert helio("wait", "7", "8").code == 5
+
+
+def test_waiting_in_vain_says_so(helio, serve):
+    serve(answer({"finished": [], "unfinished": [7]}))
+    ran = helio("wait", "7", "--timeout", "0s")
+    assert ran.code == 1
+    assert "not over" in ran.err

@@ -1,0 +1,139 @@
+import fcntl
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from heliostat.cli.process import running_pid, stop
+from heliostat.config import Home
+from unit.client.stand_in_server import answer
+
+STATUS = {"version": "0.1.0", "pid": 1, "engine": "local", "url": "http://127.0.0.1:1", "home": "/x", "jobs": {}}
+
+
+@pytest.fixture
+def home(tmp_path):
+    (tmp_path / "home").mkdir(exist_ok=True)
+    return Home(tmp_path / "home")
+
+
+@pytest.fixture
+def holder(home):
+    """A process that holds the lock as the server does."""
+    code = (
+        "import fcntl, sys, signal; f = open(sys.argv[1], 'a'); fcntl.flock(f, 2); print(flush=1); signal.pause()"
+    )
+    process = subprocess.Popen([sys.executable, "-c", code, str(home.lock)], stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.readline()
+    yield process
+    process.kill()
+    process.wait()
+    process.stdout.close()
+
+
+def test_status_of_nothing_is_exit_code_3(helio, tmp_path):
+    ran = helio("status", "--json")
+    assert ran.code == 3
+    assert json.loads(ran.out) == {
+        "running": False,
+        "address": str(tmp_path / "home/heliostat.sock"),
+        "home": str(tmp_path / "home"),
+    }
+
+
+def test_status_of_a_running_server(helio, serve):
+    serve(answer(STATUS))
+    assert json.loads(helio("status", "--json").out) == {"running": True, **STATUS}
+
+
+def test_up_of_a_running_server_says_so(helio, serve):
+    serve(answer(STATUS))
+    ran = helio("up", "--background")
+    assert ran.code == 0
+    assert "already running" in ran.out
+
+
+def test_down_of_nothing_says_so(helio):
+    ran = helio("down")
+    assert ran.code == 0
+    assert "not running" in ran.out
+
+
+def test_down_ends_the_process_that_holds_the_lock(home, holder):
+    home.status.write_text(json.dumps({"pid": holder.pid}))
+    assert stop(home) == holder.pid
+    assert holder.wait(5) == -15
+
+
+def test_a_process_that_only_has_the_number_of_an_old_server_is_left_alone(home):
+    home.lock.touch()
+    home.status.write_text(json.dumps({"pid": os.getpid()}))
+    assert running_pid(home) is None
+    assert stop(home) is None
+
+
+def test_a_lock_without_a_status_file_is_no_server_to_stop(home, holder):
+    assert stop(home) is None
+    assert holder.poll() is None
+
+
+def test_a_server_that_dies_at_once_shows_its_last_words(helio, home):
+    home.config.write_text("nonsense = 1\n")
+    ran = helio("up", "--background")
+    assert ran.code == 2  # found before anything is started
+    home.config.unlink()
+    with open(home.lock, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # so that the server refuses to start
+        ran = helio("up", "--background", "--port", "0")
+    assert ran.code == 1
+    assert "already running" in ran.err
+    assert str(home.server_log) in ran.err
+
+
+def test_the_doctor_works_without_a_server(helio, tmp_path):
+    ran = helio("doctor", "--json")
+    findings = json.loads(ran.out)["findings"]
+    assert ran.code == 1
+    assert (findings[0]["check"], findings[0]["level"]) == ("server", "problem")
+    assert len(findings) > 1
+
+
+def test_the_doctor_of_a_user_tells_what_it_may(helio, serve):
+    said = {"code": "forbidden", "message": "Only an admin may do this.", "hint": None}
+    serve(answer(STATUS), answer({"error": said}, 403))
+    ran = helio("doctor")
+    assert ran.code == 0
+    assert "sudo helio doctor" in ran.out
+
+
+def test_login_keeps_a_lasting_token_and_logout_takes_it_back(helio, serve, tmp_path, monkeypatch):
+    server = serve(
+        answer({"token": "short", "id": 1, "expires_at": None}, Connection="close"),
+        answer({"token": "lasting", "id": 2}, 201),
+        answer(None, Connection="close"),
+        answer({"user": {"name": "anna", "memberships": []}, "via": "token"}, Connection="close"),
+        answer(None),
+    )
+    monkeypatch.setattr("sys.stdin", _Typed("secret\n"))
+    ran = helio("login", f"unix:{tmp_path}/home/heliostat.sock", "--name", "anna", "--password-stdin")
+    assert ran.code == 0, ran.err
+    kept = json.loads((tmp_path / "config/heliostat/login.json").read_text())
+    assert (kept["token"], kept["token_id"]) == ("lasting", 2)
+    assert helio("logout").out == "Logged out.\n"
+    assert server.requests[-1].startswith(b"DELETE /api/v1/tokens/2 ")
+    assert not Path(tmp_path / "config/heliostat/login.json").exists()
+
+
+class _Typed:
+    def __init__(self, line: str) -> None:
+        self._line = line
+
+    def readline(self) -> str:
+        return self._line
+
+    def isatty(self) -> bool:
+        return False

@@ -1,0 +1,76 @@
+import json
+import os
+
+import pytest
+
+from unit.client.stand_in_server import answer
+
+TWO = answer({"count": 2, "job_ids": [7, 8], "array_ids": []}, 201)
+
+
+def sent(request: bytes) -> list[dict]:
+    return json.loads(request.split(b"\r\n\r\n", 1)[1])["jobs"]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"command": "true"}',
+        '[{"command": "true"}]',
+        '{"jobs": [{"command": "true"}]}',
+        "command: 'true'",
+        "- command: 'true'",
+        "jobs:\n- command: 'true'",
+        "{command: 'true'}",
+    ],
+)
+def test_one_job_a_list_or_jobs(helio, serve, tmp_path, text):
+    server = serve(TWO)
+    (tmp_path / "jobs").write_text(text)
+    assert helio("submit", str(tmp_path / "jobs")).out == "2 jobs submitted: 7-8\n"
+    assert sent(server.requests[0]) == [{"command": "true", "workdir": os.getcwd()}]
+
+
+def test_numbers_and_truths_of_yaml_become_text_where_text_is_meant(helio, serve, tmp_path):
+    server = serve(TWO)
+    (tmp_path / "j.yaml").write_text("command: [echo, 3]\nenv: {A: 1, B: yes}\narray: 5\ngpus: 2\nworkdir: sub")
+    helio("submit", str(tmp_path / "j.yaml"))
+    assert sent(server.requests[0]) == [
+        {
+            "command": ["echo", "3"],
+            "env": {"A": "1", "B": "true"},
+            "array": "5",
+            "gpus": 2,
+            "workdir": os.path.join(os.getcwd(), "sub"),
+        }
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "a job is a set of fields"),
+        ("[]", "there is no job"),
+        ("a: [", "neither YAML nor JSON"),
+        ("just words", "a job is a set of fields"),
+        ('{"jobs": [], "name": "x"}', "nothing else"),
+        ("!!python/object/apply:os.system [id]", "neither YAML nor JSON"),
+    ],
+)
+def test_a_file_that_says_no_jobs_is_refused_before_it_is_sent(helio, tmp_path, text, why):
+    (tmp_path / "j").write_text(text)
+    ran = helio("submit", str(tmp_path / "j"))
+    assert ran.code == 2
+    assert why in ran.err
+
+
+def test_a_broken_json_file_is_called_json(helio, tmp_path):
+    (tmp_path / "j.json").write_text('{"command": }')
+    assert "it is not JSON" in helio("submit", str(tmp_path / "j.json")).err
+
+
+def test_the_servers_word_on_a_field_is_passed_on(helio, serve, tmp_path):
+    serve(answer({"error": {"code": "invalid", "message": "gpuz: unknown.", "hint": "See the fields."}}, 422))
+    (tmp_path / "j.json").write_text('{"command": "true", "gpuz": 1}')
+    ran = helio("submit", str(tmp_path / "j.json"))
+    assert (ran.code, ran.err) == (2, "helio: gpuz: unknown.\nhint: See the fields.\n")
