@@ -1,10 +1,11 @@
 """The real store and the real controller, stepped by hand, over an engine that says what and when a test wants."""
 
 import os
-import shutil
+import tempfile
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from heliostat.models import (
     JobSpec,
     JobState,
     Node,
+    NodeState,
     Observation,
     Resources,
     Started,
@@ -79,14 +81,23 @@ class TalkativeEngine:
         self.disowned: set[AttemptId] = set()
         self.is_deaf = False  # as if the server had died before it could start anything
         self.stops: list[AttemptId] = []
+        self.fails_to_stop = 0  # how often stopping fails before it works
+        self.node = NODE
+        self._nodes_changed: Callable[[], None] = lambda: None
 
     def on_observation(self, report: Report) -> None:
         self._report = report
 
-    def on_nodes_changed(self, changed: Callable[[], None]) -> None: ...
+    def on_nodes_changed(self, changed: Callable[[], None]) -> None:
+        self._nodes_changed = changed
 
     def nodes(self) -> list[Node]:
-        return [NODE]
+        return [self.node]
+
+    def open(self, is_open: bool) -> None:
+        """A node that is down starts nothing more; what runs there goes on."""
+        self.node = replace(NODE, state=NodeState.UP if is_open else NodeState.DOWN)
+        self._nodes_changed()
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
@@ -102,6 +113,9 @@ class TalkativeEngine:
         return [self._observe(attempt) for attempt in attempts]
 
     def stop(self, attempt: Attempt, grace_seconds: float) -> None:
+        if self.fails_to_stop:
+            self.fails_to_stop -= 1
+            raise OSError("told by the test")
         self.stops.append(attempt.id)
         if truth := self.truths.get(attempt.id):
             truth.stop_asked = True
@@ -148,7 +162,8 @@ class Stage:
         self.engine = TalkativeEngine(self.clock)
         self.home = Home(folder)
         self.settings = Settings(self.home)
-        _lay_database(self.home.database)
+        folder.mkdir(parents=True, exist_ok=True)
+        self.home.database.write_bytes(_empty_database())
         self.store = Store(self.home.database)
         identities = Identities(self.store, self.settings, self.clock)
         self.caller = Caller(identities.by_peer(os.geteuid()), "socket", "test")
@@ -175,7 +190,7 @@ class Stage:
             inbox = controller._take()
             try:
                 controller._handle(inbox)
-            except StoreUnavailable as error:
+            except (StoreUnavailable, OSError) as error:
                 controller._recover(inbox, error)
         raise AssertionError("the controller finds no rest")
 
@@ -243,14 +258,10 @@ class Stage:
         self.controller.start()
 
 
-_template: list[Path] = []
-
-
-def _lay_database(path: Path) -> None:
-    """Copied: bringing an empty one to the present schema takes longer than a whole test."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if not _template:
-        made = path.with_name("template.db")
-        migrate(made)
-        _template.append(made)
-    shutil.copy(_template[0], path)
+@cache
+def _empty_database() -> bytes:
+    """Made once: bringing a new one to the present schema takes longer than a whole test."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "heliostat.db"
+        migrate(path)
+        return path.read_bytes()

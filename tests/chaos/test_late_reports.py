@@ -45,20 +45,20 @@ def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
 
 
 def test_a_repeated_end_of_a_requeued_attempt_does_not_cancel_the_waiting_job(stage: Stage) -> None:
-    both_gpus = stage.engine.nodes()[0].devices
     job_id = stage.submit()
     stage.settle()
+    stage.engine.open(False)
     stage.ask("requeue", job_id)
     stage.settle()
     ended = stage.engine.end(f"{job_id}.1", Cause.STOPPED, 143)
-    blockers = [stage.submit(priority=1) for _ in both_gpus]
+    for _ in range(2):
+        stage.engine.tell(ended)
+        stage.settle()
+        assert stage.job(job_id).state is JobState.PENDING
+    stage.ask("hold", job_id)
     stage.engine.tell(ended)
     stage.settle()
-    assert stage.job(job_id).state is JobState.PENDING, "the blockers are ahead of it"
-    assert blockers
-    stage.engine.tell(ended)
-    stage.settle()
-    assert stage.job(job_id).state is JobState.PENDING
+    assert stage.job(job_id).state is JobState.HELD
 
 
 @pytest.mark.parametrize("cause", [Cause.EXITED, Cause.STOPPED, Cause.LOST, Cause.TIMED_OUT, Cause.NOT_STARTED])
@@ -77,6 +77,15 @@ def test_a_late_end_of_the_first_attempt_does_not_touch_the_second(stage: Stage,
     stage.settle()
     assert stage.job(job_id) == before
     assert stage.attempts(job_id) == attempts
+
+
+def test_a_stop_the_engine_could_not_carry_out_is_asked_again(stage: Stage) -> None:
+    job_id = stage.submit()
+    stage.settle()
+    stage.engine.fails_to_stop = 1
+    stage.ask("cancel", job_id)
+    stage.settle()
+    assert stage.engine.stops == [f"{job_id}.1"]
 
 
 class LateReports(RuleBasedStateMachine):
@@ -139,6 +148,11 @@ class LateReports(RuleBasedStateMachine):
         self.stage.engine.tell(*told)
         if settle:
             self.stage.settle()
+
+    @rule(is_open=st.booleans())
+    def open_or_close_the_node(self, is_open: bool) -> None:
+        self.stage.engine.open(is_open)
+        self.stage.settle()
 
     @rule()
     def restart(self) -> None:
@@ -214,10 +228,12 @@ class LateReports(RuleBasedStateMachine):
         at = self.stage.clock()
         truths = self.stage.engine.truths.values()
         started = [Started(truth.attempt.id, at) for truth in truths]
-        return [*started, *(truth.ended for truth in truths if truth.ended)]
+        ended = [truth.ended for truth in truths if truth.ended]
+        return [*reversed(ended), *reversed(started)]  # Hypothesis likes the first ones best
 
     def _let_everything_end(self) -> None:
         """However it came so far: nothing is stuck, everything reaches an end."""
+        self.stage.engine.open(True)
         for _ in range(200):
             self.stage.settle()
             for job in self.stage.jobs():

@@ -66,7 +66,7 @@ class RunningServer:
 
     def start(self) -> None:
         as_user = ["/usr/sbin/runuser", "-u", self._user, "--"] if self._user else []
-        log = open(self.folder / "log", "ab")  # noqa: SIM115 - closed when handed over
+        log = open(self.folder / "log", "ab")
         self.process = subprocess.Popen(
             [*as_user, self._python, "-c", _SERVE],
             env={**self._environment, "HELIOSTAT_HOME": str(self.home)},
@@ -75,7 +75,7 @@ class RunningServer:
             cwd="/",
         )
         log.close()
-        wait_for(lambda: self._is_up(), "the server to answer", lambda: self.log)
+        wait_for(self._is_up, "the server to answer", lambda: self.log)
         status = json.loads((self.home / "server.json").read_text())
         self.url: str = status["url"]
         self.pid: int = status["pid"]

@@ -24,7 +24,7 @@ from support.waiting import wait_until
 
 START_SECONDS = 30.0
 _SERVE = """
-import os, sys
+import os, resource
 from heliostat.config import find_home, load_settings
 from heliostat.server import serve
 {pretend}
@@ -40,15 +40,23 @@ class Server:
         home: Path,
         *,
         cpus: int | None = None,
+        open_files: int | None = None,
         environ: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
-        """`cpus` makes a small machine say that it has so many, lest they run out before the GPUs do."""
+        """`cpus` makes a small machine say that it has so many, lest they run out before the GPUs do.
+
+        `open_files` is the most the server may have open; `settings` are those of `cluster.toml`.
+        """
         self.home = home
         self.client = Client(home=home)
         self.process: subprocess.Popen[bytes] | None = None
-        pretend = f"os.sched_getaffinity = lambda pid: set(range({cpus}))" if cpus else ""
-        self._code = _SERVE.format(pretend=pretend, settings={"simulate_gpus": "4xA100", **settings})
+        pretend = [f"os.sched_getaffinity = lambda pid: set(range({cpus}))"] if cpus else []
+        if open_files:
+            pretend.append(f"resource.setrlimit(resource.RLIMIT_NOFILE, ({open_files}, {open_files}))")
+        self._code = _SERVE.format(
+            pretend="\n".join(pretend), settings={"simulate_gpus": "4xA100", **settings}
+        )
         self._environ = {**os.environ, **(environ or {}), "HELIOSTAT_HOME": str(home)}
 
     def __enter__(self) -> "Server":

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import fields
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import MagicMock
@@ -175,10 +176,10 @@ def _anchors(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
+@cache
 def _endpoints() -> list[str]:
     """`GET /api/v1/jobs`… of the real application, taken from its description of itself."""
     app = create_app(MagicMock(), {})
-    os.close(app.state.folder_watch._fd)
     paths = app.openapi()["paths"]
     return [f"{method.upper()} {path}" for path, methods in paths.items() for method in methods]
 

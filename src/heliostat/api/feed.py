@@ -1,4 +1,4 @@
-"""From the writer's thread to those who follow: each commit's events, handed to the event loop."""
+"""From the thread that commits to those who follow: each commit's events, handed to the event loop."""
 
 import asyncio
 import contextlib

@@ -19,7 +19,7 @@ from heliostat.models import TERMINAL, Caller, Job, JobId, JobState
 from heliostat.services import jobs as services
 from heliostat.services.context import Context
 from heliostat.services.logs import LogRange, log_order, read_log
-from heliostat.services.rights import check_inspectable, inspectable_job, may_inspect
+from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs, may_inspect
 from heliostat.services.submission import prepare_submission, submit_jobs
 from heliostat.store import jobs as stored
 
@@ -33,7 +33,8 @@ Text = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # NU
 async def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
     """Submit one job, or with `array` one job per index. The answer comes when it is safely stored."""
     change = prepare_submission(context, caller, [body.to_request()], idempotency_key)
-    submitted = await asyncio.wrap_future(context.store.order(change))
+    # Shielded: a request that is given up must not take the writer's answer away from under it.
+    submitted = await asyncio.shield(asyncio.wrap_future(context.store.order(change)))
     if submitted.array_ids:
         ids = list(submitted.job_ids)
         return JSONResponse({"array_id": submitted.array_ids[0], "count": len(ids), "job_ids": ids}, 201)
@@ -212,7 +213,7 @@ def _before(cursor: str | None) -> JobId | None:
 
 def _unfinished(context: Context, caller: Caller, ids: list[JobId]) -> set[JobId]:
     with context.store.read() as conn:
-        jobs = stored.get_jobs(conn, ids)
+        jobs = listed_jobs(conn, ids)
     for job_id in ids:
         if job_id not in jobs:
             inspectable_job(context, caller, job_id)
@@ -222,6 +223,6 @@ def _unfinished(context: Context, caller: Caller, ids: list[JobId]) -> set[JobId
 
 def _waited(context: Context, caller: Caller, ids: list[JobId], left: set[JobId]) -> Response:
     with context.store.read() as conn:
-        over = stored.get_jobs(conn, [job_id for job_id in ids if job_id not in left])
+        over = listed_jobs(conn, [job_id for job_id in ids if job_id not in left])
     finished = [_view(context, caller, over[job_id]) for job_id in ids if job_id in over]
     return JSONResponse({"finished": finished, "unfinished": sorted(left)})

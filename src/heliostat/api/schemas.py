@@ -20,6 +20,7 @@ from heliostat.models.quantities import MAX_ARRAY, parse_array, parse_duration, 
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
 _MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
 _MAX_ENVIRONMENT = 512 * 1024
+_MOST_ELEMENTS = 100_000  # of all arrays in one request
 # Shells treat these as their own: setting them would end the script that starts the job.
 _SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
 # These say which GPUs the queue has given to the job: another value would reach for somebody else's.
@@ -65,10 +66,22 @@ def _array(value: object) -> ArrayRange | None:
         return value
     if not isinstance(value, str):
         raise ValueError("write an array as text: 0-99, 0-99%8 or 1,3,5-9")
-    for first, last in re.findall(r"(\d{1,9})\s*-\s*(\d{1,9})", _not_too_long(value, 2000)):
-        if int(last) - int(first) >= MAX_ARRAY:  # before anything is made of it
-            raise ValueError(f"an array may have {MAX_ARRAY} elements, {first}-{last} has more")
+    if _array_length(_not_too_long(value, 2000)) > MAX_ARRAY:  # before anything is made of it
+        raise ValueError(f"an array may have {MAX_ARRAY} elements, {value!r} has more")
     return parse_array(value)
+
+
+def _array_length(text: str) -> int:
+    ranges = re.findall(r"(\d{1,9})\s*-\s*(\d{1,9})", text[:2000])
+    return text.count(",") + 1 + sum(max(0, int(last) - int(first)) for first, last in ranges)
+
+
+def _not_too_many(jobs: object) -> object:
+    """Ten thousand arrays of ten thousand would fill the memory before anybody counted them."""
+    arrays = [job.get("array") for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+    if sum(_array_length(array) for array in arrays if isinstance(array, str)) > _MOST_ELEMENTS:
+        raise ValueError(f"all arrays together may have {_MOST_ELEMENTS} elements")
+    return jobs
 
 
 def _not_too_long(text: str, most: int) -> str:
@@ -170,7 +183,7 @@ class JobBody(BaseModel):
 class BulkBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
-    jobs: Annotated[list[JobBody], Field(min_length=1, max_length=10_000)]
+    jobs: Annotated[list[JobBody], BeforeValidator(_not_too_many), Field(min_length=1, max_length=10_000)]
 
 
 class CancelBody(BaseModel):

@@ -1,8 +1,8 @@
 """Server-sent events: the life of jobs, and what they print, as it happens."""
 
-import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Annotated, Any
 
@@ -15,10 +15,10 @@ from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
 from heliostat.api.feed import Behind, Feed, Follower
 from heliostat.api.folders import FolderWatch
 from heliostat.api.views import event_view
-from heliostat.models import Caller, Job, JobEvent, JobId
+from heliostat.models import Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
 from heliostat.services.logs import STREAMS, Tail, log_order, log_path
-from heliostat.services.rights import inspectable_job, may_inspect
+from heliostat.services.rights import inspectable_job, listed_jobs, may_inspect
 from heliostat.store import jobs as stored
 
 router = APIRouter(tags=["events"])
@@ -147,12 +147,12 @@ class _LogSource:
 
     async def run(self, attempt: int | None) -> AsyncIterator[str]:
         with self._feed.follow() as follower:
-            job = self._job
+            job = self._job = await self._refreshed()  # it may have moved before we followed
             number = attempt or max(job.attempt, 1)
             while True:
                 async for text in self._attempt(follower, number, attempt is not None):
                     yield text
-                job = await self._refreshed()
+                job = self._job = await self._refreshed()
                 if attempt is not None or job.is_over:
                     break
                 number, self._offsets = job.attempt, dict.fromkeys(self._offsets, 0)
@@ -167,17 +167,19 @@ class _LogSource:
         folder = str(log_path(self._context, self._job, number, "stdout").parent)
         for text in self._as_written(tails, number):
             yield text
+        job = self._job
         with contextlib.ExitStack() as stack:
             watching = False
             while True:
                 watching = watching or stack.enter_context(self._folders.watching(folder, follower.nudge))
-                job = await self._refreshed()
                 for tail in tails.values():
                     for chunk in tail.chunks():
                         yield _text("chunk", chunk)
                 if job.is_over or job.attempt > number or (only_this and job.attempt != number):
                     return
-                if not await self._something(follower, _KEEP_ALIVE_SECONDS if watching else 1.0):
+                patience = _KEEP_ALIVE_SECONDS if watching or job.state is not JobState.STARTING else 0.002
+                job, is_quiet = await self._something(follower, job, patience)
+                if is_quiet:
                     yield ": still here\n\n"
 
     def _as_written(self, tails: dict[str, Tail], number: int) -> Iterator[str]:
@@ -186,13 +188,16 @@ class _LogSource:
             if tail := tails.get(name):
                 yield from (_text("chunk", chunk) for chunk in tail.chunks(up_to=end))
 
-    async def _something(self, follower: Follower, seconds: float) -> bool:
-        """Wait for output or for a word about the job."""
-        with contextlib.suppress(Behind):
-            started = asyncio.get_running_loop().time()
-            await follower.next(seconds)
-            return asyncio.get_running_loop().time() - started < seconds
-        return True
+    async def _something(self, follower: Follower, job: Job, seconds: float) -> tuple[Job, bool]:
+        """Wait for output or for a word about the job: the job then, and whether there was neither for long."""
+        began = time.monotonic()
+        try:
+            events = await follower.next(seconds)
+        except Behind:
+            return await self._refreshed(), False
+        if any(event.job_id == job.id for event in events):
+            return await self._refreshed(), False
+        return job, time.monotonic() - began >= _KEEP_ALIVE_SECONDS
 
     async def _refreshed(self) -> Job:
         job = await run_in_threadpool(self._read)
@@ -213,7 +218,7 @@ def _read_events(
         if caller.user.is_admin or job_id is not None:
             visible = events
         else:
-            jobs = stored.get_jobs(conn, {event.job_id for event in events})
+            jobs = listed_jobs(conn, {event.job_id for event in events})
             visible = [event for event in events if may_inspect(caller.user, jobs[event.job_id])]
     return visible, events[-1].id if len(events) == limit else None
 

@@ -49,7 +49,7 @@ def login(
     if not client.address.is_private:
         say(f"Careful: {client.address} is not encrypted; others on the network can read along. Prefer https.")
     if token_stdin:
-        login_ = Login(str(client.address), sys.stdin.readline().strip())
+        login_ = Login(client.address.url, sys.stdin.readline().strip())
     else:
         login_ = _trade_password(client, name, password_stdin)
     caller = flat(Client(url=login_.url, token=login_.token).whoami())
@@ -98,7 +98,7 @@ def _trade_password(client: Any, name: str | None, from_stdin: bool) -> Any:
         if from_stdin or not sys.stdin.isatty():
             raise Invalid("Say who you are.", "Add --name NAME.")
         name = input("Name: ")
-    url = str(client.address)
+    url = client.address.url
     short = client.login(name, ask_password("Password", from_stdin=from_stdin))
     mine = Client(url=url, token=short["token"])
     lasting = mine.create_token(f"helio login on {platform.node()}"[:100])

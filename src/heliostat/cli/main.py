@@ -1,5 +1,6 @@
 """The entrance of `helio`. Imports next to nothing: asking for help must not take time."""
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -7,7 +8,7 @@ from collections.abc import Sequence
 def main(argv: Sequence[str] | None = None) -> int:
     """Runs one command line and says how it ended."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words in ([], ["--help"], ["-h"], ["help"]) and "_HELIO_COMPLETE" not in _environ():
+    if words in ([], ["--help"], ["-h"], ["help"]) and "_HELIO_COMPLETE" not in os.environ:
         from heliostat.cli.catalogue import overview
 
         print(overview())
@@ -20,12 +21,6 @@ def main(argv: Sequence[str] | None = None) -> int:
     from heliostat.cli.app import run_command
 
     return run_command(words)
-
-
-def _environ() -> "dict[str, str]":
-    import os
-
-    return dict(os.environ)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,11 @@ class Address:
         """Nobody between us and the server can read along."""
         return self.is_local_socket or self.tls or self.host in {"localhost", "127.0.0.1", "::1"}
 
+    @property
+    def url(self) -> str:
+        """What `parse_url` reads back."""
+        return f"unix:{self.socket}" if self.socket is not None else str(self)
+
     def __str__(self) -> str:
         if self.socket is not None:
             return str(self.socket)

@@ -6,7 +6,7 @@ from typing import Any
 from heliostat.errors import Conflict, NotFound
 from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
 from heliostat.services.context import Context
-from heliostat.services.rights import check_inspectable, inspectable_job
+from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people
 from heliostat.store.database import Transaction
@@ -24,7 +24,7 @@ def cancel_jobs(
     wanted = list(job_ids) + (array_members(context, array_id) if array_id is not None else [])
 
     def change(tx: Transaction) -> list[JobId]:
-        jobs = stored.get_jobs(tx.conn, wanted)
+        jobs = listed_jobs(tx.conn, wanted)
         for job_id in wanted:
             check_inspectable(caller, _there(jobs.get(job_id), job_id))
         unfinished = [job for job in jobs.values() if not job.is_over]

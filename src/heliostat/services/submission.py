@@ -8,8 +8,8 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, insert, select
 
-from heliostat.errors import Conflict, Forbidden, Invalid
-from heliostat.models import Caller, Job, JobId, JobRequest, JobState, Node, Resources, User
+from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
+from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, JobState, Node, Resources, User
 from heliostat.scheduling.plan import in_words
 from heliostat.scheduling.room import Room
 from heliostat.services.context import Context
@@ -63,13 +63,16 @@ def prepare_submission(
         default_time_limit_seconds=context.settings.default_time_limit_seconds,
         max_time_limit_seconds=context.settings.max_time_limit_seconds,
     )
-    _check_queue_length(context, user, requests)
+    _check_size(context, requests)
+    queue_full = _queue_full(context, user, requests)
     drafts = [_draft(desk, request) for request in requests]
     digest = hashlib.sha256(repr(requests).encode()).hexdigest() if key else ""
 
     def change(tx: Transaction) -> Submitted:
         if key and (known := _answered_before(tx, user.name, key, digest)):
             return known
+        if queue_full:  # not before: what was accepted once is answered again even if it has filled the queue
+            raise queue_full
         submitted = _numbered(tx, requests, drafts)
         moves.add_jobs(tx, submitted.jobs)
         if key:
@@ -193,13 +196,33 @@ def _what(wanted: Resources) -> dict[str, str]:
     return {name: f"no node has {value} together with the rest" for name, value in asked.items() if value}
 
 
-def _check_queue_length(context: Context, user: User, requests: Sequence[JobRequest]) -> None:
-    limit = context.settings.max_queued_jobs_per_user
-    more = sum(len(request.array.indexes) if request.array else 1 for request in requests)
-    if context.controller.unfinished_jobs_of(user.name) + more > limit:
-        raise Conflict(
-            f"You would have more than {limit} unfinished jobs.", "Wait until some are over.", code="queue_full"
+def _check_size(context: Context, requests: Sequence[JobRequest]) -> None:
+    """Each element of an array keeps a copy of what the array runs: a small request must not become gigabytes."""
+    if all(request.array is None for request in requests):
+        return
+    if sum(_count(request) * _size(request.spec) for request in requests) > context.settings.max_request_bytes:
+        raise TooLarge(
+            f"Written out, these jobs take more than {context.settings.max_request_bytes // 2**20} MiB.",
+            "Put the script, or the values of env, into a file on the node and name the file.",
         )
+
+
+def _size(spec: JobSpec) -> int:
+    texts = (*spec.command, *spec.env, *spec.env.values(), spec.script or "", spec.workdir or "")
+    return sum(map(len, texts))
+
+
+def _count(request: JobRequest) -> int:
+    return len(request.array.indexes) if request.array else 1
+
+
+def _queue_full(context: Context, user: User, requests: Sequence[JobRequest]) -> Conflict | None:
+    limit = context.settings.max_queued_jobs_per_user
+    if context.controller.unfinished_jobs_of(user.name) + sum(map(_count, requests)) <= limit:
+        return None
+    return Conflict(
+        f"You would have more than {limit} unfinished jobs.", "Wait until some are over.", code="queue_full"
+    )
 
 
 def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[Job]) -> Submitted:

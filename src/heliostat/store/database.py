@@ -1,13 +1,14 @@
-"""One writer, many readers.
+"""One writer at a time, many readers.
 
-All changes pass through one thread that takes every change waiting for it, runs them in one transaction, makes it
-durable with one sync, tells the listeners in commit order and only then answers the callers. Concurrent requests
-therefore share the cost of the disk, and nobody ever meets a locked database.
+Whoever wants to change something puts the change into a queue and then takes the lead, unless another leads
+already. The leader runs every change that waits in one transaction, makes it durable with one sync, tells the
+listeners in commit order and only then answers the callers. Concurrent requests therefore share the cost of the
+disk, and nobody ever meets a locked database.
 """
 
 import contextlib
-import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from heliostat.store import schema
 
 log = structlog.get_logger()
 T = TypeVar("T")
+_MOST_TOGETHER = 256
 
 
 @dataclass(slots=True)
@@ -53,7 +55,7 @@ class Transaction:
 
 
 class Ids:
-    """Job, array and event numbers. Only the writer draws them; a rolled back draw leaves a gap."""
+    """Job, array and event numbers. Only the leader draws them; a rolled back draw leaves a gap."""
 
     def __init__(self, conn: Connection) -> None:
         self._last = {
@@ -80,11 +82,17 @@ class Store:
     def __init__(self, path: Path) -> None:
         self._writer = _sqlite(path, "IMMEDIATE", size=1)
         self._reader = _sqlite(path, "DEFERRED", size=16)
-        self._orders: queue.SimpleQueue[_Order | None] = queue.SimpleQueue()
+        self._orders: deque[_Order] = deque()
+        self._ordered = threading.Semaphore(0)
+        self._lead = threading.Lock()
+        self._closing = False
         self._listeners: list[Callable[[Changes], None]] = []
-        with self._writer.begin() as conn:
-            self._ids = Ids(conn)
-        self._thread = threading.Thread(target=self._write_forever, name="store-writer", daemon=True)
+        self._conn = self._writer.connect()
+        with self._conn.begin():
+            self._ids = Ids(self._conn)
+        self._thread = threading.Thread(
+            target=self._lead_for_those_who_do_not_wait, name="store-writer", daemon=True
+        )
         self._thread.start()
 
     @contextlib.contextmanager
@@ -96,42 +104,53 @@ class Store:
     def write(self, change: Callable[[Transaction], T]) -> T:
         """Run the change in a transaction and return its result once that is safely on disk.
 
-        The change runs in the writer's thread and must not wait for anything. What it raises is raised here, and
-        nothing of it is kept.
+        The change may run in another caller's thread and must not wait for anything. What it raises is raised
+        here, and nothing of it is kept.
         """
-        return self.order(change).result()
+        order = _Order(change, Future())
+        self._orders.append(order)
+        with self._lead:
+            while not order.future.done():
+                self._carry_out(self._take())
+        result: T = order.future.result()
+        return result
 
     def order(self, change: Callable[[Transaction], T]) -> "Future[T]":
         """The same for callers that have something better to do than to wait."""
         order = _Order(change, Future())
-        self._orders.put(order)
+        self._orders.append(order)
+        self._ordered.release()
         return order.future
 
     def on_commit(self, listener: Callable[[Changes], None]) -> None:
-        """Called in commit order, in the writer's thread, before the caller of `write` is answered."""
+        """Called in commit order, in the leader's thread, before the caller of `write` is answered."""
         self._listeners.append(listener)
 
     def close(self) -> None:
-        self._orders.put(None)
+        self._closing = True
+        self._ordered.release()
         self._thread.join()
-        self._writer.dispose()
-        self._reader.dispose()
+        with self._lead:
+            self._conn.close()
+            self._writer.dispose()
+            self._reader.dispose()
 
-    def _write_forever(self) -> None:
-        with self._writer.connect() as conn:
-            while orders := self._take():
-                self._carry_out(conn, [order for order in orders if order])
-                if None in orders:
-                    return
+    def _lead_for_those_who_do_not_wait(self) -> None:
+        while not self._closing:
+            self._ordered.acquire()
+            with self._lead:
+                if orders := self._take():
+                    self._carry_out(orders)
 
-    def _take(self) -> list[_Order | None]:
-        orders = [self._orders.get()]
-        with contextlib.suppress(queue.Empty):
-            while len(orders) < 256:
-                orders.append(self._orders.get_nowait())
+    def _take(self) -> list[_Order]:
+        orders: list[_Order] = []
+        with contextlib.suppress(IndexError):
+            while len(orders) < _MOST_TOGETHER:
+                orders.append(self._orders.popleft())
         return orders
 
-    def _carry_out(self, conn: Connection, orders: list[_Order]) -> None:
+    def _carry_out(self, orders: list[_Order]) -> None:
+        conn = self._conn
         changes = Changes()
         answers: list[tuple[_Order, Any]] = []
         try:

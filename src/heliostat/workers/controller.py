@@ -16,6 +16,7 @@ import structlog
 from heliostat.engines.contract import Engine, Reports
 from heliostat.errors import HeliostatError
 from heliostat.models import (
+    ACTIVE,
     Attempt,
     AttemptId,
     Cause,
@@ -169,7 +170,7 @@ class Controller:
         return _Round(observations, self._plan, now)
 
     def _record(self, tx: Transaction, this_round: _Round) -> None:
-        """In the writer's thread: what was seen, then what is to start. Each is guarded by the state it finds."""
+        """While we hold the store: what was seen, then what is to start. Each is guarded by the state it finds."""
         this_round.started, this_round.ended = [], []
         self._record_observations(tx, this_round)
         starts = this_round.plan.starts
@@ -196,8 +197,8 @@ class Controller:
 
     def _move_for(self, seen: Observation) -> moves.Move | None:
         job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
-        if job is None or job.attempt_id != seen.attempt_id:
-            return None  # a late word of an attempt that is no longer the newest
+        if job is None or job.attempt_id != seen.attempt_id or job.state not in ACTIVE:
+            return None  # a late word: of an attempt that is no longer the newest, or whose end is known
         if isinstance(seen, Started):
             return move_for_start(job, seen)
         return move_for_end(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
@@ -261,6 +262,9 @@ class Controller:
             self._inbox.observations[:0] = inbox.observations
         try:
             self._load()
+            self._stop_asked.clear()  # the round may have failed before the engine heard of them
+            for job in self._queue.active():
+                self._stop(job)
         except Exception:
             log.exception("reload_failed")
 

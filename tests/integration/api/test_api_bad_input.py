@@ -208,6 +208,23 @@ def test_an_array_of_a_billion_costs_nothing(server: RunningServer) -> None:
     assert time.monotonic() - started < 1
 
 
+def test_arrays_of_arrays_and_arrays_of_large_scripts_are_refused_before_they_fill_the_memory(
+    server: RunningServer,
+) -> None:
+    started = time.monotonic()
+    many = {"jobs": [{"command": "true", "array": "0-9999"}] * 10_000}
+    error = assert_refused(server.ask("POST", "/jobs/bulk", many), 422)
+    assert "100000" in error["message"]
+    for large in (
+        {"script": "x" * 500_000},
+        {"command": ["true", "x" * 100_000]},
+        {"command": "true", "env": {"A": "x" * 99_999}},
+    ):
+        error = assert_refused(server.ask("POST", "/jobs", {**large, "array": "0-9999"}), 413)
+        assert "file" in error["hint"]
+    assert time.monotonic() - started < 5
+
+
 def test_no_text_makes_a_regular_expression_run_for_long(server: RunningServer) -> None:
     started = time.monotonic()
     for field, value in (
@@ -220,7 +237,19 @@ def test_no_text_makes_a_regular_expression_run_for_long(server: RunningServer) 
     assert time.monotonic() - started < 1
 
 
-LINES = ["a\nb", "a\rb", "a\0b", "\x1b[31mred", "\u202egnp.exe", "a\u200bb", "a\u2028b", "\ufeffa", " ", "", "x" * 129]
+LINES = [
+    "a\nb",
+    "a\rb",
+    "a\0b",
+    "\x1b[31mred",
+    "\u202egnp.exe",
+    "a\u200bb",
+    "a\u2028b",
+    "\ufeffa",
+    " ",
+    "",
+    "x" * 129,
+]
 
 
 @pytest.mark.parametrize("text", LINES, ids=ascii)
@@ -243,7 +272,10 @@ LONE = b"\\ud800"
         b'{"command": "' + LONE + b'"}',
         b'{"command": ["' + LONE + b'"]}',
         b'{"script": "' + LONE + b'"}',
-        *(OBJECT + b'"%s": "%s"}' % (field, LONE) for field in (b"name", b"project", b"gpu_type", b"workdir", LONE)),
+        *(
+            OBJECT + b'"%s": "%s"}' % (field, LONE)
+            for field in (b"name", b"project", b"gpu_type", b"workdir", LONE)
+        ),
         *(OBJECT + b'"%s": "%s"}' % (field, LONE) for field in (b"memory", b"time_limit", b"array")),
         OBJECT + b'"env": {"' + LONE + b'": "1"}}',
         OBJECT + b'"env": {"A": "' + LONE + b'"}}',
@@ -262,10 +294,28 @@ def test_half_a_character_is_refused_about_people_too(server: RunningServer) -> 
     assert_refused(server.ask("POST", "/login", raw=raw), 422, 401)
 
 
+ENVIRONMENT_OF_THE_QUEUE = ["HELIOSTAT_MARK", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]
+
+
 @pytest.mark.parametrize(
     "name",
-    ["", "A B", "1A", "A=B", "A\nB", "A;B", "$(id)", "A-B", "\u00c4", "A\0", "A" * 300, "IFS", "UID", "PPID"]
-    + ["HELIOSTAT_MARK", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"],
+    [
+        *ENVIRONMENT_OF_THE_QUEUE,
+        "",
+        "A B",
+        "1A",
+        "A=B",
+        "A\nB",
+        "A;B",
+        "$(id)",
+        "A-B",
+        "\u00c4",
+        "A\0",
+        "A" * 300,
+        "IFS",
+        "UID",
+        "PPID",
+    ],
     ids=ascii,
 )
 def test_an_environment_variable_has_a_plain_name_and_is_not_ours(server: RunningServer, name: str) -> None:

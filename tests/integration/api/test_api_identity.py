@@ -2,7 +2,6 @@
 
 import base64
 import socket
-from collections.abc import Iterator
 
 import pytest
 
@@ -11,8 +10,9 @@ from integration.unix_users import Person, needs_root
 
 
 @pytest.fixture(scope="module")
-def token(server: RunningServer) -> Iterator[str]:
-    yield server.ask("POST", "/tokens", {"name": "for tests"}).json["token"]
+def token(server: RunningServer) -> str:
+    secret: str = server.ask("POST", "/tokens", {"name": "for tests"}).json["token"]
+    return secret
 
 
 def test_tcp_without_a_proof_is_a_stranger_everywhere(server: RunningServer) -> None:

@@ -13,7 +13,7 @@ SECRET = "hunter2"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('engine = "simulated"\nsimulated_nodes = "1x4xA100"\n')
+    server = RunningServer('engine = "simulated"\nsimulated_nodes = "1x4xA100"\nmax_queued_jobs_per_user = 3000\n')
     yield server
     server.remove()
 
@@ -107,7 +107,9 @@ def test_the_event_log_tells_only_of_ones_own_jobs(
     assert her_job not in jobs
 
 
-def test_the_same_idempotency_key_of_two_people_is_two_keys(server: RunningServer, ann: Person, bob: Person) -> None:
+def test_the_same_idempotency_key_of_two_people_is_two_keys(
+    server: RunningServer, ann: Person, bob: Person
+) -> None:
     key = {"Idempotency-Key": "'; DROP TABLE jobs; -- $(id) \xe4"}
     body = {"command": ["echo", SECRET], "held": True}
     hers = server.ask("POST", "/jobs", body, uid=ann.uid, headers=key).json
@@ -125,6 +127,22 @@ def test_a_key_used_again_for_something_else_is_a_conflict(server: RunningServer
     answer = server.ask("POST", "/jobs", {"command": "false", "held": True}, uid=ann.uid, headers=key)
     assert (answer.status, answer.error["code"]) == (409, "conflict")
     assert server.jobs() == before
+
+
+def test_what_filled_the_queue_is_answered_again_when_it_is_sent_again(server: RunningServer, bob: Person) -> None:
+    key = {"Idempotency-Key": "the last ones"}
+    body = {"jobs": [{"command": "true", "held": True, "array": "0-999"}] * 2}
+    first = server.ask("POST", "/jobs/bulk", body, uid=bob.uid, headers=key)
+    assert first.status == 201
+    again = server.ask("POST", "/jobs/bulk", body, uid=bob.uid, headers=key)
+    assert again.json["job_ids"] == first.json["job_ids"]
+    refused = server.ask("POST", "/jobs/bulk", body, uid=bob.uid)
+    assert (refused.status, refused.error["code"]) == (409, "queue_full")
+    assert (
+        server.ask("POST", "/jobs/cancel", {"job_ids": first.json["job_ids"]}, uid=bob.uid).json["count"] == 2000
+    )
+    waited = server.ask("POST", "/jobs/wait", {"job_ids": first.json["job_ids"]}, uid=bob.uid)
+    assert waited.json["unfinished"] == []
 
 
 def test_a_project_one_is_not_in_is_refused_in_the_same_words_whether_it_exists_or_not(

@@ -11,6 +11,26 @@ from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
 from integration.running_server import RunningServer, wait_for
 
 MOST_PROCESSES = 40
+FORKS = """
+import os, time
+made = 0
+try:
+    while made < 500:
+        if os.fork() == 0: time.sleep(60)
+        made += 1
+except OSError:
+    print(made)
+"""
+BURNS = """
+import os, time
+started = time.monotonic()
+for _ in range(3):
+    os.fork() or os.execvp("timeout", ["timeout", "1.5", "sh", "-c", "while :; do :; done"])
+for _ in range(3):
+    os.wait()
+used = os.times()
+print((used.children_user + used.children_system) / (time.monotonic() - started))
+"""
 
 
 @pytest.fixture(scope="module")
@@ -65,9 +85,7 @@ def test_a_job_whose_child_runs_out_of_memory_and_that_goes_on_is_not_out_of_mem
 
 def test_a_job_has_only_so_many_processes_and_others_can_still_start(server: RunningServer) -> None:
     needs_controller("pids")
-    bomb = "import os, time\nmade = 0\ntry:\n  while made < 500:\n    if os.fork() == 0: time.sleep(60)\n    made += 1\n"
-    bomb += "except OSError: print(made)\n"
-    job_id = server.submit(command=["python3", "-c", bomb], cpus=1, memory=512)
+    job_id = server.submit(command=["python3", "-c", FORKS], cpus=1, memory=512)
     beside = server.run(command="echo fine", cpus=1, memory=64)
     assert beside["state"] == "completed"
     assert server.finished(job_id)["state"] == "completed"
@@ -78,11 +96,7 @@ def test_a_job_gets_no_more_than_its_cpus(server: RunningServer) -> None:
     needs_controller("cpu")
     if len(os.sched_getaffinity(0)) < 2:
         pytest.skip("needs two cpus to see that only one of them is used")
-    burn = "import os, time\n"
-    burn += "for _ in range(3): os.fork() or os.execvp('timeout', ['timeout', '1.5', 'sh', '-c', 'while :; do :; done'])\n"
-    burn += "started = time.monotonic()\nfor _ in range(3): os.wait()\nused = os.times()\n"
-    burn += "print((used.children_user + used.children_system) / (time.monotonic() - started))\n"
-    job = server.run(command=["python3", "-c", burn], cpus=1)
+    job = server.run(command=["python3", "-c", BURNS], cpus=1)
     assert float(server.output(job["id"])) < 1.25
 
 

@@ -16,6 +16,14 @@ from integration.unix_users import Person, needs_root
 pytestmark = needs_root
 SECRET = "hunter2-a8f31"
 OF_THE_SERVER = "SECRET_OF_THE_SERVER"
+TELLS = """
+#include <stdio.h>
+#include <unistd.h>
+__attribute__((constructor)) static void tell(void) {
+    FILE *file = fopen("TALES", "a");
+    if (file) { fprintf(file, "%d\\n", (int)geteuid()); fclose(file); }
+}
+"""
 
 
 @pytest.fixture(scope="module")
@@ -57,7 +65,9 @@ def test_a_job_runs_as_the_one_who_submitted_it_with_their_groups_and_no_privile
     assert held["CapPrm:"] == held["CapEff:"] == held["CapInh:"] == held["CapAmb:"] == 0
 
 
-def test_its_environment_is_that_of_a_login_and_has_nothing_of_the_servers(server: RunningServer, ann: Person) -> None:
+def test_its_environment_is_that_of_a_login_and_has_nothing_of_the_servers(
+    server: RunningServer, ann: Person
+) -> None:
     found = dict(line.split("=", 1) for line in lines_of(server, ann, command=["env"], env={"MINE": "1"}))
     assert OF_THE_SERVER not in found
     assert (found["HOME"], found["USER"], found["LOGNAME"], found["SHELL"]) == (
@@ -87,7 +97,9 @@ def test_no_command_line_on_the_machine_shows_a_secret_of_its_environment_or_scr
     assert seen >= 1
 
 
-def test_its_files_are_its_users_and_nobody_elses(server: RunningServer, ann: Person, her_running_job: int) -> None:
+def test_its_files_are_its_users_and_nobody_elses(
+    server: RunningServer, ann: Person, her_running_job: int
+) -> None:
     folder = server.home / "jobs" / str(her_running_job)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o711
     assert folder.stat().st_uid == 0
@@ -95,7 +107,8 @@ def test_its_files_are_its_users_and_nobody_elses(server: RunningServer, ann: Pe
     assert {entry.name for entry in entries} >= {"1.stdout", "1.stderr", "1.script", "work"}
     for entry in entries:
         found = entry.lstat()
-        assert (found.st_uid, found.st_gid) == (ann.uid, ann.gid), entry
+        of_the_server = entry.suffix == ".order"
+        assert (found.st_uid, found.st_gid) == ((0, 0) if of_the_server else (ann.uid, ann.gid)), entry
         assert stat.S_IMODE(found.st_mode) & 0o077 == 0, entry
     assert stat.S_IMODE((folder / "work").stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "1.stdout").stat().st_mode) == 0o600
@@ -198,7 +211,9 @@ def test_a_working_directory_of_hers_may_be_a_link_and_stays_as_it_is(server: Ru
     assert Path("/etc").stat().st_uid == 0
 
 
-def test_the_home_of_another_cannot_be_a_working_directory(server: RunningServer, ann: Person, bob: Person) -> None:
+def test_the_home_of_another_cannot_be_a_working_directory(
+    server: RunningServer, ann: Person, bob: Person
+) -> None:
     job = server.run(ann.uid, command="ls", workdir=str(bob.home))
     assert (job["state"], job["exit_code"]) == ("failed", 126)
     assert "the working directory cannot be entered" in server.output(job["id"], ann.uid, "stderr")
@@ -263,7 +278,9 @@ def test_a_job_submits_jobs_only_as_its_own_user(server: RunningServer, ann: Per
     assert lines_of(server, ann, command=["/usr/bin/python3", "-c", ask]) == [ann.name]
 
 
-def test_many_jobs_of_both_run_at_once_and_each_as_its_own(server: RunningServer, ann: Person, bob: Person) -> None:
+def test_many_jobs_of_both_run_at_once_and_each_as_its_own(
+    server: RunningServer, ann: Person, bob: Person
+) -> None:
     ids = {
         person: server.ask(
             "POST", "/jobs", {"command": "id -u", "array": "0-19", "cpus": 1, "memory": 64}, uid=person.uid
@@ -280,11 +297,7 @@ def test_many_jobs_of_both_run_at_once_and_each_as_its_own(server: RunningServer
 
 def _library_that_tells(folder: Path, tales: Path) -> Path:
     source, library = folder / "tell.c", folder / "tell.so"
-    source.write_text(
-        "#include <stdio.h>\n#include <unistd.h>\n"
-        "__attribute__((constructor)) static void tell(void) {"
-        f'  FILE *file = fopen("{tales}", "a"); if (file) {{ fprintf(file, "%d\\n", (int)geteuid()); fclose(file); }} }}\n'
-    )
+    source.write_text(TELLS.replace("TALES", str(tales)))
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
     library.chmod(0o755)
     return library

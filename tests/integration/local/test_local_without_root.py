@@ -18,7 +18,10 @@ SOURCES = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["heliostat
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
     ann = two_people[0]
-    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": f"{SOURCES}:{sysconfig.get_path('purelib')}"}
+    environment = {
+        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
+        "PYTHONPATH": f"{SOURCES}:{sysconfig.get_path('purelib')}",
+    }
     python = _python_for(ann, environment)
     server = RunningServer('simulate_gpus = "1xT4"\nnode_name = "hers"\n', environment, ann.name, python)
     yield server
@@ -62,7 +65,9 @@ def test_whoever_else_gets_through_is_told_to_ask_for_root(server: RunningServer
 def test_a_job_of_somebody_else_fails_with_the_reason_and_never_runs_as_her(
     server: RunningServer, ann: Person, bob: Person
 ) -> None:
-    made = server.ask("POST", "/users", {"name": bob.name, "unix_user": bob.name, "password": "x" * 12}, uid=ann.uid)
+    made = server.ask(
+        "POST", "/users", {"name": bob.name, "unix_user": bob.name, "password": "x" * 12}, uid=ann.uid
+    )
     assert made.status == 201
     login = server.ask("POST", "/login", {"name": bob.name, "password": "x" * 12}, tcp=True).json
     proof = {"Authorization": f"Bearer {login['token']}"}

@@ -12,7 +12,8 @@ def part(data: bytes, offset: int = 0, size: int = len(LOG)) -> bytes:
 
 
 def test_each_stream_goes_to_its_own(helio, serve):
-    serve(part(b"", size=4), part(b"", size=4), part(b"out\n", size=4), part(b"err\n", size=4))
+    sizes = (part(b"", size=4), part(b"", size=4))
+    serve(*sizes, answer({"items": []}), part(b"out\n", size=4), part(b"err\n", size=4))
     ran = helio("logs", "7")
     assert (ran.out, ran.err) == ("out\n", "err\n")
 

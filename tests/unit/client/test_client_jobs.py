@@ -97,9 +97,17 @@ def test_a_log_is_read_to_its_end_as_it_was_at_the_start(serve, tmp_path):
     assert b"offset=3&limit=2" in server.requests[1]
 
 
-def test_both_streams_are_read_one_after_the_other(serve, tmp_path):
-    serve(answer(b"out", X_Log_Size="3", X_Log_Offset="0"), answer(b"err", X_Log_Size="3", X_Log_Offset="0"))
-    assert Client(home=tmp_path).logs(7) == "outerr"
+def part(data: bytes, size: int, offset: int = 0) -> bytes:
+    return answer(data, X_Log_Size=str(size), X_Log_Offset=str(offset))
+
+
+def test_both_streams_are_read_in_the_order_they_were_written(serve, tmp_path):
+    order = [{"stream": "stdout", "end": 1}, {"stream": "stderr", "end": 2}]
+    serve(
+        *(part(b"", 2), part(b"", 2), answer({"items": order})),
+        *(part(b"a", 2), part(b"EE", 2), part(b"b", 2, offset=1), part(b"", 2, offset=2)),
+    )
+    assert Client(home=tmp_path).logs(7) == "aEEb"
 
 
 def test_times_are_aware(serve, tmp_path):

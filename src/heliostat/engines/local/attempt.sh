@@ -42,7 +42,7 @@ watch_the_limit() {
         sleep $((end - now))
         seconds_since_boot
     done
-    : >"$trace.timed_out"
+    true >"$trace.timed_out" # not ":": when the file cannot be made, that would end this shell
     signal_all TERM
     sleep "$grace"
     signal_all KILL

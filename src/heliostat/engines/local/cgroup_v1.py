@@ -13,8 +13,10 @@ from heliostat.engines.local import cgroup_files as files
 if TYPE_CHECKING:
     from heliostat.engines.local.cgroups import Limits
 
-# In the order a payload enters them: who can be frozen can be killed, so the freezer comes first.
-_HIERARCHIES = ("freezer", "pids", "cpu", "memory")
+# In the order a payload enters them: who can be kept from forking can be killed, so that comes first. The freezer
+# is for machines without the pids controller; each hierarchy costs every job about a tenth of a millisecond.
+_HIERARCHIES = ("pids", "cpu", "memory")
+_INSTEAD_OF_PIDS = "freezer"
 _LIMIT_FILES = {"memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us", "pids": "pids.max"}
 _PERIOD_MICROSECONDS = 100_000  # the kernel's default, so we need not write it
 _UNLIMITED = frozenset({"-1", "max"})  # what a new group has
@@ -59,6 +61,10 @@ class V1Group:
         return files.with_nested(self._by_controller["memory"]) if "memory" in self._by_controller else []
 
     def _freeze(self) -> None:
+        """Keep its processes from forking; without the pids controller, from doing anything."""
+        if "pids" in self._by_controller:
+            for folder in files.with_nested(self._by_controller["pids"]):
+                files.write_if_there(f"{folder}/pids.max", "0")
         if "freezer" not in self._by_controller:
             return
         state = f"{self._by_controller['freezer']}/freezer.state"
@@ -133,7 +139,7 @@ def open_tree(instance: str, root: str) -> V1Tree:
     mounts = _mounts(root)
     refusal = OSError(errno.ENOENT, "no cgroup hierarchy is mounted there", root)
     bases = {}
-    for controller in _HIERARCHIES:
+    for controller in _HIERARCHIES if "pids" in mounts else (_INSTEAD_OF_PIDS, *_HIERARCHIES):
         if controller not in mounts:
             continue
         try:

@@ -135,7 +135,7 @@ class LocalEngine:
         except launch.Refused as error:
             self._report([Ended(attempt.id, _now(), Cause.REFUSED, detail=str(error))])
         except OSError as error:
-            self._not_started(attempt, f"it could not be started: {error.strerror or error}")
+            self._not_started(attempt, f"it could not be started: {_in_words(error)}")
         except Exception as error:
             log.exception("start_failed", attempt=attempt.id)
             self._not_started(attempt, f"it could not be started: {error}")
@@ -167,7 +167,7 @@ class LocalEngine:
             group.remove()
             raise
         self._report([Started(attempt.id, _now())])
-        self._begin_watching(running)
+        self._keep_watching(running)
 
     def _sweep(self) -> None:
         with self._lock:
@@ -185,11 +185,13 @@ class LocalEngine:
         if attempt.id in self._running:
             return Started(attempt.id, _now())
         if self._traces.disown(attempt.id):
+            if unused := self._groups.find(attempt.id):
+                unused.remove()
             return Ended(attempt.id, _now(), Cause.NOT_STARTED)
         claim = self._traces.claim(attempt.id)
         if claim is None:
             return Ended(attempt.id, _now(), Cause.LOST, detail="the machine restarted while it ran")
-        running = _Running(attempt, claim, self._groups.find(attempt.id) or self._lost_group(attempt))
+        running = _Running(attempt, claim, self._groups.find(attempt.id) or self._marked(attempt))
         self._log_order.begin(attempt.id, partial(self._folder(attempt.job.id).log, attempt.job.attempt))
         if not self._begin_watching(running):
             if not running.group.pids():
@@ -198,6 +200,15 @@ class LocalEngine:
             self._running[attempt.id] = running
             self._reapers.submit(self._end, running)
         return Started(attempt.id, _now())
+
+    def _keep_watching(self, running: _Running) -> None:
+        """It runs, so nothing may say that it could not be started: not even that no descriptor is left for it."""
+        try:
+            if not self._begin_watching(running):
+                self._wrapper_ended(running)
+        except OSError as error:
+            log.warning("attempt_not_watched", attempt=running.attempt.id, error=repr(error))
+            self._watch.call_after(1.0, lambda: self._keep_watching(running))
 
     def _begin_watching(self, running: _Running) -> bool:
         """False when it is over already."""
@@ -216,10 +227,14 @@ class LocalEngine:
         return True
 
     def _wrapper_ended(self, running: _Running) -> None:
-        if running.group.pids():
-            self._reapers.submit(self._end, running)
-        else:
+        try:
+            is_empty = not running.group.pids()
+        except OSError:
+            is_empty = False  # no descriptor left, say: the reaper tries until it knows
+        if is_empty:
             self._end(running)
+        else:
+            self._reapers.submit(self._end, running)
 
     def _end(self, running: _Running) -> None:
         try:
@@ -235,10 +250,12 @@ class LocalEngine:
 
     def _finish(self, running: _Running) -> Ended:
         """Nothing of it may be left when its end is told: its devices go to somebody else."""
-        out_of_memory = running.group.oom_kills() > 0
+        ending = self._traces.ending(running.attempt.id)
+        out_of_memory = ending.exit_code != 0 and running.group.oom_kills() > 0
         if not _emptied(running.group):
             raise ProcessesLeft(running.attempt.id, running.group.pids()[:20])
-        ending = self._traces.ending(running.attempt.id)
+        if ending.exit_code is None and not self._marked(running.attempt).kill():
+            raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
         cause, detail = _why(ending, running, out_of_memory)
         return Ended(running.attempt.id, _now(), cause, ending.exit_code, detail)
 
@@ -253,14 +270,14 @@ class LocalEngine:
         if running := self._running.get(attempt_id):
             self._reapers.submit(running.group.kill)
 
-    def _lost_group(self, attempt: Attempt) -> Group:
-        """Its cgroup is gone, as after its end; what carries its mark is all there can be left."""
+    def _marked(self, attempt: Attempt) -> Group:
+        """What carries its mark: all there can be left when its cgroup is gone, or outside of it."""
         return UngroupedTree(self._instance).create(attempt.id, Limits())
 
 
 def _emptied(group: Group) -> bool:
     for _ in range(100):
-        if group.kill() and group.remove():
+        if group.remove() or (group.kill() and group.remove()):  # only an empty one can be removed
             return True
         time.sleep(0.01)  # the kernel may call a group busy for a moment after its last process
     return False
@@ -277,6 +294,11 @@ def _why(ending: Ending, running: _Running, out_of_memory: bool) -> tuple[Cause,
         limit = running.attempt.job.resources.memory_mib
         return Cause.OUT_OF_MEMORY, f"it used more than its {limit} MiB of memory"
     return Cause.EXITED, None
+
+
+def _in_words(error: OSError) -> str:
+    cause = error.strerror or str(error)
+    return f"{error.filename}: {cause}" if error.filename else cause
 
 
 def _now() -> datetime:

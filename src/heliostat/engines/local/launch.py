@@ -11,7 +11,10 @@ from pathlib import Path
 from heliostat.engines.local.cgroups import Group
 from heliostat.engines.local.processes import boot_id, start_time
 from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Person, Places, payload_argv, payload_script
+from heliostat.engines.local.spawn import Program
+from heliostat.engines.local.spawn import spawn as start_program
 from heliostat.engines.local.trace import Claim
+from heliostat.engines.local.ungrouped import MARK
 from heliostat.models import Attempt, JobId
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
@@ -97,20 +100,13 @@ def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Clai
     with contextlib.ExitStack() as stack:
         out, err = (_open_log(folder.log(job.attempt, stream), person, stack) for stream in ("stdout", "stderr"))
         script = _in_memory(payload_script(payload.attempt, person, payload.places), stack)
-        pid = os.posix_spawn(
-            argv[0],
-            argv,
-            _WRAPPER_ENVIRONMENT,
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_DUP2, out, 1),
-                (os.POSIX_SPAWN_DUP2, err, 2),
-                (os.POSIX_SPAWN_DUP2, script, SCRIPT_DESCRIPTOR),
-            ],
-            setsid=True,
-            setsigmask=(),
-            setsigdef=_DEFAULT_SIGNALS,
+        program = Program(
+            argv=argv,
+            environment={**_WRAPPER_ENVIRONMENT, MARK: payload.places.mark},  # so that what it leaves can be found
+            descriptors={1: out, 2: err, SCRIPT_DESCRIPTOR: script},
+            default_signals=_DEFAULT_SIGNALS,
         )
+        pid = start_program(program)
     return Claim(pid, start_time(pid) or 0)  # our child: not reaped yet, so the number is its own
 
 

@@ -1,0 +1,153 @@
+"""Jobs that misbehave: others go on, the server stays small, and nothing of them is left."""
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from heliostat.client import JobHandle
+from heliostat.errors import HeliostatError
+from support.server import Server
+from support.waiting import wait_until
+
+_FORKS = """
+import os, sys, time
+for number in range(100):
+    if os.fork() == 0:
+        if number % 3 == 0:
+            os.setsid()
+        if number % 3 == 1:
+            os.setpgid(0, 0)
+        if number % 10 == 0 and os.fork():
+            os._exit(0)
+        time.sleep(600)
+        os._exit(0)
+print("forked", flush=True)
+time.sleep(float(sys.argv[1]))
+"""
+
+
+def runs(job: JobHandle) -> bool:
+    return job.refresh().state == "running"
+
+
+def assert_others_are_unaffected(server: Server) -> None:
+    other = server.client.submit("echo small", gpus=1, cpus=1, memory=64).wait(10)
+    assert (other.exit_code, other.logs()) == (0, "small\n")
+
+
+def test_a_job_that_ignores_term_is_killed_after_its_grace(server: Server, tmp_path: Path) -> None:
+    ready = tmp_path / "ready"
+    job = server.client.submit(
+        f"trap '' TERM INT HUP; touch {ready}; while :; do sleep 1; done", gpus=4, grace_seconds=1.0
+    )
+    wait_until(ready.exists, "it ignores TERM")
+    asked = time.monotonic()
+    job.cancel()
+    other = server.client.submit("true", gpus=0, cpus=1, memory=64).wait(10)
+    assert other.ok
+    job.wait(10)
+    assert job.state == "cancelled"
+    assert time.monotonic() - asked >= 0.9
+    assert_others_are_unaffected(server)
+    server.assert_nothing_is_left()
+
+
+@pytest.mark.parametrize("how", ["cancelled", "ends by itself"])
+def test_a_hundred_children_in_sessions_of_their_own_are_all_reaped(server: Server, how: str) -> None:
+    seconds = "600" if how == "cancelled" else "0.5"
+    job = server.client.submit(["python3", "-c", _FORKS, seconds], gpus=4, cpus=1, memory=512, grace_seconds=0.5)
+    wait_until(lambda: "forked" in job.logs("stdout"), "it has forked")
+    if how == "cancelled":
+        assert len(server.processes(f"{job.id}.1")) > 100
+        job.cancel()
+    after = server.client.submit("true", gpus=4)
+    job.wait(15)
+    assert job.state == ("cancelled" if how == "cancelled" else "completed")
+    assert not server.processes(f"{job.id}.1"), "its end was told while it still had processes"
+    assert after.wait(10).ok
+    server.assert_nothing_is_left()
+
+
+def test_a_job_that_forks_without_end_hits_its_own_limit_only(server: Server) -> None:
+    bomb = server.client.submit(
+        "fork() { fork | fork & }; fork; sleep 600", cpus=1, memory=256, grace_seconds=0.5, time=60
+    )
+    wait_until(lambda: runs(bomb), "it runs")
+    wait_until(lambda: len(server.processes(f"{bomb.id}.1")) > 200, "it has forked a lot", 30)
+    assert_others_are_unaffected(server)
+    bomb.cancel()
+    bomb.wait(30)
+    server.assert_nothing_is_left()
+
+
+def test_a_job_that_prints_without_measure_neither_fills_the_server_nor_stops_others(server: Server) -> None:
+    size = 200 * 10**6
+    assert_others_are_unaffected(server)
+    before = server.memory_mib
+    job = server.client.submit(f"head -c {size} /dev/zero | tr '\\0' x", cpus=1, memory=64)
+    peak = _Peak(server)
+    followed = sum(len(chunk.text) for chunk in _some_of(job))
+    assert_others_are_unaffected(server)
+    job.wait(60)
+    assert job.ok
+    part = server.client.log_part(job.id, offset=-10)
+    assert (part.data, part.size) == (b"x" * 10, size)
+    assert followed > 10**6
+    assert peak.stop() < before + 100
+    server.assert_nothing_is_left()
+
+
+def test_a_follower_who_does_not_read_costs_the_server_nothing(server: Server) -> None:
+    size = 200 * 10**6
+    job = server.client.submit(f"head -c {size} /dev/zero | tr '\\0' x", cpus=1, memory=64)
+    with server.client._transport.stream(f"/jobs/{job.id}/logs/follow") as lines:
+        assert next(lines)
+        before = server.memory_mib
+        peak = _Peak(server)
+        job.wait(60)
+        assert_others_are_unaffected(server)
+        assert peak.stop() < before + 60
+    assert job.ok
+    server.assert_nothing_is_left()
+
+
+def test_a_log_that_cannot_be_read_is_a_clear_error_and_not_a_hang(server: Server) -> None:
+    job = server.client.submit("echo hello").wait(10)
+    log = server.home / "jobs" / str(job.id) / "1.stdout"
+    log.unlink()
+    log.mkdir()
+    with pytest.raises(HeliostatError) as raised:
+        job.logs("stdout")
+    assert raised.value.code == "log_unreadable"
+    assert raised.value.hint
+    assert_others_are_unaffected(server)
+
+
+class _Peak:
+    """The most memory the server has had, looked at all the time."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._most = 0
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._thread.start()
+
+    def stop(self) -> int:
+        self._stop.set()
+        self._thread.join()
+        return self._most
+
+    def _look(self) -> None:
+        while not self._stop.wait(0.02):
+            self._most = max(self._most, self._server.memory_mib)
+
+
+def _some_of(job: JobHandle):  # noqa: ANN202 - a generator of chunks
+    """The first few pieces of what it prints, as a reader who then loses interest."""
+    for number, chunk in enumerate(job.follow()):
+        yield chunk
+        if number == 100:
+            return

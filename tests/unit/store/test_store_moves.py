@@ -1,0 +1,94 @@
+"""Each move is guarded: by the states' own rules, and by the number of the attempt it speaks of."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from heliostat.models import TERMINAL, JobState, may_move
+from heliostat.store import jobs as stored
+from heliostat.store import moves
+from heliostat.store.database import Store
+from heliostat.store.migrate import migrate
+from unit.store.made_up import NOW, a_job, add_people
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path: Path = tmp_path_factory.mktemp("store") / "heliostat.db"
+    migrate(path)
+    store = Store(path)
+    store.write(add_people)
+    yield store
+    store.close()
+
+
+def new_job(store: Store, state: JobState = JobState.PENDING, attempt: int = 0) -> int:
+    def add(tx):  # type: ignore[no-untyped-def]
+        number = tx.ids.draw("jobs")[0]
+        moves.add_jobs(tx, [a_job(number, state=state, attempt=attempt)])
+        return number
+
+    number: int = store.write(add)
+    return number
+
+
+def move(store: Store, job_id: int, to: JobState, attempt: int | None = None, **values: object) -> bool:
+    wish = moves.Move(job_id, to, "test", NOW, attempt, values)
+    return store.write(lambda tx: moves.move_jobs(tx, [wish])) == [wish]
+
+
+def state_of(store: Store, job_id: int) -> JobState:
+    with store.read() as conn:
+        job = stored.get_job(conn, job_id)
+    assert job
+    return job.state
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(st.sampled_from(JobState), st.sampled_from([None, 0, 1])), max_size=12))
+def test_only_allowed_moves_happen_and_each_is_told_once(
+    store: Store, wishes: list[tuple[JobState, int | None]]
+) -> None:
+    job_id = new_job(store)
+    expected = JobState.PENDING
+    happened = [expected]
+    for to, attempt in wishes:
+        allowed = may_move(expected, to) and attempt in (None, 0)
+        assert move(store, job_id, to, attempt) == allowed
+        if allowed:
+            expected = to
+            happened.append(to)
+        assert state_of(store, job_id) == expected
+    with store.read() as conn:
+        events = stored.list_events(conn, 0, 1000, job_id)
+    assert [event.state for event in events] == happened
+
+
+@pytest.mark.parametrize("end", sorted(TERMINAL))
+def test_nothing_moves_a_job_that_is_over(store: Store, end: JobState) -> None:
+    job_id = new_job(store, end)
+    assert not any(move(store, job_id, to) for to in JobState)
+    assert state_of(store, job_id) is end
+
+
+def test_a_late_word_of_an_old_attempt_changes_nothing(store: Store) -> None:
+    job_id = new_job(store, JobState.RUNNING, attempt=2)
+    assert not move(store, job_id, JobState.FAILED, attempt=1, exit_code=1)
+    assert state_of(store, job_id) is JobState.RUNNING
+    assert move(store, job_id, JobState.COMPLETED, attempt=2, exit_code=0)
+
+
+def test_two_moves_of_one_job_in_one_commit_see_each_other(store: Store) -> None:
+    job_id = new_job(store)
+    start = moves.Move(job_id, JobState.STARTING, "starting", NOW, 0, {"attempt": 1})
+    late = moves.Move(job_id, JobState.CANCELLED, "ended", NOW, 0)
+    run = moves.Move(job_id, JobState.RUNNING, "running", NOW + timedelta(seconds=1), 1)
+    assert store.write(lambda tx: moves.move_jobs(tx, [start, late, run])) == [start, run]
+
+
+def test_a_job_that_is_not_there_does_not_move(store: Store) -> None:
+    assert not move(store, 10**9, JobState.CANCELLED)
