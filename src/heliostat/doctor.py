@@ -126,7 +126,7 @@ def _nodes(nodes: Sequence[Node]) -> Iterator[Finding]:
             hint = f"helio node resume {node.name}"
             yield Finding("nodes", "warning", f"{node.name} is {node.state}: {node.reason or 'no reason'}.", hint)
         for note in node.notes:
-            yield Finding("gpu", "warning", f"{node.name}: {note}")
+            yield Finding("gpu", "ok" if node.devices else "warning", f"{node.name}: {note}")
         for device in node.devices:
             yield from _device(node, device.index, device.type, device.problem, device.used_outside)
 

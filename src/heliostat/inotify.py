@@ -9,16 +9,17 @@ _HEADER = struct.Struct("iIII")
 
 
 class Inotify:
-    """Reports (watch number, file name) for files that grew or appeared. Not tied to a thread or a loop."""
+    """Reports (watch number, file name) for files that grew or, if wanted, appeared."""
 
-    def __init__(self, blocking: bool = False) -> None:
+    def __init__(self, blocking: bool = False, appearing: bool = True) -> None:
+        self._mask = _IN_MODIFY | (_IN_CREATE if appearing else 0)
         self._libc = ctypes.CDLL(None, use_errno=True)
         flags = os.O_CLOEXEC | (0 if blocking else os.O_NONBLOCK)
         self.descriptor: int = self._libc.inotify_init1(flags)
 
     def add(self, folder: str) -> int | None:
         """The watch's number; None when the folder is not there or the kernel has no watch left to give."""
-        number: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), _IN_MODIFY | _IN_CREATE)
+        number: int = self._libc.inotify_add_watch(self.descriptor, os.fsencode(folder), self._mask)
         return None if number < 0 else number
 
     def remove(self, number: int) -> None:

@@ -9,6 +9,8 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import structlog
@@ -24,10 +26,12 @@ from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.services.context import Context, utc_now
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
+from heliostat.store.moves import drop_old_idempotency_keys
 from heliostat.workers.controller import Controller
 from heliostat.workers.fleet import Fleet
 
 log = structlog.get_logger()
+_KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
 
 
 def serve(
@@ -82,7 +86,9 @@ def _start_parts(
 ) -> Context:
     store = Store(settings.home.database)
     stack.callback(store.close)
+    store.reserve_job_ids(_highest_number(settings.home.jobs))
     stack.callback(engine.close)
+    store.write(lambda tx: drop_old_idempotency_keys(tx, utc_now() - _KEYS_KEPT))
     before(store)
     fleet = Fleet(engine, store)
     controller = Controller(store, engine, fleet, utc_now)
@@ -106,6 +112,11 @@ def _make_home(home: Home) -> None:
             "Choose one you may write with HELIOSTAT_HOME.",
             code="bad_home",
         ) from error
+
+
+def _highest_number(jobs: Path) -> int:
+    """Of the jobs that left files here: a database restored from a backup must not give their numbers again."""
+    return max((int(entry.name) for entry in os.scandir(jobs) if entry.name.isdecimal()), default=0)
 
 
 @contextlib.contextmanager
@@ -173,6 +184,16 @@ class _PeerProtocol(HttpToolsProtocol):
             self.app_state = {**self.app_state, "peer_uid": uid}
 
 
+class _Server(uvicorn.Server):
+    """Stops on a signal and returns; the original raises the signal again, which skips our clearing up."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self.handle_exit)
+        yield
+
+
 def _run_http(app: Any, sockets: list[socket.socket]) -> None:
     config = uvicorn.Config(
         app,
@@ -185,9 +206,8 @@ def _run_http(app: Any, sockets: list[socket.socket]) -> None:
         timeout_graceful_shutdown=1,
         timeout_keep_alive=75,
     )
-    server = uvicorn.Server(config)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    server.run(sockets=sockets)
+    _Server(config).run(sockets=sockets)
 
 
 def _configure_logging() -> None:

@@ -145,7 +145,7 @@ class _Peak:
             self._most = max(self._most, self._server.memory_mib)
 
 
-def _some_of(job: JobHandle):  # noqa: ANN202 - a generator of chunks
+def _some_of(job: JobHandle):
     """The first few pieces of what it prints, as a reader who then loses interest."""
     for number, chunk in enumerate(job.follow()):
         yield chunk

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import difflib
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -16,7 +17,7 @@ from heliostat.api import jobs, nodes, people, streams
 from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
 from heliostat.api.middleware import BodyLimit, ServerTiming
-from heliostat.api.schemas import ErrorView
+from heliostat.api.schemas import ErrorView, JobBody
 from heliostat.errors import BadRequest, HeliostatError, Invalid, NotFound, StoreUnavailable
 from heliostat.services.context import Context
 from heliostat.web import pages
@@ -83,7 +84,7 @@ async def _invalid(request: Request, error: Exception) -> Response:
             "The body is not a JSON object.", f"Send one, with Content-Type: application/json. {hint}"
         )
     else:
-        found = [(_field(problem["loc"]), _plain(problem["msg"])) for problem in problems[:20]]
+        found = [(_field(problem["loc"]), _message(problem)) for problem in problems[:20]]
         name, message = found[0]
         fields = {name: message for name, message in found if name}
         raised = Invalid(f"{name}: {message}." if name else f"{message}.", hint, fields=fields)
@@ -114,6 +115,13 @@ _NO_OBJECT = {"model_attributes_type", "model_type", "missing"}
 def _field(location: tuple[Any, ...]) -> str:
     words = [str(part) for part in location[1:]]  # the first says whether it is in the body, the path…
     return _short(".".join(word for word in words if not word.startswith(("constrained-", "list[", "function-"))))
+
+
+def _message(problem: dict[str, Any]) -> str:
+    if problem["type"] != "extra_forbidden":
+        return _plain(problem["msg"])
+    near = difflib.get_close_matches(str(problem["loc"][-1])[:50], JobBody.model_fields, 1)
+    return "there is no such field" + (f", perhaps {near[0]}" if near else "")
 
 
 def _plain(message: str) -> str:

@@ -8,20 +8,29 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heliostat.errors import TooLarge
 
 
+_STRANGERS_BYTES = 64 * 2**10
+
+
 class BodyLimit:
-    """Refuses bodies over the limit, also those that do not say how long they are."""
+    """Refuses bodies over the limit, also those that do not say how long they are.
+
+    Bodies are read before it is known who sent them, so who shows no proof at all gets little room.
+    """
 
     def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
         self._app = app
-        self._limit = limit_bytes
+        self._most = limit_bytes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        announced = dict(scope["headers"]).get(b"content-length", b"0")
-        if announced.isdigit() and int(announced) > self._limit:
-            await self._refuse(send)
+        headers = dict(scope["headers"])
+        shows_proof = b"authorization" in headers or "peer_uid" in scope.get("state", {})
+        limit = self._most if shows_proof else min(self._most, _STRANGERS_BYTES)
+        announced = headers.get(b"content-length", b"0")
+        if announced.isdigit() and int(announced) > limit:
+            await _refuse(send, limit)
             return
         received = 0
         refused = False
@@ -30,33 +39,35 @@ class BodyLimit:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._limit:
-                raise TooLarge(*self._words())
+            if received > limit:
+                raise _too_large(limit)
             return message
 
         async def corrected(message: Message) -> None:
             # FastAPI turns whatever happens while it reads a body into a 400: the true answer takes its place.
             nonlocal refused
-            if message["type"] == "http.response.start" and received > self._limit:
+            if message["type"] == "http.response.start" and received > limit:
                 refused = True
-                await self._refuse(send)
+                await _refuse(send, limit)
             elif not refused:
                 await send(message)
 
         await self._app(scope, limited, corrected)
 
-    async def _refuse(self, send: Send) -> None:
-        body = json.dumps(TooLarge(*self._words()).as_dict()).encode()
-        # The connection stays open: a client that is still sending would not see our answer in a closed one.
-        headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-        await send({"type": "http.response.start", "status": TooLarge.status, "headers": headers})
-        await send({"type": "http.response.body", "body": body})
 
-    def _words(self) -> tuple[str, str]:
-        return (
-            f"The request is larger than {self._limit // 2**20} MiB.",
-            "Send fewer jobs at once, or put large data into files.",
-        )
+async def _refuse(send: Send, limit: int) -> None:
+    body = json.dumps(_too_large(limit).as_dict()).encode()
+    # The connection stays open: a client that is still sending would not see our answer in a closed one.
+    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": TooLarge.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+def _too_large(limit: int) -> TooLarge:
+    size = f"{limit // 2**20} MiB" if limit >= 2**20 else f"{limit // 2**10} KiB, which needs a login"
+    return TooLarge(
+        f"The request is larger than {size}.", "Send fewer jobs at once, or put large data into files."
+    )
 
 
 class ServerTiming:

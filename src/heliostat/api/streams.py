@@ -23,7 +23,7 @@ from heliostat.store import jobs as stored
 
 router = APIRouter(tags=["events"])
 _KEEP_ALIVE_SECONDS = 15.0
-EventId = Annotated[int | None, Query(ge=0, le=MAX_ID)]
+EventId = Annotated[int | None, Query(ge=-MAX_ID, le=MAX_ID)]
 Offset = Annotated[int, Query(ge=0, le=MAX_ID)]
 
 
@@ -35,7 +35,7 @@ def list_events(
     job_id: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
     limit: Annotated[int, Query(ge=1, le=1000)] = 200,
 ) -> Response:
-    """What happened to the jobs the caller may inspect, oldest first, after a given event."""
+    """What happened to the jobs the caller may inspect, oldest first, after a given event; -50: the last 50."""
     if job_id is not None:
         inspectable_job(context, caller, job_id)
     events, last = _read_events(context, caller, after or 0, limit, job_id)
@@ -70,15 +70,19 @@ async def follow_logs(
     attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
     stdout_offset: Offset = 0,
     stderr_offset: Offset = 0,
+    from_attempt: Annotated[int | None, Query(ge=1, le=MAX_ID)] = None,
 ) -> Response:
-    """What a job prints as it prints it, until the job is over; goes on with its next attempt."""
+    """What a job prints as it prints it, until the job is over; goes on with its next attempt.
+
+    After a break, send the offsets reached and, as `from_attempt`, the attempt they belong to.
+    """
     job = await run_in_threadpool(inspectable_job, context, caller, job_id)
     log_path(context, job, attempt or 1, "stdout")  # told now: once it streams it is too late for a 4xx
     offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
     names = STREAMS if stream == "both" else (stream,)
     state = request.app.state
     source = _LogSource(context, job, {name: offsets[name] for name in names}, state.feed, state.folder_watch)
-    return _sse(source.run(attempt))
+    return _sse(source.run(attempt, from_attempt))
 
 
 class _EventSource:
@@ -145,10 +149,10 @@ class _LogSource:
     ) -> None:
         self._context, self._job, self._offsets, self._feed, self._folders = context, job, offsets, feed, folders
 
-    async def run(self, attempt: int | None) -> AsyncIterator[str]:
+    async def run(self, attempt: int | None, from_attempt: int | None) -> AsyncIterator[str]:
         with self._feed.follow() as follower:
             job = self._job = await self._refreshed()  # it may have moved before we followed
-            number = attempt or max(job.attempt, 1)
+            number = attempt or from_attempt or max(job.attempt, 1)
             while True:
                 async for text in self._attempt(follower, number, attempt is not None):
                     yield text
@@ -161,7 +165,7 @@ class _LogSource:
     async def _attempt(self, follower: Follower, number: int, only_this: bool) -> AsyncIterator[str]:
         """All one attempt prints, until it is over."""
         tails = {
-            name: Tail(log_path(self._context, self._job, number, name), name, offset)
+            name: Tail(log_path(self._context, self._job, number, name), name, offset, number)
             for name, offset in self._offsets.items()
         }
         folder = str(log_path(self._context, self._job, number, "stdout").parent)
@@ -214,6 +218,8 @@ def _read_events(
 ) -> tuple[list[JobEvent], int | None]:
     """The visible ones, and where to go on when there may be more."""
     with context.store.read() as conn:
+        if after < 0:
+            after = max(0, stored.last_event_id(conn) + after)
         events = stored.list_events(conn, after, limit, job_id)
         if caller.user.is_admin or job_id is not None:
             visible = events

@@ -47,7 +47,7 @@ def ps(
     state: Annotated[list[str] | None, typer.Option("--state", "-s", help="pending, running… May repeat.")] = None,
     user: Annotated[str | None, typer.Option(help="Of one person.")] = None,
     project: Annotated[str | None, typer.Option(help="Of one project.")] = None,
-    name: Annotated[str | None, typer.Option(help="Of one name.")] = None,
+    name: Annotated[str | None, typer.Option(help="Whose name contains this.")] = None,
     node: Annotated[str | None, typer.Option(help="On one machine.")] = None,
     array: Annotated[int | None, typer.Option(help="Of one array; also those that are over.")] = None,
     limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50,
@@ -97,9 +97,18 @@ def job_row(job: "JobData") -> list[Cell]:
     ]
 
 
-def show(job: Annotated[int, typer.Argument(metavar="JOB")], as_json: JsonFlag = False) -> None:
+def show(
+    job: Annotated[int, typer.Argument(metavar="JOB")],
+    request: Annotated[
+        bool, typer.Option("--request", help="Print what `helio submit -` takes to run it again.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Show everything about one job."""
     data = connect().job(job).data
+    if request:
+        print_json(data["request"])
+        return
     if as_json:
         print_json(data)
         return
@@ -170,7 +179,7 @@ def _change(jobs: Iterable[int], verb: Callable[[int], "JobHandle"], as_json: bo
 
 
 def _changed_line(job: "JobData") -> str:
-    stopping = f", stopping to {job['stop_requested']}" if job.get("stop_requested") else ""
+    stopping = f", being stopped ({job['stop_requested']})" if job.get("stop_requested") else ""
     return f"Job {job['id']} {styled(State(job['state']))}{stopping}"
 
 
@@ -194,7 +203,7 @@ def _time(job: "JobData") -> float | None:
 
 def _why(job: "JobData") -> str:
     if job["stop_requested"]:
-        return f"stopping to {job['stop_requested']}"
+        return f"being stopped ({job['stop_requested']})"
     if job["reason"]:
         return job["reason"]
     return f"exit code {job['exit_code']}" if job["exit_code"] else ""

@@ -60,7 +60,7 @@ def run(
         "project": project,
         "array": array,
         "env": _environment(env or []),
-        "workdir": default_workdir(client) if workdir is None else os.path.abspath(os.path.expanduser(workdir)),
+        "workdir": None if workdir is None else os.path.abspath(os.path.expanduser(workdir)),
         "priority": priority,
         "held": hold or None,
         "max_retries": max_retries,
@@ -74,16 +74,6 @@ def run(
 
 # What follows the first word of CMD belongs to CMD, with or without `--`.
 run.context_settings = {"allow_interspersed_args": False}  # type: ignore[attr-defined]
-
-
-def default_workdir(client: "Client") -> str | None:
-    """Here, when the server is on this machine; elsewhere our folders may not exist."""
-    if not client.address.is_local_socket:
-        return None
-    try:
-        return os.getcwd()
-    except FileNotFoundError:
-        return None
 
 
 def seconds_of(text: str, option: str) -> float:

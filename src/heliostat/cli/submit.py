@@ -10,7 +10,6 @@ import typer
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import first_failure, say_left_running
 from heliostat.cli.output import JsonFlag, counted, print_json, say
-from heliostat.cli.run import default_workdir
 
 
 def submit(
@@ -25,7 +24,7 @@ def submit(
     grace_seconds. All of them are taken or none.
     """
     client = connect()
-    bodies = [_tidied(body, default_workdir(client)) for body in read_jobs(file)]
+    bodies = [_tidied(body, client.address.default_workdir()) for body in read_jobs(file)]
     answer = client.submit_bodies(bodies)
     ids: list[int] = answer["job_ids"]
     if as_json and not wait:
@@ -79,8 +78,15 @@ def _parse(file: str, text: str) -> Any:
                 raise _wrong(file, f"it is not JSON: {error}") from error
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        """Leaves `1:30` as it is: YAML 1.1 would make 90 of it, a number to the base of 60."""
+
+        def construct_yaml_int(self, node: "yaml.ScalarNode") -> Any:
+            return node.value if ":" in node.value else super().construct_yaml_int(node)
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
     try:
-        return yaml.safe_load(text)
+        return yaml.load(text, Loader)  # noqa: S506 - a SafeLoader
     except (yaml.YAMLError, ValueError) as error:
         raise _wrong(file, f"it is neither YAML nor JSON: {error}") from error
 

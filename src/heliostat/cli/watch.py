@@ -46,7 +46,8 @@ def events(
 ) -> None:
     """Show what happened to jobs.
 
-    With --follow, what happens from now on (or after --after), one line each.
+    Without a job or --after, the newest events. With --follow, what happens from now on (or after --after), one
+    line each.
     """
     client = connect()
     if follow:
@@ -54,14 +55,15 @@ def events(
         for event in client.events(job, after=start, follow=True):
             _print_event(event, as_json)
         return
-    found = list(client.events(job, after=after, limit=limit))
+    start = -limit if after is None and job is None else after
+    found = list(client.events(job, after=start, limit=limit))
     if as_json:
         print_json(found)
     elif not found:
         print("Nothing has happened yet. Submit a job: helio run -- hostname")
     else:
         _print_events(found)
-        if len(found) == limit:
+        if len(found) == limit and after is not None:
             say(f"There may be more: helio events --after {found[-1]['id']}")
 
 

@@ -27,6 +27,15 @@ class Address:
     def is_local_socket(self) -> bool:
         return self.socket is not None
 
+    def default_workdir(self) -> str | None:
+        """Here, when the server is on this machine; elsewhere our folders may not exist."""
+        if not self.is_local_socket:
+            return None
+        try:
+            return os.getcwd()
+        except FileNotFoundError:
+            return None
+
     @property
     def is_private(self) -> bool:
         """Nobody between us and the server can read along."""

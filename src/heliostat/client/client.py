@@ -99,10 +99,11 @@ class Client(PeopleVerbs):
         """Puts a job into the queue; with `array` ("0-99%8"), one for each index.
 
         Options: name, project, gpus, gpu_type, cpus, memory ("16G" or MiB), time ("4h" or seconds), workdir,
-        env, script (text or path), priority, held, max_retries, grace_seconds. The same `idempotency_key`
+        env, script (text or path), priority, held, max_retries, grace_seconds. On the server's own machine a
+        job runs in the current directory unless `workdir` says otherwise. The same `idempotency_key`
         again gives the same job again; without one, each call is a new job even when it had to be sent twice.
         """
-        body = job_body({"command": command, "array": array, **options})
+        body = self._at_home(job_body({"command": command, "array": array, **options}))
         answer = self._transport.call("POST", "/jobs", body, headers=_key(idempotency_key))
         if array is not None:
             return JobArray(self, answer["array_id"], answer["job_ids"])
@@ -112,7 +113,9 @@ class Client(PeopleVerbs):
         self, jobs: Iterable[JobFields | Mapping[str, Any]], *, idempotency_key: str | None = None
     ) -> list[JobHandle]:
         """All of them or none, in one request and one transaction."""
-        answer = self.submit_bodies([job_body(fields) for fields in jobs], idempotency_key=idempotency_key)
+        answer = self.submit_bodies(
+            [self._at_home(job_body(fields)) for fields in jobs], idempotency_key=idempotency_key
+        )
         return [JobHandle(self, job_id) for job_id in answer["job_ids"]]
 
     def submit_bodies(self, bodies: list[dict[str, Any]], *, idempotency_key: str | None = None) -> dict[str, Any]:
@@ -257,6 +260,10 @@ class Client(PeopleVerbs):
     def _cancel(self, body: dict[str, Any]) -> int:
         count: int = self._transport.call("POST", "/jobs/cancel", body, may_repeat=True)["count"]
         return count
+
+    def _at_home(self, body: dict[str, Any]) -> dict[str, Any]:
+        workdir = body.get("workdir") or self.address.default_workdir()
+        return body if workdir is None else {**body, "workdir": workdir}
 
     def _wait_once(self, job_ids: list[int], deadline: Deadline) -> dict[str, Any]:
         """One question; asked again while the server restarts."""

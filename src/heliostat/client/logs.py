@@ -72,6 +72,7 @@ class Follower:
         self._path = f"/jobs/{job_id}/logs/follow"
         self._fixed: list[tuple[str, object]] = [("stream", stream), ("attempt", attempt)]
         self._next = {"stdout": 0, "stderr": 0}
+        self._attempt: int | None = None  # the one these belong to
 
     def start_at(self, offset: int) -> "Follower":
         return self.start_at_each(dict.fromkeys(self._next, offset))
@@ -90,11 +91,16 @@ class Follower:
                 yield self._chunk(event.json())
 
     def _query(self) -> Query:
-        return [*self._fixed, *((f"{stream}_offset", offset) for stream, offset in self._next.items())]
+        offsets = [(f"{stream}_offset", offset) for stream, offset in self._next.items()]
+        return [*self._fixed, *offsets, ("from_attempt", self._attempt)]
 
     def _chunk(self, said: dict[str, Any]) -> LogChunk:
         chunk = LogChunk(said["stream"], said["offset"], said["text"])
         length = len(chunk.text.encode("utf-8", "surrogateescape"))
+        if said.get("attempt", self._attempt) != self._attempt:
+            if self._attempt is not None:
+                self._next = dict.fromkeys(self._next, 0)
+            self._attempt = said["attempt"]
         # Text that was not UTF-8 is longer or shorter than its bytes, so the server says where it ends.
         self._next[chunk.stream] = said.get("next_offset", chunk.offset + length)
         return chunk

@@ -7,6 +7,7 @@ from heliostat.models.jobs import ArrayRange
 _MIB_PER_UNIT = {"M": 1, "G": 2**10, "T": 2**20}
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MAX_ARRAY = 10_000
+_LONGEST = 60  # characters a duration may have
 
 
 def parse_memory(text: str) -> int:
@@ -20,6 +21,8 @@ def parse_memory(text: str) -> int:
 def parse_duration(text: str) -> int:
     """`90s`, `4h`, `1d12h`, `1:30:00` or `2-00:00:00` in seconds; a number alone is seconds."""
     text = text.strip()
+    if len(text) > _LONGEST:
+        raise ValueError(f"{text[:_LONGEST]!r}… is not a duration; write 90s, 30m, 4h, 1d12h or 1:30:00")
     if re.fullmatch(r"\d{1,12}", text, re.ASCII):
         return int(text)
     if match := re.fullmatch(r"(?:(\d{1,4})-)?(\d{1,4}):(\d\d)(?::(\d\d))?", text, re.ASCII):
@@ -53,4 +56,7 @@ def _indexes(part: str, text: str) -> range:
     match = re.fullmatch(r"(\d{1,9})(?:-(\d{1,9}))?", part, re.ASCII)
     if match is None or int(match[2] or match[1]) < int(match[1]):
         raise ValueError(f"{part!r} in {text!r} is not an index or a range such as 0-99")
-    return range(int(match[1]), int(match[2] or match[1]) + 1)
+    found = range(int(match[1]), int(match[2] or match[1]) + 1)
+    if len(found) > MAX_ARRAY:
+        raise ValueError(f"an array may have {MAX_ARRAY} elements, {text!r} has more")
+    return found

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from heliostat.models import Job, JobId, NodeState, Resources
-from heliostat.scheduling.room import Room, rooms_of
+from heliostat.scheduling.room import Room, cpus_in_words, gpus_in_words, rooms_of
 from heliostat.scheduling.snapshot import Plan, Policy, Snapshot, Start
 
 
@@ -70,7 +70,5 @@ def _array_is_full(job: Job, running: Counter[int | None]) -> str | None:
 
 
 def in_words(wanted: Resources) -> str:
-    parts = [f"{wanted.cpus} cpu{'s' if wanted.cpus > 1 else ''}", f"{wanted.memory_mib} MiB"]
-    if wanted.gpus:
-        parts.insert(0, f"{wanted.gpus} {wanted.gpu_type or 'GPU'}")
-    return ", ".join(parts)
+    gpus = [gpus_in_words(wanted.gpus, wanted.gpu_type)] if wanted.gpus else []
+    return ", ".join([*gpus, cpus_in_words(wanted.cpus), f"{wanted.memory_mib} MiB"])

@@ -46,16 +46,23 @@ class Room:
 
     def describe(self, wanted: Resources) -> str:
         """What is free of what is wanted."""
-        parts = [f"{self.cpus} cpus", f"{self.memory_mib} MiB"]
-        if wanted.gpus:
-            parts.insert(0, f"{self.free_devices(wanted.gpu_type)} {wanted.gpu_type or 'GPU'}")
-        return ", ".join(parts) + " are free"
+        free = self.free_devices(wanted.gpu_type)
+        gpus = [gpus_in_words(free, wanted.gpu_type)] if wanted.gpus else []
+        return ", ".join([*gpus, cpus_in_words(self.cpus), f"{self.memory_mib} MiB"]) + " are free"
 
     def _subtract(self, wanted: Resources, chosen: tuple[str, ...]) -> None:
         self.cpus -= wanted.cpus
         self.memory_mib -= wanted.memory_mib
         if chosen:
             self.devices = [device for device in self.devices if device.uuid not in chosen]
+
+
+def cpus_in_words(cpus: int) -> str:
+    return f"{cpus} cpu{'' if cpus == 1 else 's'}"
+
+
+def gpus_in_words(gpus: int, gpu_type: str | None) -> str:
+    return f"{gpus} {gpu_type or ('GPU' if gpus == 1 else 'GPUs')}"
 
 
 def rooms_of(snapshot: Snapshot) -> list[Room]:

@@ -66,8 +66,9 @@ def read_log(context: Context, job: Job, wanted: LogRange) -> LogPart:
 class Tail:
     """Reads a growing log as text. Never splits a character: what is incomplete waits for its rest."""
 
-    def __init__(self, path: Path, stream: str, offset: int) -> None:
+    def __init__(self, path: Path, stream: str, offset: int, attempt: int) -> None:
         self.stream = stream
+        self._attempt = attempt
         self._path = path
         self._at = offset
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -87,6 +88,7 @@ class Tail:
                     held_back = len(self._decoder.getstate()[0])
                     yield {
                         "stream": self.stream,
+                        "attempt": self._attempt,
                         "offset": start,
                         "next_offset": self._at - held_back,
                         "text": text,

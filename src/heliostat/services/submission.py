@@ -10,8 +10,7 @@ from sqlalchemy import bindparam, insert, select
 
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, JobState, Node, Resources, User
-from heliostat.scheduling.plan import in_words
-from heliostat.scheduling.room import Room
+from heliostat.scheduling.room import Room, cpus_in_words, gpus_in_words
 from heliostat.services.context import Context
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people, schema
@@ -20,6 +19,7 @@ from heliostat.store.prepared import Prepared
 from heliostat.store.times import to_seconds
 
 _LEAST_MEMORY_MIB = 256
+_INTERPRETERS = {"python", "sh", "bash", "Rscript", "julia", "perl", "node", "torchrun"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,6 +138,7 @@ def _draft(desk: _Desk, request: JobRequest) -> Job:
         priority=request.priority,
         max_retries=request.max_retries,
         array_limit=request.array.limit if request.array else None,
+        reason=f"held by {user.name}" if request.held else None,
     )
 
 
@@ -155,9 +156,13 @@ def _time_limit(desk: _Desk, request: JobRequest) -> int | None:
 def _default_name(request: JobRequest) -> str:
     if request.spec.script is not None or not request.spec.command:
         return "script"
-    command = request.spec.command
-    word = command[2] if command[:2] == ("/bin/sh", "-c") and len(command) > 2 else command[0]
-    return "".join(c for c in word.split("/")[-1] if c.isprintable())[:40].strip() or "job"
+    words = request.spec.command
+    if words[:2] == ("/bin/sh", "-c") and len(words) > 2:
+        words = tuple(words[2].split())
+    names = [word.rsplit("/", 1)[-1] for word in words if word and not word.startswith("-")]
+    is_interpreter = len(names) > 1 and names[0].rstrip("0123456789.") in _INTERPRETERS
+    name = names[1] if is_interpreter else names[0] if names else ""
+    return "".join(letter for letter in name if letter.isprintable())[:40].strip() or "job"
 
 
 def _resources(request: JobRequest, nodes: Sequence[Node]) -> Resources:
@@ -167,7 +172,7 @@ def _resources(request: JobRequest, nodes: Sequence[Node]) -> Resources:
     memory = request.memory_mib or min((_fair_memory(node, cpus) for node in suitable), default=1024)
     wanted = Resources(cpus, memory, request.gpus, request.gpu_type)
     if not any(Room(node).could_ever_take(wanted) for node in nodes):
-        raise Invalid(f"No node has {in_words(wanted)}.", _largest(nodes), code="impossible", fields=_what(wanted))
+        raise Invalid(f"No node has {_asked(request)}.", _largest(nodes), code="impossible", fields=_what(request))
     return wanted
 
 
@@ -191,8 +196,21 @@ def _largest(nodes: Sequence[Node]) -> str:
     return f"The largest nodes have {cpus} cpus, {memory} MiB and {', '.join(gpus) or 'no GPU'}."
 
 
-def _what(wanted: Resources) -> dict[str, str]:
-    asked = {"cpus": wanted.cpus, "memory": wanted.memory_mib, "gpus": wanted.gpus, "gpu_type": wanted.gpu_type}
+def _asked(request: JobRequest) -> str:
+    """What was asked for; not what we filled in."""
+    gpus = gpus_in_words(request.gpus, request.gpu_type) if request.gpus else None
+    cpus = cpus_in_words(request.cpus) if request.cpus else None
+    memory = f"{request.memory_mib} MiB of memory" if request.memory_mib else None
+    return ", ".join(part for part in (gpus, cpus, memory) if part) or "room for this"
+
+
+def _what(request: JobRequest) -> dict[str, str]:
+    asked = {
+        "cpus": request.cpus,
+        "memory": request.memory_mib,
+        "gpus": request.gpus,
+        "gpu_type": request.gpu_type,
+    }
     return {name: f"no node has {value} together with the rest" for name, value in asked.items() if value}
 
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import structlog
-from sqlalchemy import Connection, Engine, create_engine, event, func, select
+from sqlalchemy import URL, Connection, Engine, create_engine, event, func, select
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import QueuePool
 
@@ -63,6 +63,10 @@ class Ids:
             "arrays": _highest(conn, schema.jobs.c.array_id),
             "events": _highest(conn, schema.events.c.id),
         }
+
+    def reserve(self, kind: str, highest: int) -> None:
+        """Draw none of these, though the database knows nothing of them."""
+        self._last[kind] = max(self._last[kind], highest)
 
     def draw(self, kind: str, count: int = 1) -> range:
         first = self._last[kind] + 1
@@ -122,6 +126,9 @@ class Store:
         self._ordered.release()
         return order.future
 
+    def reserve_job_ids(self, highest: int) -> None:
+        self._ids.reserve("jobs", highest)
+
     def on_commit(self, listener: Callable[[Changes], None]) -> None:
         """Called in commit order, in the leader's thread, before the caller of `write` is answered."""
         self._listeners.append(listener)
@@ -131,6 +138,8 @@ class Store:
         self._ordered.release()
         self._thread.join()
         with self._lead:
+            while orders := self._take():
+                self._carry_out(orders)
             self._conn.close()
             self._writer.dispose()
             self._reader.dispose()
@@ -146,7 +155,9 @@ class Store:
         orders: list[_Order] = []
         with contextlib.suppress(IndexError):
             while len(orders) < _MOST_TOGETHER:
-                orders.append(self._orders.popleft())
+                order = self._orders.popleft()
+                if order.future.set_running_or_notify_cancel():  # from here on it is too late to give up
+                    orders.append(order)
         return orders
 
     def _carry_out(self, orders: list[_Order]) -> None:
@@ -220,8 +231,13 @@ def _explained(error: Exception) -> Exception:
     return unavailable
 
 
+def sqlite_address(path: Path) -> URL:
+    """Signs in the path that would mean something in an address mean nothing here."""
+    return URL.create("sqlite", database=str(path))
+
+
 def _sqlite(path: Path, begin: str, size: int) -> Engine:
-    engine = create_engine(f"sqlite:///{path}", poolclass=QueuePool, pool_size=size, max_overflow=size * 2)
+    engine = create_engine(sqlite_address(path), poolclass=QueuePool, pool_size=size, max_overflow=size * 2)
 
     @event.listens_for(engine, "connect")
     def _configure(dbapi: Any, _record: object) -> None:

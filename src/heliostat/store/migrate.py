@@ -4,6 +4,8 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, inspect, text
 
+from heliostat.store.database import sqlite_address
+
 HEAD = "0001"  # the newest file in migrations/versions; a test keeps this true
 
 
@@ -15,15 +17,15 @@ def migrate(path: Path) -> None:
     from alembic.config import Config
 
     config = Config()
-    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")))
-    config.set_main_option("sqlalchemy.url", f"sqlite:///{path}")
+    config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
+    config.attributes["address"] = sqlite_address(path)
     command.upgrade(config, "head")
 
 
 def _revision(path: Path) -> str | None:
     if not path.exists():
         return None
-    engine = create_engine(f"sqlite:///{path}")
+    engine = create_engine(sqlite_address(path))
     try:
         with engine.connect() as conn:
             if not inspect(conn).has_table("alembic_version"):

@@ -6,7 +6,7 @@ from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table, bindparam, insert, select, update
+from sqlalchemy import Table, bindparam, delete, insert, select, update
 
 from heliostat.models import Attempt, Job, JobEvent, JobId, JobState, may_move
 from heliostat.store import schema
@@ -91,6 +91,11 @@ def set_attempt(tx: Transaction, job_id: JobId, number: int, values: dict[str, A
     row = {name: to_column(value) for name, value in values.items()}
     statement = _update(_attempts, ("job_id", "number"), tuple(row))
     statement.run(tx.conn, {"key_job_id": job_id, "key_number": number, **row})
+
+
+def drop_old_idempotency_keys(tx: Transaction, before: datetime) -> None:
+    keys = schema.idempotency_keys
+    tx.conn.execute(delete(keys).where(keys.c.created_at < to_seconds(before)))
 
 
 @cache

@@ -1,9 +1,11 @@
 """Statements that run hundreds of times a second: built and compiled once, then handed straight to the driver."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql.expression import Executable
 
 
@@ -24,12 +26,14 @@ class Prepared:
 
     def run_many(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         sql, names = self._for(conn)
-        conn.connection.cursor().executemany(sql, [tuple(row[name] for name in names) for row in rows])
+        with _told_as_usual(conn, sql):
+            conn.connection.cursor().executemany(sql, [tuple(row[name] for name in names) for row in rows])
 
     def _execute(self, conn: Connection, values: Mapping[str, Any]) -> Any:
         sql, names = self._for(conn)
         cursor: Any = conn.connection.cursor()
-        cursor.execute(sql, tuple(values[name] for name in names))
+        with _told_as_usual(conn, sql):
+            cursor.execute(sql, tuple(values[name] for name in names))
         return cursor
 
     def _for(self, conn: Connection) -> tuple[str, tuple[str, ...]]:
@@ -40,3 +44,13 @@ class Prepared:
             )
             found = self._compiled[conn.dialect.name] = (str(compiled), tuple(compiled.positiontup))
         return found
+
+
+@contextmanager
+def _told_as_usual(conn: Connection, sql: str) -> Iterator[None]:
+    """The driver's errors as those of SQLAlchemy, like everywhere else."""
+    driver = conn.dialect.loaded_dbapi
+    try:
+        yield
+    except driver.Error as error:
+        raise DBAPIError.instance(sql, None, error, driver.Error, dialect=conn.dialect) from error

@@ -110,6 +110,8 @@ class Controller:
         """Why a job waits, as of the newest plan."""
         if job.state is not JobState.PENDING:
             return job.reason
+        if self._queue.get(job.id) is None:
+            return job.reason or "has just been submitted"
         return self._plan.reasons.get(job.id) or job.reason or "waits for the jobs ahead of it"
 
     def unfinished_jobs_of(self, user: str) -> int:
@@ -304,6 +306,8 @@ def _move_to_start(start: Start, now: datetime) -> moves.Move:
 def _attempt_values(move: moves.Move) -> dict[str, object]:
     if move.to is JobState.RUNNING:
         return {"state": move.to, "started_at": move.at}
-    state = JobState.LOST if move.to is JobState.PENDING else move.to
+    state = move.to
+    if move.to is JobState.PENDING:
+        state = JobState.CANCELLED if move.kind == "requeued" else JobState.LOST
     exit_code = move.values.get("exit_code")
     return {"state": state, "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}

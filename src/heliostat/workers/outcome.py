@@ -25,7 +25,7 @@ def move_for_end(job: Job, seen: Ended, may_try_again: bool) -> Move:
     if job.stop_requested == "cancel":
         return _over(job, JobState.CANCELLED, seen, job.reason or "cancelled")
     if job.stop_requested == "requeue":
-        return _back(job, seen.at, "requeued", None)
+        return _back(job, seen.at, "requeued", job.reason)
     if seen.cause is Cause.NOT_STARTED and may_try_again:
         return _back(job, seen.at, "not_started", seen.detail)
     if seen.cause is Cause.LOST and job.retries < job.max_retries:

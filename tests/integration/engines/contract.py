@@ -125,7 +125,9 @@ class Bench:
         return self._attempt(f"exit {exit_code}", {SECONDS: "0.5", EXIT: str(exit_code)})
 
     def running_long(self, time_limit_seconds: int | None = None) -> Attempt:
-        return self._attempt("exec sleep 600", {SECONDS: "36000"}, time_limit_seconds)
+        ready = self.folder / f"ready-{next(_numbers)}"
+        env = {SECONDS: "36000", "READY": str(ready)}
+        return self._attempt(f": > '{ready}'; exec sleep 600", env, time_limit_seconds)
 
     def ignoring_term(self) -> Attempt:
         """Says that it no longer heeds TERM by making a file; see `wait_until_ignoring`."""
@@ -136,8 +138,6 @@ class Bench:
 
     def wait_until_ignoring(self, attempt: Attempt) -> None:
         self.wait_for_start(attempt)
-        if self.under_test.runs_commands:
-            self.wait_until(Path(attempt.job.spec.env["READY"]).exists, "the job ignores TERM")
 
     def start(self, *attempts: Attempt) -> None:
         self._begun.update({attempt.id: attempt for attempt in attempts})
@@ -153,6 +153,8 @@ class Bench:
     def wait_for_start(self, attempt: Attempt) -> None:
         self.wait_until(lambda: bool(self.reports_of(attempt)), f"a report of {attempt.id}")
         assert isinstance(self.reports_of(attempt)[0], Started)
+        if self.under_test.runs_commands and (ready := attempt.job.spec.env.get("READY")):
+            self.wait_until(Path(ready).exists, f"a sign of life of {attempt.id}")
 
     def wait_for_end(self, attempt: Attempt) -> Ended:
         self.wait_until(lambda: bool(self.ends_of(attempt)), f"the end of {attempt.id}")

@@ -49,7 +49,9 @@ def test_an_array_is_a_list_of_jobs(serve, tmp_path):
 def test_many_jobs_go_in_one_request_and_are_looked_up_only_when_asked(serve, tmp_path):
     server = serve(answer({"count": 2, "job_ids": [7, 8], "array_ids": []}, 201), answer(DONE))
     jobs = Client(home=tmp_path).submit_many([{"command": "a"}, {"command": ["b"], "time": 60}])
-    assert sent(server.requests[0]) == {"jobs": [{"command": "a"}, {"command": ["b"], "time_limit": 60}]}
+    here = str(Path.cwd())
+    bodies = [{"command": "a", "workdir": here}, {"command": ["b"], "time_limit": 60, "workdir": here}]
+    assert sent(server.requests[0]) == {"jobs": bodies}
     assert len(server.requests) == 1
     assert jobs[0].state is JobState.COMPLETED
 

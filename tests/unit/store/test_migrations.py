@@ -1,6 +1,5 @@
 from pathlib import Path
 
-import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
@@ -56,7 +55,6 @@ def test_migrating_again_changes_nothing(tmp_path: Path) -> None:
     assert path.read_bytes() == before
 
 
-@pytest.mark.xfail(reason="open: the path is pasted into an address and into an ini file as it is", strict=True)
 def test_a_path_with_signs_that_mean_something_in_an_address_works(tmp_path: Path) -> None:
     folder = tmp_path / "100% odd #? folder"
     folder.mkdir()

@@ -257,7 +257,8 @@ class LocalEngine:
         if ending.exit_code is None and not self._marked(running.attempt).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
         cause, detail = _why(ending, running, out_of_memory)
-        return Ended(running.attempt.id, _now(), cause, ending.exit_code, detail)
+        at = min(ending.at or _now(), _now())  # it may have ended while no server looked
+        return Ended(running.attempt.id, at, cause, ending.exit_code, detail)
 
     def _terminate(self, running: _Running) -> None:
         """The payload enters its group a moment after the wrapper has started: TERM waits for it."""

@@ -123,7 +123,7 @@ def _in_memory(text: str, stack: contextlib.ExitStack) -> int:
 
 
 def _open_log(path: str, person: Person, stack: contextlib.ExitStack) -> int:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
     stack.callback(os.close, descriptor)
     os.fchown(descriptor, person.uid, person.gid)
     return descriptor

@@ -35,7 +35,7 @@ class LogOrder:
     """One thread for all attempts that run."""
 
     def __init__(self) -> None:
-        self._inotify = Inotify(blocking=True)
+        self._inotify = Inotify(blocking=True, appearing=False)
         self._watched: dict[int, _Watched] = {}
         self._numbers: dict[AttemptId, int] = {}
         self._lock = threading.Lock()

@@ -1,7 +1,7 @@
 """Starts a program without stopping our other threads meanwhile.
 
-`os.posix_spawn` keeps the interpreter locked until the new program has been loaded, about a millisecond in which no
-request is answered. The same call of the C library through ctypes lets the others go on.
+`os.posix_spawn` keeps the interpreter locked until the new program has been loaded, about a millisecond in which
+no request is answered. The same call of the C library through ctypes lets the others go on.
 """
 
 import ctypes

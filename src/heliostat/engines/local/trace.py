@@ -5,6 +5,7 @@ import os
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 
 from heliostat.engines.local.processes import boot_id, start_time
@@ -26,6 +27,7 @@ class Claim:
 class Ending:
     exit_code: int | None  # None: the wrapper is gone without a word
     timed_out: bool
+    at: datetime | None = None  # when it was written, by the clock of the file system
 
 
 class Traces:
@@ -64,7 +66,8 @@ class Traces:
         """To be asked once the wrapper is gone."""
         words = self._words(attempt_id)
         exit_code = int(words[3]) if words and words[3].isdecimal() else None
-        return Ending(exit_code, os.path.exists(self.path(attempt_id, ".timed_out")))
+        timed_out = os.path.exists(self.path(attempt_id, ".timed_out"))
+        return Ending(exit_code, timed_out, self._written_at(attempt_id) if exit_code is not None else None)
 
     def remove(self, attempt_ids: Iterable[AttemptId]) -> None:
         for attempt_id in attempt_ids:
@@ -79,6 +82,11 @@ class Traces:
             attempt_id = entry.name.rpartition(".")[0]
             if attempt_id not in kept and entry.stat().st_mtime < before:
                 self.remove([attempt_id])
+
+    def _written_at(self, attempt_id: AttemptId) -> datetime | None:
+        with contextlib.suppress(OSError):
+            return datetime.fromtimestamp(os.stat(self.path(attempt_id, ".started")).st_mtime, UTC)
+        return None
 
     def _is_wrapper(self, pid: int, attempt_id: AttemptId) -> bool:
         """Whether the process of this number is still the one that made the claim: nobody else names the trace."""

@@ -5,7 +5,7 @@ from sqlalchemy import create_engine
 
 from heliostat.store.schema import metadata
 
-engine = create_engine(context.config.get_main_option("sqlalchemy.url") or "")
+engine = create_engine(context.config.attributes["address"])
 with engine.connect() as connection:
     context.configure(connection=connection, target_metadata=metadata, render_as_batch=True)
     with context.begin_transaction():

@@ -226,12 +226,12 @@ def test_kill_works_without_a_freezer(tree: CgroupTree, run: Callable) -> None:
 
 
 @pytest.mark.parametrize("version", ["v1"])
-def test_kill_ends_what_an_earlier_kill_left_frozen(tree: CgroupTree, run: Callable) -> None:
-    group = tree.create("12.1", Limits())
+def test_kill_ends_what_an_earlier_kill_left_unable_to_fork(tree: CgroupTree, run: Callable) -> None:
+    group = tree.create("12.1", Limits(pids=100))
     process = run(group, IGNORES_TERM)
     assert process.stdout.readline() == "ready\n"
-    freezer = next(folder for folder in folders(group) if (folder / "freezer.state").exists())
-    (freezer / "freezer.state").write_text("FROZEN")
+    limit = next(folder / "pids.max" for folder in folders(group) if (folder / "pids.max").exists())
+    limit.write_text("0")
     assert group.kill()
     assert process.wait(10) == -signal.SIGKILL
 
