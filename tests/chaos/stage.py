@@ -104,7 +104,7 @@ class TalkativeEngine:
             if self.is_deaf or attempt.id in self.truths or attempt.id in self.disowned:
                 continue
             for other in self.running():
-                assert other.attempt.job.id != attempt.job.id, f"{other.attempt.id} still runs besides {attempt.id}"
+                assert other.attempt.job.id != attempt.job.id, f"{other.attempt.id} still runs"
                 shared = set(other.attempt.devices) & set(attempt.devices)
                 assert not shared, f"{other.attempt.id} and {attempt.id} both have {shared}"
             self.truths[attempt.id] = Truth(attempt)

@@ -1,4 +1,4 @@
-"""Reports that are late, repeated or out of order, crashes and a full disk, in any order Hypothesis can think of."""
+"""Reports that are late, repeated or out of order, crashes and a full disk, in any order one can think of."""
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence

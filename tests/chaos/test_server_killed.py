@@ -42,7 +42,9 @@ def test_fifty_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_e
     crowd.release_everything()
     evidence.let_the_long_one_finish()
     server.client.wait([long_job, *crowd.promises], timeout=60)
-    print(f"{len(crowd.promises)} jobs, {len(evidence.lines('start'))} attempts ran, {crowd.broken} broken requests")
+    print(
+        f"{len(crowd.promises)} jobs, {len(evidence.lines('start'))} attempts ran, {crowd.broken} broken requests"
+    )
 
     assert len(crowd.promises) > ROUNDS
     assert crowd.broken > 0

@@ -1,9 +1,9 @@
 """A real server process in a home of its own: started, killed, started again, and nothing left at the end.
 
-    with Server(tmp_path / "home") as server:
-        job = server.client.submit("exit 3").wait(10)
-        server.kill()
-        server.start()
+with Server(tmp_path / "home") as server:
+    job = server.client.submit("exit 3").wait(10)
+    server.kill()
+    server.start()
 """
 
 import contextlib
@@ -54,9 +54,7 @@ class Server:
         pretend = [f"os.sched_getaffinity = lambda pid: set(range({cpus}))"] if cpus else []
         if open_files:
             pretend.append(f"resource.setrlimit(resource.RLIMIT_NOFILE, ({open_files}, {open_files}))")
-        self._code = _SERVE.format(
-            pretend="\n".join(pretend), settings={"simulate_gpus": "4xA100", **settings}
-        )
+        self._code = _SERVE.format(pretend="\n".join(pretend), settings={"simulate_gpus": "4xA100", **settings})
         self._environ = {**os.environ, **(environ or {}), "HELIOSTAT_HOME": str(home)}
 
     def __enter__(self) -> "Server":

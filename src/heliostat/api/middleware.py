@@ -7,7 +7,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heliostat.errors import TooLarge
 
-
 _STRANGERS_BYTES = 64 * 2**10
 
 

@@ -257,8 +257,7 @@ class LocalEngine:
         if ending.exit_code is None and not self._marked(running.attempt).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
         cause, detail = _why(ending, running, out_of_memory)
-        at = min(ending.at or _now(), _now())  # it may have ended while no server looked
-        return Ended(running.attempt.id, at, cause, ending.exit_code, detail)
+        return Ended(running.attempt.id, _end_time(ending), cause, ending.exit_code, detail)
 
     def _terminate(self, running: _Running) -> None:
         """The payload enters its group a moment after the wrapper has started: TERM waits for it."""
@@ -295,6 +294,12 @@ def _why(ending: Ending, running: _Running, out_of_memory: bool) -> tuple[Cause,
         limit = running.attempt.job.resources.memory_mib
         return Cause.OUT_OF_MEMORY, f"it used more than its {limit} MiB of memory"
     return Cause.EXITED, None
+
+
+def _end_time(ending: Ending) -> datetime:
+    """Now, unless it ended while no server looked: the clock of the file system is a little coarse."""
+    now = _now()
+    return ending.at if ending.at is not None and (now - ending.at).total_seconds() > 1 else now
 
 
 def _in_words(error: OSError) -> str:
