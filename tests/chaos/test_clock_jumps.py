@@ -108,9 +108,10 @@ def test_a_server_whose_clock_jumps_keeps_running_and_waiting_jobs(
 ) -> None:
     server = serve(cpus=8, environ=clock.environ)
     gate = tmp_path / "gate"
-    running = server.client.submit(f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 3", gpus=4, time="1h")
+    small = {"gpus": 4, "cpus": 1, "memory": 64}
+    running = server.client.submit(f"while [ ! -e {gate} ]; do sleep 0.05; done; exit 3", **small, time="1h")
     wait_until(lambda: running.refresh().state == "running", "it runs")
-    waiting = server.client.submit("exit 4", gpus=4)
+    waiting = server.client.submit("exit 4", **small)
     spoilt = server.client.submit("exit 5", held=True)
     folder = server.home / "jobs" / str(spoilt.id)
     folder.touch()

@@ -112,6 +112,9 @@ class LocalEngine:
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         self._traces.remove_all_but(attempt_ids)
+        for name in set(self._groups.names()) - set(attempt_ids):
+            if (group := self._groups.find(name)) and group.kill():
+                group.remove()
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))
@@ -196,7 +199,9 @@ class LocalEngine:
         if not self._begin_watching(running):
             if not running.group.pids():
                 self._log_order.end(attempt.id)
-                return self._finish(running)
+                ended = self._finish(running, is_empty=True)
+                _remove(running.group)
+                return ended
             self._running[attempt.id] = running
             self._reapers.submit(self._end, running)
         return Started(attempt.id, _now())
@@ -232,13 +237,13 @@ class LocalEngine:
         except OSError:
             is_empty = False  # no descriptor left, say: the reaper tries until it knows
         if is_empty:
-            self._end(running)
+            self._end(running, is_empty=True)
         else:
             self._reapers.submit(self._end, running)
 
-    def _end(self, running: _Running) -> None:
+    def _end(self, running: _Running, is_empty: bool = False) -> None:
         try:
-            ended = self._finish(running)
+            ended = self._finish(running, is_empty)
         except (ProcessesLeft, OSError) as error:
             log.warning("attempt_not_finished", attempt=running.attempt.id, error=repr(error))
             self._watch.call_after(5.0, lambda: self._wrapper_ended(running))
@@ -247,12 +252,13 @@ class LocalEngine:
         with self._lock:
             self._running.pop(running.attempt.id, None)
         self._report([ended])
+        self._reapers.submit(_remove, running.group)
 
-    def _finish(self, running: _Running) -> Ended:
+    def _finish(self, running: _Running, is_empty: bool) -> Ended:
         """Nothing of it may be left when its end is told: its devices go to somebody else."""
         ending = self._traces.ending(running.attempt.id)
         out_of_memory = ending.exit_code != 0 and running.group.oom_kills() > 0
-        if not _emptied(running.group):
+        if not is_empty and not running.group.kill():
             raise ProcessesLeft(running.attempt.id, running.group.pids()[:20])
         if ending.exit_code is None and not self._marked(running.attempt).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
@@ -275,12 +281,11 @@ class LocalEngine:
         return UngroupedTree(self._instance).create(attempt.id, Limits())
 
 
-def _emptied(group: Group) -> bool:
+def _remove(group: Group) -> None:
     for _ in range(100):
-        if group.remove() or (group.kill() and group.remove()):  # only an empty one can be removed
-            return True
+        if group.remove():
+            return
         time.sleep(0.01)  # the kernel may call a group busy for a moment after its last process
-    return False
 
 
 def _why(ending: Ending, running: _Running, out_of_memory: bool) -> tuple[Cause, str | None]:

@@ -105,7 +105,8 @@ class Traces:
 
     def _words(self, attempt_id: AttemptId) -> list[str] | None:
         with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
-            text = Path(self.path(attempt_id, ".started")).read_text(encoding="ascii")
+            with open(self.path(attempt_id, ".started"), encoding="ascii") as file:
+                text = file.read()
             words = text.split()
             if text.endswith("\n") and len(words) == 4:
                 return words
