@@ -25,7 +25,7 @@ def test_jobs_that_end_while_no_file_can_be_opened_are_told_right_once_one_can(
             connection = connections.enter_context(socket.socket(socket.AF_UNIX))
             connection.settimeout(5)
             connection.connect(str(server.home / "heliostat.sock"))
-        wait_until(lambda: _open_files(server) >= OPEN_FILES - 1, "no descriptor is left")
+        wait_until(lambda: _open_files(server) >= OPEN_FILES, "no descriptor is left")
         gate.touch()
         wait_until(lambda: not server.processes(), "all of them have ended")
     server.client.close()

@@ -2,6 +2,9 @@
 
 import os
 import random
+import signal
+import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +16,8 @@ from chaos.evidence import Evidence, Line
 from heliostat.client import Client
 from heliostat.client.shapes import JobData
 from heliostat.engines.local.processes import start_time
+from heliostat.store.database import Store
+from heliostat.store.migrate import migrate
 from support.server import Server
 from support.waiting import wait_until
 
@@ -59,20 +64,53 @@ def test_fifty_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_e
     server.assert_nothing_is_left()
 
 
+@pytest.mark.parametrize("statement", range(1, 16, 2))
+def test_a_schema_whose_making_was_killed_half_way_is_made_at_the_next_start(
+    tmp_path: Path, statement: int
+) -> None:
+    """Killed right before one of the statements that make the tables."""
+    database = tmp_path / "heliostat.db"
+    killed = subprocess.run([sys.executable, "-c", _MIGRATE_AND_DIE, database, str(statement)], check=False)
+    assert killed.returncode == -signal.SIGKILL
+    migrate(database)
+    migrate(database)
+    Store(database).close()
+
+
 def test_a_server_killed_during_its_very_first_start_starts_the_next_time(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:
+    print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
     chance = random.Random(SEED)
-    for number in range(4):
+    for number in range(3):
         home = tmp_path / f"home-{number}"
         unlucky = Server(home)
         unlucky.begin()
         wait_until((home / "server.lock").exists, "the first start is under way")
-        time.sleep(chance.uniform(0, 0.6))  # the random moment itself, not a wait for something
+        time.sleep(chance.uniform(0, 0.5))  # the random moment itself, not a wait for something
         unlucky.kill()
         server = serve(home)
         assert server.client.submit("exit 5").wait(10).exit_code == 5
         server.tear_down()
+
+
+_MIGRATE_AND_DIE = """
+import os, signal, sys
+from pathlib import Path
+from sqlalchemy import Engine, event
+from heliostat.store.migrate import migrate
+
+left = int(sys.argv[2])
+
+@event.listens_for(Engine, "before_cursor_execute")
+def count(conn, cursor, statement, *_):
+    global left
+    left -= statement.lstrip().upper().startswith(("CREATE", "INSERT"))
+    if left == 0:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+migrate(Path(sys.argv[1]))
+"""
 
 
 def _live_and_die(server: Server, chance: random.Random) -> None:

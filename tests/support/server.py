@@ -131,8 +131,7 @@ class Server:
     def assert_nothing_is_left(self) -> None:
         """No process and no control group of any attempt."""
         wait_until(lambda: not self.processes(), "the processes of all attempts are gone", 5)
-        left = [group.enter_files for group in self.groups()]
-        assert not left, f"control groups are left: {left}"
+        wait_until(lambda: not self.groups(), "the control groups of all attempts are gone", 5)
 
     def tear_down(self) -> None:
         """End the server and whatever runs for it, and take its control groups away. Never fails for that."""

@@ -91,12 +91,8 @@ class Controller:
         self._fleet.on_change(self._nudge)
         if isinstance(self._engine, Reports):
             self._engine.on_observation(self._on_observation)
-        self._load()
-        attempts = self._attempts_of(self._queue.active())
+        attempts = self._take_up()
         self._engine.forget_all_but({attempt.id for attempt in attempts})
-        self._inbox.observations += self._engine.observe(attempts)
-        for job in self._queue.active():
-            self._stop(job)
         self._thread.start()
 
     def close(self) -> None:
@@ -263,12 +259,19 @@ class Controller:
         with self._wake:
             self._inbox.observations[:0] = inbox.observations
         try:
-            self._load()
-            self._stop_asked.clear()  # the round may have failed before the engine heard of them
-            for job in self._queue.active():
-                self._stop(job)
+            self._take_up()
         except Exception:
             log.exception("reload_failed")
+
+    def _take_up(self) -> list[Attempt]:
+        """Begin with what the database says, and ask the engine what became of what it says is running."""
+        self._load()
+        attempts = self._attempts_of(self._queue.active())
+        self._on_observation(self._engine.observe(attempts))
+        self._stop_asked.clear()  # the round may have failed before the engine heard of them
+        for job in self._queue.active():
+            self._stop(job)
+        return attempts
 
     def _load(self) -> None:
         with self._wake:
