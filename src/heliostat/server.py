@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO, cast
 
 import structlog
 import uvicorn
@@ -210,6 +211,19 @@ def _run_http(app: Any, sockets: list[socket.socket]) -> None:
     _Server(config).run(sockets=sockets)
 
 
+class _UnfailingLog(io.TextIOBase):
+    """The log may be on the disk that is full: a word that cannot be written must not become a failure."""
+
+    def write(self, text: str) -> int:
+        with contextlib.suppress(OSError):
+            sys.stderr.write(text)
+        return len(text)
+
+    def flush(self) -> None:
+        with contextlib.suppress(OSError):
+            sys.stderr.flush()
+
+
 def _configure_logging() -> None:
     logging.basicConfig(level=logging.WARNING, format="%(message)s")
     structlog.configure(
@@ -219,6 +233,6 @@ def _configure_logging() -> None:
             structlog.processors.format_exc_info,
             structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
         ],
-        logger_factory=structlog.PrintLoggerFactory(sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _UnfailingLog())),
         cache_logger_on_first_use=True,
     )

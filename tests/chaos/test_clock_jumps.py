@@ -76,11 +76,6 @@ def test_running_jobs_are_neither_stopped_nor_moved_by_a_jump_of_years(stage: St
     assert {stage.job(job_id).state for job_id in (waiting, other)} == {JobState.STARTING}
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="scheduling/plan.py: queue_key orders by submitted_at, so that a clock set back puts new jobs first; "
-    "ids grow in the order of submission: (-priority, id) is enough",
-)
 def test_who_has_waited_longest_starts_first_although_the_clock_was_set_back(stage: Stage) -> None:
     stage.engine.open(False)
     first = [stage.submit() for _ in range(2)]

@@ -93,11 +93,6 @@ def test_jobs_that_end_while_it_is_full_keep_their_exit_codes_and_all_goes_on_on
     server.assert_nothing_is_left()
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="server.py: a log line that cannot be written raises, which ends the controller's thread and turns "
-    "503 into 500; see _configure_logging",
-)
 def test_a_server_log_that_cannot_be_written_changes_nothing(server: Server, small_disk: Path) -> None:
     job = server.client.submit("sleep 1; exit 8")
     wait_until(lambda: job.refresh().state == "running", "it runs")

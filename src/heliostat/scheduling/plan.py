@@ -36,9 +36,12 @@ def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     return Plan(tuple(starts), reasons)
 
 
-def queue_key(job: Job) -> tuple[int, datetime, JobId]:
-    """The order of the queue: a snapshot's pending jobs come sorted by this."""
-    return (-job.priority, job.submitted_at, job.id)
+def queue_key(job: Job) -> tuple[int, JobId]:
+    """The order of the queue: a snapshot's pending jobs come sorted by this.
+
+    Numbers grow with each submission; the wall clock may be set back.
+    """
+    return (-job.priority, job.id)
 
 
 def explain(wanted: Resources, rooms: Iterable[Room]) -> str:

@@ -267,7 +267,9 @@ class Controller:
         """Begin with what the database says, and ask the engine what became of what it says is running."""
         self._load()
         attempts = self._attempts_of(self._queue.active())
-        self._on_observation(self._engine.observe(attempts))
+        running = {attempt.id for attempt in attempts if attempt.job.state is JobState.RUNNING}
+        seen = self._engine.observe(attempts)
+        self._on_observation([one for one in seen if isinstance(one, Ended) or one.attempt_id not in running])
         self._stop_asked.clear()  # the round may have failed before the engine heard of them
         for job in self._queue.active():
             self._stop(job)

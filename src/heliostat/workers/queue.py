@@ -4,7 +4,6 @@ import bisect
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
-from datetime import datetime
 
 from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, JobState, Node
 from heliostat.scheduling.plan import queue_key
@@ -19,7 +18,7 @@ class Queue:
 
     def __init__(self, jobs: Collection[Job] = ()) -> None:
         self._pending: dict[JobId, Job] = {}
-        self._order: list[tuple[int, datetime, JobId]] = []
+        self._order: list[tuple[int, JobId]] = []
         self._active: dict[JobId, Job] = {}
         self._held: dict[JobId, Job] = {}
         self._per_user: Counter[str] = Counter()

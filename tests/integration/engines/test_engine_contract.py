@@ -17,9 +17,7 @@ def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
 
 
 @pytest.mark.parametrize("exit_code", [0, 3])
-def test_an_attempt_is_reported_started_and_then_ended_with_its_exit_code(
-    bench: Bench, exit_code: int
-) -> None:
+def test_an_attempt_is_reported_started_and_then_ended_with_its_exit_code(bench: Bench, exit_code: int) -> None:
     attempt = bench.finishing(exit_code)
     bench.start(attempt)
     ended = bench.wait_for_end(attempt)

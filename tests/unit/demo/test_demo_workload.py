@@ -77,9 +77,7 @@ def test_members_of_an_array_share_all_but_their_fate(month: list[DemoJob]) -> N
         if job.array:
             arrays[job.array].append(job)
     for members in arrays.values():
-        assert (
-            len({(job.user, job.name, job.command, job.resources, job.submitted_at) for job in members}) == 1
-        )
+        assert len({(job.user, job.name, job.command, job.resources, job.submitted_at) for job in members}) == 1
         assert sorted(job.array_index or 0 for job in members) == list(range(len(members)))
 
 

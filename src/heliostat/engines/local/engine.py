@@ -21,7 +21,7 @@ from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.log_order import LogOrder, read_order
 from heliostat.engines.local.machine import this_node
-from heliostat.engines.local.processes import start_time
+from heliostat.engines.local.processes import boot_time, start_time
 from heliostat.engines.local.script import Places
 from heliostat.engines.local.trace import Claim, Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
@@ -87,7 +87,8 @@ class LocalEngine:
             self._starter.submit(self._start_queued, attempt)
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
-        return [self._observe(attempt) for attempt in attempts]
+        waiting = set(self._queued)  # they are not started yet, and will be
+        return [self._observe(attempt) for attempt in attempts if attempt.id not in waiting]
 
     def stop(self, attempt: Attempt, grace_seconds: float) -> None:
         with self._lock:
@@ -187,13 +188,14 @@ class LocalEngine:
     def _observe(self, attempt: Attempt) -> Observation:
         if attempt.id in self._running:
             return Started(attempt.id, _now())
-        if self._traces.disown(attempt.id):
+        was_before_boot = attempt.job.started_at is not None and attempt.job.started_at < boot_time()
+        if self._traces.disown(attempt.id) and not was_before_boot:
             if unused := self._groups.find(attempt.id):
                 unused.remove()
             return Ended(attempt.id, _now(), Cause.NOT_STARTED)
         claim = self._traces.claim(attempt.id)
         if claim is None:
-            return Ended(attempt.id, _now(), Cause.LOST, detail="the machine restarted while it ran")
+            return self._after_a_restart_of_the_machine(attempt)
         running = _Running(attempt, claim, self._groups.find(attempt.id) or self._marked(attempt))
         self._log_order.begin(attempt.id, partial(self._folder(attempt.job.id).log, attempt.job.attempt))
         if not self._begin_watching(running):
@@ -205,6 +207,14 @@ class LocalEngine:
             self._running[attempt.id] = running
             self._reapers.submit(self._end, running)
         return Started(attempt.id, _now())
+
+    def _after_a_restart_of_the_machine(self, attempt: Attempt) -> Ended:
+        """Nothing of it runs any more. It may have ended before, and left its exit status."""
+        ending = self._traces.ending(attempt.id)
+        if ending.exit_code is None:
+            return Ended(attempt.id, _now(), Cause.LOST, detail="the machine restarted while it ran")
+        cause = Cause.TIMED_OUT if ending.timed_out else Cause.EXITED
+        return Ended(attempt.id, _end_time(ending), cause, ending.exit_code)
 
     def _keep_watching(self, running: _Running) -> None:
         """It runs, so nothing may say that it could not be started: not even that no descriptor is left for it."""

@@ -9,6 +9,7 @@ import signal
 import time
 from collections.abc import Collection, Iterator
 from contextlib import suppress
+from datetime import UTC, datetime, timedelta
 from functools import cache
 from typing import NamedTuple
 
@@ -20,6 +21,11 @@ def boot_id() -> str:
     """Another one after each start of the machine."""
     with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
         return file.read().strip()
+
+
+def boot_time() -> datetime:
+    """When the machine started, by the wall clock as it is set now; a little early rather than late."""
+    return datetime.now(UTC) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME) + 1)
 
 
 def start_time(pid: int) -> int | None:

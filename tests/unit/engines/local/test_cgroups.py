@@ -102,9 +102,7 @@ def until(condition: Callable[[], bool]) -> None:
 
 
 def remove(group: Group) -> bool:
-    return cgroup_files.wait_until(
-        group.remove, 10
-    )  # the kernel lets go of the dead a moment after their end
+    return cgroup_files.wait_until(group.remove, 10)  # the kernel lets go of the dead a moment after their end
 
 
 def folders(group: Group) -> list[Path]:
@@ -252,8 +250,7 @@ def test_a_signal_reaches_every_process_also_in_inner_groups(tree: CgroupTree, r
         (folder / "inner").mkdir()
     inner = V1Group({str(number): f"{folder}/inner" for number, folder in enumerate(folders(group))})
     started = [
-        run(place, "print('ready', flush=True); import time; time.sleep(60)")
-        for place in (group, inner, group)
+        run(place, "print('ready', flush=True); import time; time.sleep(60)") for place in (group, inner, group)
     ]
     assert [process.stdout.readline() for process in started] == ["ready\n"] * 3
     group.signal(signal.SIGTERM)
@@ -271,9 +268,7 @@ for file in group.enter_files: Path(file).write_text("0")
 child = subprocess.Popen(["sleep", "60"])
 print(group.kill(0), child.wait(20))
 """
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert done.stdout == "False -9\n", done.stderr
 
 

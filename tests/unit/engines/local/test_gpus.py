@@ -96,9 +96,7 @@ def test_a_simulation_that_cannot_be_read_is_refused_with_a_hint(text: str) -> N
 
 
 @given(
-    st.lists(
-        st.tuples(st.integers(1, 20), st.sampled_from(["A100", "T4", "RTX-3090"])), min_size=1, max_size=5
-    )
+    st.lists(st.tuples(st.integers(1, 20), st.sampled_from(["A100", "T4", "RTX-3090"])), min_size=1, max_size=5)
 )
 def test_what_is_written_for_a_simulation_is_what_is_read(groups: list[tuple[int, str]]) -> None:
     assert parse_simulated(",".join(f"{count}x{type_}" for count, type_ in groups)) == groups
@@ -233,9 +231,7 @@ def test_without_the_driver_library_the_note_says_what_to_do(monkeypatch: pytest
         ("0x1002", "0x030000", "No GPU found"),
     ],
 )
-def test_a_card_without_a_driver_is_told_from_no_card(
-    tmp_path: Path, vendor: str, class_: str, note: str
-) -> None:
+def test_a_card_without_a_driver_is_told_from_no_card(tmp_path: Path, vendor: str, class_: str, note: str) -> None:
     slot = tmp_path / "0000:01:00.0"
     slot.mkdir()
     (slot / "vendor").write_text(vendor + "\n")

@@ -206,9 +206,7 @@ def test_an_endless_job_runs_until_it_is_stopped() -> None:
     assert (lab.end_of(attempt).cause, lab.end_of(attempt).exit_code) == (Cause.STOPPED, 143)
 
 
-@pytest.mark.parametrize(
-    "env", [{SECONDS: "soon"}, {SECONDS: "-1"}, {SECONDS: "nan"}, {EXIT: "256"}, {EXIT: "x"}]
-)
+@pytest.mark.parametrize("env", [{SECONDS: "soon"}, {SECONDS: "-1"}, {SECONDS: "nan"}, {EXIT: "256"}, {EXIT: "x"}])
 def test_an_environment_that_cannot_be_read_is_refused(env: dict[str, str]) -> None:
     lab = Lab()
     attempt = lab.attempt(env)
@@ -245,9 +243,7 @@ def test_a_report_may_start_the_next_attempt_on_the_same_device() -> None:
     lab.engine.on_observation(start_next)
     lab.engine.start([next(waiting)])
     lab.clock.advance(300)
-    assert [lab.end_of(attempt).at for attempt in attempts] == [
-        START + timedelta(minutes=n) for n in range(1, 6)
-    ]
+    assert [lab.end_of(attempt).at for attempt in attempts] == [START + timedelta(minutes=n) for n in range(1, 6)]
 
 
 def test_a_failing_node_goes_down_and_loses_what_it_runs_and_nothing_else() -> None:
@@ -260,9 +256,7 @@ def test_a_failing_node_goes_down_and_loses_what_it_runs_and_nothing_else() -> N
     lab.engine.fail_node("a100-01", "A fan broke.")
     lab.clock.advance(100)
     assert (lab.node("a100-01").state, lab.node("a100-01").reason) == (NodeState.DOWN, "A fan broke.")
-    assert lab.end_of(there) == Ended(
-        there.id, START + timedelta(seconds=10), Cause.LOST, None, "A fan broke."
-    )
+    assert lab.end_of(there) == Ended(there.id, START + timedelta(seconds=10), Cause.LOST, None, "A fan broke.")
     assert lab.end_of(elsewhere).cause is Cause.EXITED
     assert changes == [NodeState.DOWN]
 
