@@ -84,7 +84,10 @@ class LocalEngine:
                 if attempt.id in self._queued or attempt.id in self._running:
                     continue
                 self._queued.add(attempt.id)
-            self._starter.submit(self._start_queued, attempt)
+            if attempt.devices:
+                self._starter.submit(self._start_queued, attempt)  # it asks the driver, which may hang
+            else:
+                self._start_queued(attempt)
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         waiting = set(self._queued)  # they are not started yet, and will be
@@ -262,7 +265,7 @@ class LocalEngine:
         with self._lock:
             self._running.pop(running.attempt.id, None)
         self._report([ended])
-        self._reapers.submit(_remove, running.group)
+        _remove(running.group)
 
     def _finish(self, running: _Running, is_empty: bool) -> Ended:
         """Nothing of it may be left when its end is told: its devices go to somebody else."""
