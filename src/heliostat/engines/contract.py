@@ -66,6 +66,14 @@ class Reports(Protocol):
 
 
 @runtime_checkable
+class Foresees(Protocol):
+    """An engine that can use the time in which a job is being stored."""
+
+    def expect_start(self) -> None:
+        """A start may follow within milliseconds. Returns at once."""
+
+
+@runtime_checkable
 class KeepsLogs(Protocol):
     """An engine whose jobs' output can be read from files."""
 

@@ -8,6 +8,7 @@ from datetime import datetime
 
 from sqlalchemy import bindparam, insert, select
 
+from heliostat.engines.contract import Foresees
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, JobState, Node, Resources, User
 from heliostat.scheduling.room import Room, cpus_in_words, gpus_in_words
@@ -54,6 +55,8 @@ def prepare_submission(
 ) -> Callable[[Transaction], Submitted]:
     """Check everything that can be checked before; what remains is the change to be written."""
     user = caller.user
+    if isinstance(context.engine, Foresees):
+        context.engine.expect_start()
     desk = _Desk(
         user=user,
         unix_user=_unix_user(user),

@@ -106,6 +106,12 @@ class V1Tree:
         found = any(os.path.isdir(f"{folder}/{name}") for folder in self._folders)
         return self._group(name) if found else None
 
+    def warm_up(self) -> None:
+        controller, base = next(iter(self._bases.items()))
+        lines = [line.split(":", 2) for line in files.read_file("/proc/self/cgroup").splitlines()]
+        ours = next((path for _, names, path in lines if controller in names.split(",")), "/")
+        files.enter_where_we_are(os.path.dirname(base), ours)
+
     def names(self) -> list[str]:
         return list({name for folder in self._folders for name in files.group_names(folder)})
 

@@ -71,6 +71,10 @@ class CgroupTree(Protocol):
     def find(self, name: str) -> Group | None:
         """The group that an earlier run of Heliostat has made."""
 
+    def warm_up(self) -> None:
+        """Make the next entry into a group quick. After a pause the kernel waits with the first one until every
+        cpu has passed a quiet point; we have it wait for a move of ourselves to where we are."""
+
     def names(self) -> Sequence[str]:
         """Every group there is, in no order; also one that was removed only in part."""
 

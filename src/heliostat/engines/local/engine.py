@@ -30,6 +30,7 @@ from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Obse
 
 log = structlog.get_logger()
 _SWEEP_SECONDS = 600.0
+_WARM_SECONDS = 0.008
 
 
 class ProcessesLeft(Exception):
@@ -61,6 +62,7 @@ class LocalEngine:
         self._running: dict[AttemptId, _Running] = {}
         self._queued: set[AttemptId] = set()
         self._forgotten: list[AttemptId] = []
+        self._last_entry = 0.0
         self._lock = threading.Lock()
         self._report: Report = lambda observations: None
         self._watch = Watch()
@@ -78,7 +80,15 @@ class LocalEngine:
         notes = tuple(note for note in (self._devices.note, self._no_cgroups) if note)
         return [this_node(self._settings.node_name, self._devices.now(), notes)]
 
+    def expect_start(self) -> None:
+        """The first entry into a cgroup after a pause costs up to 10 ms: let that pass while the job is stored."""
+        now = time.monotonic()
+        if now - self._last_entry > _WARM_SECONDS:
+            self._last_entry = now
+            self._reapers.submit(self._groups.warm_up)
+
     def start(self, attempts: Sequence[Attempt]) -> None:
+        self._last_entry = time.monotonic()
         for attempt in attempts:
             with self._lock:
                 if attempt.id in self._queued or attempt.id in self._running:
@@ -237,7 +247,7 @@ class LocalEngine:
             pidfd = os.pidfd_open(claim.pid)
         except ProcessLookupError:
             return False
-        if start_time(claim.pid) != claim.start_time:
+        if claim.start_time is not None and start_time(claim.pid) != claim.start_time:
             os.close(pidfd)
             return False
         self._running[running.attempt.id] = running

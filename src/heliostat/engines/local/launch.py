@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.engines.local.cgroups import Group
-from heliostat.engines.local.processes import boot_id, start_time
+from heliostat.engines.local.processes import boot_id
 from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Person, Places, payload_argv, payload_script
 from heliostat.engines.local.spawn import Program
 from heliostat.engines.local.spawn import spawn as start_program
@@ -107,7 +107,7 @@ def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Clai
             default_signals=_DEFAULT_SIGNALS,
         )
         pid = start_program(program)
-    return Claim(pid, start_time(pid) or 0)  # our child: not reaped yet, so the number is its own
+    return Claim(pid)
 
 
 def _in_memory(text: str, stack: contextlib.ExitStack) -> int:

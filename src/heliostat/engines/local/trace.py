@@ -17,10 +17,14 @@ _DISOWNED = b"disowned\n"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The wrapper process that runs an attempt; the time in the ticks of `processes.start_time`."""
+    """The wrapper process that runs an attempt; the time in the ticks of `processes.start_time`.
+
+    Without a time it is our own child: its number stays its own until we have waited for it. To ask for the time
+    of a program that is just being loaded would mean to wait for that.
+    """
 
     pid: int
-    start_time: int
+    start_time: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,8 @@ class UngroupedProcesses:
 
     def led_by(self, wrapper: Claim) -> None:
         """The session is the wrapper's; the wrapper itself is not one of the payload's processes."""
-        self._wrapper = wrapper
+        born = wrapper.start_time if wrapper.start_time is not None else start_time(wrapper.pid)
+        self._wrapper = Claim(wrapper.pid, born)
 
     def pids(self) -> list[int]:
         leader = self._wrapper
@@ -64,6 +65,9 @@ class UngroupedTree:
 
     def find(self, name: str) -> UngroupedProcesses | None:
         return UngroupedProcesses(f"{self._instance}-{name}")
+
+    def warm_up(self) -> None:
+        pass
 
     def names(self) -> list[str]:
         return []
