@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, func, select
 
-from heliostat.models import AttemptRecord, Job, JobEvent, JobId, JobState
+from heliostat.models import TERMINAL, AttemptRecord, Job, JobEvent, JobId, JobState
 from heliostat.store import schema
 from heliostat.store.prepared import Prepared
 from heliostat.store.rows import (
@@ -101,6 +101,11 @@ def last_event_id(conn: Connection) -> int:
 def _filtered(query: Select[Any], wanted: JobFilter) -> Select[Any]:
     if wanted.states is not None:
         query = query.where(_jobs.c.state.in_([state.value for state in wanted.states]))
+        # Each half has an index of its own, which a job enters once and does not move in with each state.
+        if TERMINAL.isdisjoint(wanted.states):
+            query = query.where(_jobs.c.ended_at.is_(None))
+        elif TERMINAL.issuperset(wanted.states):
+            query = query.where(_jobs.c.ended_at.is_not(None))
     if wanted.ids is not None:
         query = query.where(_jobs.c.id.in_(list(wanted.ids)))
     if wanted.name is not None:

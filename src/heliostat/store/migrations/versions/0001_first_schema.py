@@ -138,7 +138,13 @@ def upgrade() -> None:
     with op.batch_alter_table("jobs", schema=None) as batch_op:
         batch_op.create_index("jobs_by_array", ["array_id", "id"], unique=False)
         batch_op.create_index("jobs_by_project", ["project", "id"], unique=False)
-        batch_op.create_index("jobs_by_state", ["state", "id"], unique=False)
+        batch_op.create_index(
+            "jobs_finished",
+            ["state", "id"],
+            unique=False,
+            sqlite_where=sa.text("ended_at IS NOT NULL"),
+            postgresql_where=sa.text("ended_at IS NOT NULL"),
+        )
         batch_op.create_index("jobs_by_user", ["user", "id"], unique=False)
         batch_op.create_index(
             "jobs_unfinished",
