@@ -43,6 +43,7 @@ class _Running:
     claim: Claim
     group: Group
     stopping: bool = False
+    out_of_memory: bool = False
 
 
 class LocalEngine:
@@ -212,11 +213,9 @@ class LocalEngine:
         running = _Running(attempt, claim, self._groups.find(attempt.id) or self._marked(attempt))
         self._log_order.begin(attempt.id, partial(self._folder(attempt.job.id).log, attempt.job.attempt))
         if not self._begin_watching(running):
-            if not running.group.pids():
+            if self._is_clear(running):
                 self._log_order.end(attempt.id)
-                ended = self._finish(running, is_empty=True)
-                _remove(running.group)
-                return ended
+                return self._ended(running)
             self._running[attempt.id] = running
             self._reapers.submit(self._end, running)
         return Started(attempt.id, _now())
@@ -256,36 +255,54 @@ class LocalEngine:
 
     def _wrapper_ended(self, running: _Running) -> None:
         try:
-            is_empty = not running.group.pids()
+            is_clear = self._is_clear(running)
         except OSError:
-            is_empty = False  # no descriptor left, say: the reaper tries until it knows
-        if is_empty:
-            self._end(running, is_empty=True)
+            is_clear = False  # no descriptor left, say: the reaper tries until it knows
+        if is_clear:
+            self._tell_end(running)
         else:
             self._reapers.submit(self._end, running)
 
-    def _end(self, running: _Running, is_empty: bool = False) -> None:
+    def _is_clear(self, running: _Running) -> bool:
+        """The usual end: an exit status, and nothing left. Only a group that is empty can be removed."""
+        ending = self._traces.ending(running.attempt.id)
+        return ending.exit_code is not None and self._removed(running, ending)
+
+    def _end(self, running: _Running) -> None:
         try:
-            ended = self._finish(running, is_empty)
+            self._clear(running)
         except (ProcessesLeft, OSError) as error:
             log.warning("attempt_not_finished", attempt=running.attempt.id, error=repr(error))
             self._watch.call_after(5.0, lambda: self._wrapper_ended(running))
-            return
+        else:
+            self._tell_end(running)
+
+    def _clear(self, running: _Running) -> None:
+        """Nothing of it may be left when its end is told: its devices go to somebody else."""
+        ending = self._traces.ending(running.attempt.id)
+        for _ in range(100):
+            if self._removed(running, ending):
+                break
+            if not running.group.kill():
+                raise ProcessesLeft(running.attempt.id, running.group.pids()[:20])
+            time.sleep(0.01)  # the kernel may call a group busy for a moment after its last process
+        if ending.exit_code is None and not self._marked(running.attempt).kill():
+            raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
+
+    def _removed(self, running: _Running, ending: Ending) -> bool:
+        if ending.exit_code != 0 and running.group.oom_kills() > 0:  # the count goes with the group
+            running.out_of_memory = True
+        return running.group.remove()
+
+    def _tell_end(self, running: _Running) -> None:
         self._log_order.end(running.attempt.id)
         with self._lock:
             self._running.pop(running.attempt.id, None)
-        self._report([ended])
-        _remove(running.group)
+        self._report([self._ended(running)])
 
-    def _finish(self, running: _Running, is_empty: bool) -> Ended:
-        """Nothing of it may be left when its end is told: its devices go to somebody else."""
+    def _ended(self, running: _Running) -> Ended:
         ending = self._traces.ending(running.attempt.id)
-        out_of_memory = ending.exit_code != 0 and running.group.oom_kills() > 0
-        if not is_empty and not running.group.kill():
-            raise ProcessesLeft(running.attempt.id, running.group.pids()[:20])
-        if ending.exit_code is None and not self._marked(running.attempt).kill():
-            raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
-        cause, detail = _why(ending, running, out_of_memory)
+        cause, detail = _why(ending, running)
         return Ended(running.attempt.id, _end_time(ending), cause, ending.exit_code, detail)
 
     def _terminate(self, running: _Running) -> None:
@@ -304,21 +321,14 @@ class LocalEngine:
         return UngroupedTree(self._instance).create(attempt.id, Limits())
 
 
-def _remove(group: Group) -> None:
-    for _ in range(100):
-        if group.remove():
-            return
-        time.sleep(0.01)  # the kernel may call a group busy for a moment after its last process
-
-
-def _why(ending: Ending, running: _Running, out_of_memory: bool) -> tuple[Cause, str | None]:
+def _why(ending: Ending, running: _Running) -> tuple[Cause, str | None]:
     if ending.timed_out:
         return Cause.TIMED_OUT, None
     if running.stopping:
         return Cause.STOPPED, None
     if ending.exit_code is None:
         return Cause.LOST, "its supervising process was killed"
-    if out_of_memory and ending.exit_code != 0:
+    if running.out_of_memory:
         limit = running.attempt.job.resources.memory_mib
         return Cause.OUT_OF_MEMORY, f"it used more than its {limit} MiB of memory"
     return Cause.EXITED, None

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_quick = ctypes.PyDLL(None)  # for calls that are over sooner than the interpreter can be unlocked
 _OPAQUE_BYTES = 1024  # the structures of the C library are opaque; the largest known has 336 bytes
 _SETSIGDEF, _SETSIGMASK, _SETSID = 0x04, 0x08, 0x80
 
@@ -27,31 +28,31 @@ class Program:
 def spawn(program: Program) -> int:
     """Its process id; OSError when it cannot be started."""
     actions, attributes, pid = _opaque(), _opaque(), ctypes.c_int()
-    _check(_libc.posix_spawn_file_actions_init(actions))
-    _check(_libc.posix_spawnattr_init(attributes))
+    _check(_quick.posix_spawn_file_actions_init(actions))
+    _check(_quick.posix_spawnattr_init(attributes))
     try:
-        _check(_libc.posix_spawn_file_actions_addopen(actions, 0, b"/dev/null", os.O_RDONLY, 0))
+        _check(_quick.posix_spawn_file_actions_addopen(actions, 0, b"/dev/null", os.O_RDONLY, 0))
         for there, here in program.descriptors.items():
-            _check(_libc.posix_spawn_file_actions_adddup2(actions, here, there))
+            _check(_quick.posix_spawn_file_actions_adddup2(actions, here, there))
         _set_signals(attributes, program.default_signals)
         path, argv = os.fsencode(program.argv[0]), _strings(program.argv)
         environment = _strings([f"{name}={value}" for name, value in program.environment.items()])
         _check(_libc.posix_spawn(ctypes.byref(pid), path, actions, attributes, argv, environment))
     finally:
-        _libc.posix_spawnattr_destroy(attributes)
-        _libc.posix_spawn_file_actions_destroy(actions)
+        _quick.posix_spawnattr_destroy(attributes)
+        _quick.posix_spawn_file_actions_destroy(actions)
     return pid.value
 
 
 def _set_signals(attributes: ctypes.Array[ctypes.c_char], default_signals: Iterable[int]) -> None:
     none, defaults = _opaque(), _opaque()
-    _libc.sigemptyset(none)
-    _libc.sigemptyset(defaults)
+    _quick.sigemptyset(none)
+    _quick.sigemptyset(defaults)
     for number in default_signals:
-        _libc.sigaddset(defaults, number)
-    _check(_libc.posix_spawnattr_setsigmask(attributes, none))
-    _check(_libc.posix_spawnattr_setsigdefault(attributes, defaults))
-    _check(_libc.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK | _SETSID)))
+        _quick.sigaddset(defaults, number)
+    _check(_quick.posix_spawnattr_setsigmask(attributes, none))
+    _check(_quick.posix_spawnattr_setsigdefault(attributes, defaults))
+    _check(_quick.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK | _SETSID)))
 
 
 def _opaque() -> ctypes.Array[ctypes.c_char]:

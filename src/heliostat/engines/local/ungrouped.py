@@ -48,7 +48,8 @@ class UngroupedProcesses:
         return None
 
     def remove(self) -> bool:
-        return True
+        """Nothing to remove; like a cgroup, it cannot be while processes are left."""
+        return not self.pids()
 
 
 class UngroupedTree:
