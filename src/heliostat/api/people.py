@@ -25,7 +25,7 @@ from heliostat.api.people_schemas import (
     WhoAmIAnswer,
 )
 from heliostat.errors import Invalid
-from heliostat.services import people, tokens
+from heliostat.services import audit, people, projects, tokens
 
 router = APIRouter(tags=["people"])
 
@@ -97,38 +97,38 @@ def set_password(name: str, body: PasswordBody, caller: CallerDep, context: Cont
 
 @router.get("/departments", summary="All departments")
 def list_departments(caller: CallerDep, context: ContextDep) -> Page[DepartmentAnswer]:
-    found = people.list_departments(context, caller)
+    found = projects.list_departments(context, caller)
     return Page(items=[DepartmentAnswer(name=department.name) for department in found])
 
 
 @router.post("/departments", status_code=201, summary="Create a department")
 def create_department(body: DepartmentBody, caller: CallerDep, context: ContextDep) -> DepartmentAnswer:
-    return DepartmentAnswer(name=people.create_department(context, caller, body.name).name)
+    return DepartmentAnswer(name=projects.create_department(context, caller, body.name).name)
 
 
 @router.get("/projects", summary="Your projects, or for an admin all of them")
 def list_projects(caller: CallerDep, context: ContextDep) -> Page[ProjectAnswer]:
-    return Page(items=[ProjectAnswer.of(project) for project in people.list_projects(context, caller)])
+    return Page(items=[ProjectAnswer.of(project) for project in projects.list_projects(context, caller)])
 
 
 @router.post("/projects", status_code=201, summary="Create a project")
 def create_project(body: ProjectBody, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
-    return ProjectAnswer.of(people.create_project(context, caller, body.name, body.department))
+    return ProjectAnswer.of(projects.create_project(context, caller, body.name, body.department))
 
 
 @router.get("/projects/{name}", summary="One project and its members")
 def get_project(name: str, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
-    return ProjectAnswer.of(people.get_project(context, caller, name))
+    return ProjectAnswer.of(projects.get_project(context, caller, name))
 
 
 @router.put("/projects/{name}/members/{user}", summary="Add a member or change their role")
 def add_member(name: str, user: str, body: MemberBody, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
-    return ProjectAnswer.of(people.add_member(context, caller, name, user, body.role))
+    return ProjectAnswer.of(projects.add_member(context, caller, name, user, body.role))
 
 
 @router.delete("/projects/{name}/members/{user}", summary="Remove a member")
 def remove_member(name: str, user: str, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
-    return ProjectAnswer.of(people.remove_member(context, caller, name, user))
+    return ProjectAnswer.of(projects.remove_member(context, caller, name, user))
 
 
 @router.get("/audit", summary="Who did what, newest first")
@@ -138,5 +138,5 @@ def list_audit(
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     cursor: str | None = None,
 ) -> Page[AuditAnswer]:
-    entries, next_cursor = people.list_audit(context, caller, limit, cursor)
+    entries, next_cursor = audit.list_audit(context, caller, limit, cursor)
     return Page(items=[AuditAnswer.of(entry) for entry in entries], next_cursor=next_cursor)

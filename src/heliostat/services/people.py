@@ -1,38 +1,36 @@
-"""Accounts, departments, projects and who belongs to them.
+"""Accounts.
 
-An admin may do everything; a manager adds and removes the members of their project; everybody else only looks
-after themselves. Rights are checked again inside each transaction, because they may have gone since the request
-came in.
+An admin may do everything; everybody else only looks after themselves. Rights are checked again inside each
+transaction, because they may have gone since the request came in.
 """
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 from heliostat.auth.identity import is_account_name
 from heliostat.auth.passwords import hash_password
-from heliostat.errors import Conflict, Forbidden, Invalid, NotAuthenticated, NotFound
+from heliostat.errors import Conflict, Forbidden, NotAuthenticated
 from heliostat.models import (
-    AuditEntry,
     Caller,
-    Department,
     Membership,
-    Project,
     ProjectRole,
     Role,
     User,
+)
+from heliostat.services.acting import (
+    changed,
+    found_user,
+    invalid,
+    no_user,
+    require_admin,
+    shown,
 )
 from heliostat.services.context import Context
 from heliostat.store import people
 from heliostat.store.database import Transaction
 
-T = TypeVar("T")
 LOGIN_TOKEN = "login"  # noqa: S105 - the name of the tokens that a login makes
 
-_GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
 _USER_NAME_RULE = "must be 1 to 32 of a-z 0-9 _ . - and begin with a letter or _"
-_GROUP_NAME_RULE = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter or digit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +53,11 @@ class UserChange:
 
 
 def create_user(context: Context, caller: Caller, new: NewUser) -> User:
-    _require_admin(caller.user)
+    require_admin(caller.user)
     if not is_account_name(new.name):
-        raise _invalid("name", f"{_shown(new.name)} {_USER_NAME_RULE}")
+        raise invalid("name", f"{shown(new.name)} {_USER_NAME_RULE}")
     if new.name in context.identities.unix.rulers():
-        raise _invalid("name", "is kept for the Unix user who rules this machine; they get it at first contact")
+        raise invalid("name", "is kept for the Unix user who rules this machine; they get it at first contact")
     unix_user = None if new.unix_user is None else _checked_unix_user(context, new.unix_user)
     hashed = None if new.password is None else hash_password(new.password)
     projects = (context.settings.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
@@ -67,7 +65,7 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
     user = User(new.name, new.role, unix_user, True, context.now(), memberships, hashed is not None)
 
     def change(tx: Transaction, actor: User) -> User:
-        _require_admin(actor)
+        require_admin(actor)
         if people.find_user(tx.conn, user.name) is not None:
             raise Conflict(f"There is already an account {user.name}.", "Choose another name.")
         _require_free(tx, unix_user)
@@ -75,7 +73,7 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
             people.ensure_project(tx, context.settings.default_project, context.settings.default_department)
         for project in projects:
             if people.find_project(tx.conn, project) is None:
-                raise _invalid("projects", f"there is no project {_shown(project)}")
+                raise invalid("projects", f"there is no project {shown(project)}")
         people.add_user(tx, user, hashed)
         detail = {"role": user.role.value, "unix_user": unix_user, "projects": sorted(projects)}
         people.add_audit(tx, caller, "user.create", user.name, detail, context.now())
@@ -86,20 +84,20 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
 
 def update_user(context: Context, caller: Caller, name: str, wish: UserChange) -> User:
     """Change role, activity and Unix user, all of it or nothing."""
-    _require_admin(caller.user)
+    require_admin(caller.user)
     unix_user = None if wish.unix_user is None else _checked_unix_user(context, wish.unix_user)
     rulers = context.identities.unix.rulers()
 
     def change(tx: Transaction, actor: User) -> User:
-        _require_admin(actor)
-        user = _found_user(tx, name)
+        require_admin(actor)
+        user = found_user(tx, name)
         if wish.role not in (None, user.role):
             _change_role(context, tx, caller, user, wish.role or user.role, rulers)
         if wish.active not in (None, user.active):
             _change_activity(context, tx, caller, user, bool(wish.active), rulers)
         if wish.clear_unix_user or wish.unix_user is not None:
             _change_unix_user(context, tx, caller, user, unix_user, rulers)
-        return _found_user(tx, name)
+        return found_user(tx, name)
 
     return changed(context, caller, change)
 
@@ -121,7 +119,7 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
     """Whoever changes their own from afar must know the present one. Ends the logins of the account."""
     own = name == caller.user.name
     if not own:
-        _require_admin(caller.user)
+        require_admin(caller.user)
     with context.store.read() as conn:
         before = people.password_hash(conn, name)
     proven = own and caller.via != "socket"
@@ -132,8 +130,8 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
 
     def change(tx: Transaction, actor: User) -> None:
         if not own:
-            _require_admin(actor)
-        user = _found_user(tx, name)
+            require_admin(actor)
+        user = found_user(tx, name)
         if not own and user.unix_user in rulers:
             raise Forbidden(
                 f"Only {user.name} can set the password of {user.name}, for it opens the Unix account"
@@ -161,124 +159,8 @@ def get_user(context: Context, caller: Caller, name: str) -> User:
     with context.store.read() as conn:
         user = people.find_user(conn, name)
     if user is None or not _may_see(caller.user, user):
-        raise _no_user(name)
+        raise no_user(name)
     return _as_seen_by(caller.user, user)
-
-
-def create_department(context: Context, caller: Caller, name: str) -> Department:
-    _require_admin(caller.user)
-    _check_group_name(name)
-
-    def change(tx: Transaction, actor: User) -> Department:
-        _require_admin(actor)
-        if people.has_department(tx.conn, name):
-            raise Conflict(f"There is already a department {name}.", "Choose another name.")
-        people.add_department(tx, name)
-        people.add_audit(tx, caller, "department.create", name, {}, context.now())
-        return Department(name)
-
-    return changed(context, caller, change)
-
-
-def list_departments(context: Context, caller: Caller) -> list[Department]:
-    with context.store.read() as conn:
-        return people.list_departments(conn)
-
-
-def create_project(context: Context, caller: Caller, name: str, department: str) -> Project:
-    _require_admin(caller.user)
-    _check_group_name(name)
-
-    def change(tx: Transaction, actor: User) -> Project:
-        _require_admin(actor)
-        if people.find_project(tx.conn, name) is not None:
-            raise Conflict(f"There is already a project {name}.", "Choose another name.")
-        if not people.has_department(tx.conn, department):
-            raise _invalid("department", f"there is no department {_shown(department)}")
-        people.add_project(tx, name, department)
-        people.add_audit(tx, caller, "project.create", name, {"department": department}, context.now())
-        return Project(name, department)
-
-    return changed(context, caller, change)
-
-
-def list_projects(context: Context, caller: Caller) -> list[Project]:
-    """All for an admin, one's own for others."""
-    mine = None if caller.user.is_admin else [membership.project for membership in caller.user.memberships]
-    with context.store.read() as conn:
-        return people.list_projects(conn, mine)
-
-
-def get_project(context: Context, caller: Caller, name: str) -> Project:
-    visible = caller.user.is_admin or caller.user.belongs_to(name)
-    with context.store.read() as conn:
-        project = people.find_project(conn, name) if visible else None
-    if project is None:
-        raise _no_project(name)
-    return project
-
-
-def add_member(
-    context: Context, caller: Caller, project: str, user: str, role: ProjectRole = ProjectRole.MEMBER
-) -> Project:
-    """Add them, or change their role. Only an admin makes and unmakes managers."""
-
-    def change(tx: Transaction, actor: User) -> Project:
-        present = _member_to_change(tx, actor, project, user)
-        if role is ProjectRole.MANAGER and not actor.is_admin:
-            raise Forbidden("Only an admin makes somebody a manager.", "Add them as a member, or ask an admin.")
-        if present is not role:
-            people.set_member(tx, project, user, role)
-            people.add_audit(tx, caller, "project.add_member", project, _of(user, role), context.now())
-        return _found_project(tx, project)
-
-    return changed(context, caller, change)
-
-
-def remove_member(context: Context, caller: Caller, project: str, user: str) -> Project:
-    """Already gone is success."""
-
-    def change(tx: Transaction, actor: User) -> Project:
-        present = _member_to_change(tx, actor, project, user)
-        if present is not None:
-            people.remove_member(tx, project, user)
-            people.add_audit(tx, caller, "project.remove_member", project, _of(user, present), context.now())
-        return _found_project(tx, project)
-
-    return changed(context, caller, change)
-
-
-def list_audit(
-    context: Context, caller: Caller, limit: int = 100, cursor: str | None = None
-) -> tuple[list[AuditEntry], str | None]:
-    """Newest first; with the cursor of the next page, None at the end."""
-    _require_admin(caller.user)
-    if not 1 <= limit <= 500:
-        raise _invalid("limit", "must be between 1 and 500")
-    before = None if cursor is None else _cursor_id(cursor)
-    with context.store.read() as conn:
-        entries = people.list_audit(conn, limit + 1, before)
-    more = len(entries) > limit
-    return entries[:limit], str(entries[limit - 1].id) if more else None
-
-
-def changed(context: Context, caller: Caller, change: Callable[[Transaction, User], T]) -> T:
-    """Make a change to people, given the caller as the database knows them now."""
-    result = context.store.write(lambda tx: change(tx, _acting(tx, caller)))
-    context.identities.forget()
-    return result
-
-
-def _acting(tx: Transaction, caller: Caller) -> User:
-    user = people.find_user(tx.conn, caller.user.name)
-    if user is None or not user.active:
-        raise Forbidden(f"The account {caller.user.name} is deactivated.", "An admin can activate it again.")
-    return user
-
-
-def _require_admin(user: User) -> None:
-    if not user.is_admin:
-        raise Forbidden("Only an admin may do this.", "Ask an admin of this Heliostat.")
 
 
 def _require_another_admin(tx: Transaction, user: User) -> None:
@@ -323,7 +205,7 @@ def _change_activity(  # noqa: PLR0913, PLR0917
         people.add_audit(tx, caller, "user.activate", user.name, {}, context.now())
         return
     _require_not_ruler(user, rulers)
-    _require_another_admin(tx, _found_user(tx, user.name))
+    _require_another_admin(tx, found_user(tx, user.name))
     people.set_user(tx, user.name, active=False)
     live = [token.id for token in people.list_tokens(tx.conn, user.name) if token.revoked_at is None]
     people.revoke_tokens(tx, live, context.now())
@@ -353,12 +235,12 @@ def _checked_unix_user(context: Context, name: str) -> str:
     account = unix.by_name(name)
     if account is None:
         if context.settings.engine == "local":
-            raise _invalid("unix_user", f"this machine has no Unix user {_shown(name)}")
+            raise invalid("unix_user", f"this machine has no Unix user {shown(name)}")
         if not is_account_name(name) or name == "root":
-            raise _invalid("unix_user", f"{_shown(name)} {_USER_NAME_RULE}, and not be root")
+            raise invalid("unix_user", f"{shown(name)} {_USER_NAME_RULE}, and not be root")
         return name
     if not account.is_person or unix.rules_machine(account.uid):
-        raise _invalid("unix_user", f"{_shown(name)} is a system account or runs Heliostat; no job may run as it")
+        raise invalid("unix_user", f"{shown(name)} is a system account or runs Heliostat; no job may run as it")
     return account.name
 
 
@@ -368,23 +250,11 @@ def _prove(context: Context, caller: Caller, before: str | None, current: str | 
             "This account has no password yet.", "Set the first one on the server itself, or ask an admin to."
         )
     if current is None:
-        raise _invalid("current", "the current password is needed to change it")
+        raise invalid("current", "the current password is needed to change it")
     try:
         context.identities.by_password(caller.user.name, current, caller.address)
     except NotAuthenticated as error:
-        raise _invalid("current", "is not the current password") from error
-
-
-def _member_to_change(tx: Transaction, actor: User, project: str, user: str) -> ProjectRole | None:
-    """The role they have now, once it is certain that the actor may change it."""
-    if not actor.manages(project):
-        raise Forbidden("Only a manager of the project or an admin may do this.", "Ask one of them.")
-    _found_project(tx, project)
-    _found_user(tx, user)
-    present = people.member_role(tx.conn, project, user)
-    if present is ProjectRole.MANAGER and not actor.is_admin:
-        raise Forbidden("Only an admin changes or removes a manager.", "Ask an admin of this Heliostat.")
-    return present
+        raise invalid("current", "is not the current password") from error
 
 
 def _may_see(viewer: User, user: User) -> bool:
@@ -399,49 +269,3 @@ def _as_seen_by(viewer: User, user: User) -> User:
         return user
     shared = tuple(m for m in user.memberships if viewer.belongs_to(m.project))
     return replace(user, memberships=shared, has_password=False, unix_user=None)
-
-
-def _found_user(tx: Transaction, name: str) -> User:
-    user = people.find_user(tx.conn, name)
-    if user is None:
-        raise _no_user(name)
-    return user
-
-
-def _found_project(tx: Transaction, name: str) -> Project:
-    project = people.find_project(tx.conn, name)
-    if project is None:
-        raise _no_project(name)
-    return project
-
-
-def _check_group_name(name: str) -> None:
-    if _GROUP_NAME.fullmatch(name) is None:
-        raise _invalid("name", f"{_shown(name)} {_GROUP_NAME_RULE}")
-
-
-def _cursor_id(cursor: str) -> int:
-    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):  # longer overflows the database
-        raise _invalid("cursor", "must be the next_cursor of an earlier page")
-    return int(cursor)
-
-
-def _of(user: str, role: ProjectRole) -> dict[str, object]:
-    return {"user": user, "role": role.value}
-
-
-def _shown(text: str) -> str:
-    """Safe to print on any terminal, however odd and long the text is."""
-    return ascii(text if len(text) <= 64 else text[:64] + "...")
-
-
-def _invalid(field: str, what: str) -> Invalid:
-    return Invalid(f"{field}: {what}.", "Change that field and try again.", fields={field: what})
-
-
-def _no_user(name: str) -> NotFound:
-    return NotFound(f"There is no user {_shown(name)}.", "`helio user list` lists them.")
-
-
-def _no_project(name: str) -> NotFound:
-    return NotFound(f"There is no project {_shown(name)}.", "`helio project list` lists yours.")

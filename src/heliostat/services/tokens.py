@@ -6,8 +6,9 @@ from datetime import datetime, timedelta
 from heliostat.auth.tokens import new_token
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Caller, Token, User
+from heliostat.services.acting import changed
 from heliostat.services.context import Context
-from heliostat.services.people import LOGIN_TOKEN, changed
+from heliostat.services.people import LOGIN_TOKEN
 from heliostat.store import people
 from heliostat.store.database import Transaction
 

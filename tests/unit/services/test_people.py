@@ -20,7 +20,7 @@ from heliostat.errors import (
     TooManyRequests,
 )
 from heliostat.models import AuditEntry, Caller, ProjectRole, Role, User
-from heliostat.services import people, tokens
+from heliostat.services import audit, people, projects, tokens
 from heliostat.services.context import Context
 from heliostat.services.people import NewUser, UserChange
 from heliostat.store import people as stored
@@ -74,14 +74,14 @@ class House:
         return self.caller(name)
 
     def project(self, name: str, *members: str, manager: str | None = None) -> None:
-        people.create_project(self.context, self.root, name, "default")
+        projects.create_project(self.context, self.root, name, "default")
         for member in members:
-            people.add_member(self.context, self.root, name, member)
+            projects.add_member(self.context, self.root, name, member)
         if manager:
-            people.add_member(self.context, self.root, name, manager, ProjectRole.MANAGER)
+            projects.add_member(self.context, self.root, name, manager, ProjectRole.MANAGER)
 
     def audit(self) -> list[AuditEntry]:
-        return people.list_audit(self.context, self.root)[0]
+        return audit.list_audit(self.context, self.root)[0]
 
 
 @pytest.fixture
@@ -125,8 +125,8 @@ def test_a_hostile_user_name_is_refused_with_its_field(house: House, name: str) 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_group_name_is_refused_with_its_field(house: House, name: str) -> None:
     attempts: list[Callable[[], object]] = [
-        lambda: people.create_department(house.context, house.root, name),
-        lambda: people.create_project(house.context, house.root, name, "default"),
+        lambda: projects.create_department(house.context, house.root, name),
+        lambda: projects.create_project(house.context, house.root, name, "default"),
     ]
     for attempt in attempts:
         with pytest.raises(Invalid) as caught:
@@ -277,11 +277,11 @@ def test_an_ordinary_user_changes_nothing_but_themselves(house: House) -> None:
         lambda: people.update_user(context, mallory, "mallory", UserChange(unix_user="bob")),
         lambda: people.set_password(context, mallory, "victim", OTHER_PASSWORD, PASSWORD),
         lambda: people.set_password(context, mallory, "root", OTHER_PASSWORD),
-        lambda: people.create_department(context, mallory, "mine"),
-        lambda: people.create_project(context, mallory, "mine", "default"),
-        lambda: people.add_member(context, mallory, "default", "victim"),
-        lambda: people.remove_member(context, mallory, "default", "victim"),
-        lambda: people.list_audit(context, mallory),
+        lambda: projects.create_department(context, mallory, "mine"),
+        lambda: projects.create_project(context, mallory, "mine", "default"),
+        lambda: projects.add_member(context, mallory, "default", "victim"),
+        lambda: projects.remove_member(context, mallory, "default", "victim"),
+        lambda: audit.list_audit(context, mallory),
         lambda: tokens.list_tokens(context, mallory, "victim"),
     ]
     before = house.audit()
@@ -458,13 +458,13 @@ def test_a_manager_adds_and_removes_the_members_of_their_project(house: House) -
     house.add("student")
     house.project("chest-ct", manager="pi")
     pi = house.caller("pi")
-    project = people.add_member(house.context, pi, "chest-ct", "student")
+    project = projects.add_member(house.context, pi, "chest-ct", "student")
     assert ("student", ProjectRole.MEMBER) in project.members
     assert house.caller("student").user.belongs_to("chest-ct")
-    assert ("student", ProjectRole.MEMBER) not in people.remove_member(
+    assert ("student", ProjectRole.MEMBER) not in projects.remove_member(
         house.context, pi, "chest-ct", "student"
     ).members
-    people.remove_member(house.context, pi, "chest-ct", "student")
+    projects.remove_member(house.context, pi, "chest-ct", "student")
     actions = [entry.action for entry in house.audit()]
     assert actions[:2] == ["project.remove_member", "project.add_member"]
     assert actions.count("project.remove_member") == 1
@@ -477,11 +477,11 @@ def test_the_manager_of_another_project_may_not_touch_this_one(house: House) -> 
     house.project("knee-mri", manager="rival")
     rival = house.caller("rival")
     for project in ("chest-ct", "default", "no-such-project"):
-        for attempt in (people.add_member, people.remove_member):
+        for attempt in (projects.add_member, projects.remove_member):
             with pytest.raises(Forbidden):
                 attempt(house.context, rival, project, "student")
     with pytest.raises(NotFound):
-        people.get_project(house.context, rival, "chest-ct")
+        projects.get_project(house.context, rival, "chest-ct")
     assert house.caller("student").user.belongs_to("chest-ct")
 
 
@@ -489,12 +489,12 @@ def test_a_manager_does_not_make_or_unmake_managers(house: House) -> None:
     for name in ("pi", "copi", "student"):
         house.add(name)
     house.project("chest-ct", "student", manager="pi")
-    people.add_member(house.context, house.root, "chest-ct", "copi", ProjectRole.MANAGER)
+    projects.add_member(house.context, house.root, "chest-ct", "copi", ProjectRole.MANAGER)
     pi = house.caller("pi")
     attempts: list[Callable[[], object]] = [
-        lambda: people.add_member(house.context, pi, "chest-ct", "student", ProjectRole.MANAGER),
-        lambda: people.add_member(house.context, pi, "chest-ct", "copi", ProjectRole.MEMBER),
-        lambda: people.remove_member(house.context, pi, "chest-ct", "copi"),
+        lambda: projects.add_member(house.context, pi, "chest-ct", "student", ProjectRole.MANAGER),
+        lambda: projects.add_member(house.context, pi, "chest-ct", "copi", ProjectRole.MEMBER),
+        lambda: projects.remove_member(house.context, pi, "chest-ct", "copi"),
     ]
     for attempt in attempts:
         with pytest.raises(Forbidden):
@@ -505,27 +505,27 @@ def test_a_manager_does_not_make_or_unmake_managers(house: House) -> None:
 def test_members_and_projects_that_do_not_exist_are_not_found(house: House) -> None:
     for project, user in (("default", "nobody"), ("nowhere", "root"), ("' OR 1=1", "root"), ("default", "\u0430")):
         with pytest.raises(NotFound):
-            people.add_member(house.context, house.root, project, user)
+            projects.add_member(house.context, house.root, project, user)
 
 
 def test_a_project_needs_a_department_that_exists(house: House) -> None:
     with pytest.raises(Invalid) as caught:
-        people.create_project(house.context, house.root, "chest-ct", "radiology")
+        projects.create_project(house.context, house.root, "chest-ct", "radiology")
     assert set(caught.value.fields) == {"department"}
     for odd in HOSTILE:
         with pytest.raises(Invalid):
-            people.create_project(house.context, house.root, "chest-ct", odd)
+            projects.create_project(house.context, house.root, "chest-ct", odd)
         with pytest.raises(Invalid):
             people.create_user(house.context, house.root, NewUser("carol", projects=(odd,)))
-        for attempt in (people.get_user, people.get_project):
+        for attempt in (people.get_user, projects.get_project):
             with pytest.raises(NotFound):
                 attempt(house.context, house.root, odd)
-    people.create_department(house.context, house.root, "radiology")
-    assert people.create_project(house.context, house.root, "chest-ct", "radiology").department == "radiology"
+    projects.create_department(house.context, house.root, "radiology")
+    assert projects.create_project(house.context, house.root, "chest-ct", "radiology").department == "radiology"
     with pytest.raises(Conflict):
-        people.create_department(house.context, house.root, "radiology")
+        projects.create_department(house.context, house.root, "radiology")
     with pytest.raises(Conflict):
-        people.create_project(house.context, house.root, "chest-ct", "radiology")
+        projects.create_project(house.context, house.root, "chest-ct", "radiology")
 
 
 def test_people_see_only_those_they_share_a_project_with(house: House) -> None:
@@ -544,7 +544,7 @@ def test_people_see_only_those_they_share_a_project_with(house: House) -> None:
     )
     with pytest.raises(NotFound):
         people.get_user(house.context, carol, "erin")
-    assert [project.name for project in people.list_projects(house.context, carol)] == ["chest-ct"]
+    assert [project.name for project in projects.list_projects(house.context, carol)] == ["chest-ct"]
     assert len(people.list_users(house.context, house.root)) == 4
     assert people.get_user(house.context, house.root, "dave").unix_user == "bob"
 
@@ -563,7 +563,7 @@ def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> Non
     entries: list[AuditEntry] = []
     cursor = None
     while True:
-        page, cursor = people.list_audit(house.context, house.root, 4, cursor)
+        page, cursor = audit.list_audit(house.context, house.root, 4, cursor)
         entries += page
         if cursor is None:
             break
@@ -573,7 +573,7 @@ def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> Non
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "9" * 30, "9" * 10_000, "\u0661", "1 OR 1=1"])
 def test_a_made_up_cursor_is_refused(house: House, cursor: str) -> None:
     with pytest.raises(Invalid) as caught:
-        people.list_audit(house.context, house.root, 10, cursor)
+        audit.list_audit(house.context, house.root, 10, cursor)
     assert set(caught.value.fields) == {"cursor"}
 
 

@@ -1,0 +1,62 @@
+"""Changing accounts and projects: by whom, checked again where it happens, and in words that are safe to print."""
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from heliostat.errors import Forbidden, Invalid, NotFound
+from heliostat.models import Caller, Project, User
+from heliostat.services.context import Context
+from heliostat.store import people
+from heliostat.store.database import Transaction
+
+T = TypeVar("T")
+
+
+def changed(context: Context, caller: Caller, change: Callable[[Transaction, User], T]) -> T:
+    """Make a change to people, given the caller as the database knows them now."""
+    result = context.store.write(lambda tx: change(tx, _acting(tx, caller)))
+    context.identities.forget()
+    return result
+
+
+def _acting(tx: Transaction, caller: Caller) -> User:
+    user = people.find_user(tx.conn, caller.user.name)
+    if user is None or not user.active:
+        raise Forbidden(f"The account {caller.user.name} is deactivated.", "An admin can activate it again.")
+    return user
+
+
+def require_admin(user: User) -> None:
+    if not user.is_admin:
+        raise Forbidden("Only an admin may do this.", "Ask an admin of this Heliostat.")
+
+
+def found_user(tx: Transaction, name: str) -> User:
+    user = people.find_user(tx.conn, name)
+    if user is None:
+        raise no_user(name)
+    return user
+
+
+def found_project(tx: Transaction, name: str) -> Project:
+    project = people.find_project(tx.conn, name)
+    if project is None:
+        raise no_project(name)
+    return project
+
+
+def shown(text: str) -> str:
+    """Safe to print on any terminal, however odd and long the text is."""
+    return ascii(text if len(text) <= 64 else text[:64] + "...")
+
+
+def invalid(field: str, what: str) -> Invalid:
+    return Invalid(f"{field}: {what}.", "Change that field and try again.", fields={field: what})
+
+
+def no_user(name: str) -> NotFound:
+    return NotFound(f"There is no user {shown(name)}.", "`helio user list` lists them.")
+
+
+def no_project(name: str) -> NotFound:
+    return NotFound(f"There is no project {shown(name)}.", "`helio project list` lists yours.")
