@@ -11,11 +11,9 @@ from heliostat import __version__
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.schemas import DrainBody
 from heliostat.api.views import node_view
-from heliostat.doctor import examine
 from heliostat.models import ACTIVE, Job, Node
 from heliostat.services import nodes as services
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin
 from heliostat.store import jobs as stored
 
 router = APIRouter(tags=["cluster"])
@@ -63,8 +61,7 @@ def status(request: Request, caller: CallerDep, context: ContextDep) -> Response
 @router.get("/doctor")
 def doctor(caller: CallerDep, context: ContextDep) -> Response:
     """What is wrong with this installation and what to do about it. Admins only."""
-    require_admin(caller)
-    findings = examine(context.settings, nodes=context.fleet.nodes_now())
+    findings = services.examine_installation(context, caller)
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 

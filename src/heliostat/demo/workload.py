@@ -17,7 +17,6 @@ from heliostat.engines.simulated.cluster import demo_nodes
 from heliostat.engines.simulated.engine import KILLED
 from heliostat.models import Node
 
-DAY_SECONDS = 86_400
 SHORTEST_SECONDS = 3.0
 LONGEST_SECONDS = 80 * HOUR
 OUT_OF_MEMORY_SHARE = 0.02

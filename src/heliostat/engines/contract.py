@@ -20,7 +20,6 @@ class Capabilities:
 
     queues_itself: bool = False
     survives_restart: bool = True  # attempts go on while Heliostat is down
-    keeps_logs: bool = True
 
 
 class Engine(Protocol):

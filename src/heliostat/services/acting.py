@@ -26,11 +26,6 @@ def _acting(tx: Transaction, caller: Caller) -> User:
     return user
 
 
-def require_admin(user: User) -> None:
-    if not user.is_admin:
-        raise Forbidden("Only an admin may do this.", "Ask an admin of this Heliostat.")
-
-
 def found_user(tx: Transaction, name: str) -> User:
     user = people.find_user(tx.conn, name)
     if user is None:

@@ -1,8 +1,9 @@
 """Reading who did what."""
 
 from heliostat.models import AuditEntry, Caller
-from heliostat.services.acting import invalid, require_admin
+from heliostat.services.acting import invalid
 from heliostat.services.context import Context
+from heliostat.services.rights import require_admin
 from heliostat.store import people
 
 

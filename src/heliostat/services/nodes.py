@@ -1,5 +1,6 @@
 """Verbs on nodes."""
 
+from heliostat.doctor import Finding, examine
 from heliostat.errors import NotFound
 from heliostat.models import Caller, Node, NodeState
 from heliostat.services.context import Context
@@ -26,8 +27,14 @@ def get_node(context: Context, name: str) -> Node:
     raise NotFound(f"There is no node {name!r}.", f"Nodes: {names}.")
 
 
+def examine_installation(context: Context, caller: Caller) -> list[Finding]:
+    """What is wrong with it and what to do; paths and people of the machine are for admins."""
+    require_admin(caller.user)
+    return examine(context.settings, nodes=context.fleet.nodes_now())
+
+
 def _decide(context: Context, caller: Caller, name: str, decision: NodeDecision) -> Node:
-    require_admin(caller)
+    require_admin(caller.user)
     get_node(context, name)
     action = "node.drain" if decision.state is NodeState.DRAINED else "node.resume"
 

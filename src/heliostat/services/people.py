@@ -21,10 +21,10 @@ from heliostat.services.acting import (
     found_user,
     invalid,
     no_user,
-    require_admin,
     shown,
 )
 from heliostat.services.context import Context
+from heliostat.services.rights import require_admin
 from heliostat.store import people
 from heliostat.store.database import Transaction
 
@@ -100,19 +100,6 @@ def update_user(context: Context, caller: Caller, name: str, wish: UserChange) -
         return found_user(tx, name)
 
     return changed(context, caller, change)
-
-
-def set_role(context: Context, caller: Caller, name: str, role: Role) -> User:
-    return update_user(context, caller, name, UserChange(role=role))
-
-
-def activate_user(context: Context, caller: Caller, name: str) -> User:
-    return update_user(context, caller, name, UserChange(active=True))
-
-
-def deactivate_user(context: Context, caller: Caller, name: str) -> User:
-    """Their tokens are revoked too; jobs they have already submitted are not touched."""
-    return update_user(context, caller, name, UserChange(active=False))
 
 
 def set_password(context: Context, caller: Caller, name: str, password: str, current: str | None = None) -> None:

@@ -7,8 +7,9 @@ import re
 
 from heliostat.errors import Conflict, Forbidden
 from heliostat.models import Caller, Department, Project, ProjectRole, User
-from heliostat.services.acting import changed, found_project, found_user, invalid, no_project, require_admin, shown
+from heliostat.services.acting import changed, found_project, found_user, invalid, no_project, shown
 from heliostat.services.context import Context
+from heliostat.services.rights import require_admin
 from heliostat.store import people
 from heliostat.store.database import Transaction
 

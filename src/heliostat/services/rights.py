@@ -47,6 +47,6 @@ def check_inspectable(caller: Caller, job: Job) -> None:
         )
 
 
-def require_admin(caller: Caller) -> None:
-    if not caller.user.is_admin:
-        raise Forbidden("Only admins may do this.", "`helio user list` shows who they are.")
+def require_admin(user: User) -> None:
+    if not user.is_admin:
+        raise Forbidden("Only an admin may do this.", "Ask an admin of this Heliostat.")

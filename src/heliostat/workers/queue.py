@@ -41,9 +41,6 @@ class Queue:
     def active(self) -> list[Job]:
         return list(self._active.values())
 
-    def pending_count(self) -> int:
-        return len(self._pending)
-
     def snapshot(
         self, nodes: tuple[Node, ...], ended: Collection[AttemptId], delayed: Collection[JobId]
     ) -> Snapshot:

@@ -201,8 +201,8 @@ def test_a_name_in_use_and_an_unknown_project_are_refused(house: House) -> None:
 def test_root_and_its_name_cannot_be_taken_demoted_or_opened_by_another_admin(house: House) -> None:
     boss = house.add("boss", Role.ADMIN)
     attempts: list[Callable[[], object]] = [
-        lambda: people.set_role(house.context, boss, "root", Role.USER),
-        lambda: people.deactivate_user(house.context, boss, "root"),
+        lambda: people.update_user(house.context, boss, "root", UserChange(role=Role.USER)),
+        lambda: people.update_user(house.context, boss, "root", UserChange(active=False)),
         lambda: people.update_user(house.context, boss, "root", UserChange(clear_unix_user=True)),
         lambda: people.set_password(house.context, boss, "root", PASSWORD),
     ]
@@ -216,8 +216,8 @@ def test_root_and_its_name_cannot_be_taken_demoted_or_opened_by_another_admin(ho
 def test_the_last_active_admin_stays(house: House) -> None:
     boss = without_root(house)
     attempts: list[Callable[[], object]] = [
-        lambda: people.set_role(house.context, boss, "boss", Role.USER),
-        lambda: people.deactivate_user(house.context, boss, "boss"),
+        lambda: people.update_user(house.context, boss, "boss", UserChange(role=Role.USER)),
+        lambda: people.update_user(house.context, boss, "boss", UserChange(active=False)),
         lambda: people.update_user(house.context, boss, "boss", UserChange(role=Role.USER, active=False)),
     ]
     for attempt in attempts:
@@ -228,10 +228,10 @@ def test_the_last_active_admin_stays(house: House) -> None:
 
 def test_a_deactivated_admin_does_not_count_as_another(house: House) -> None:
     house.add("sleeper", Role.ADMIN)
-    people.deactivate_user(house.context, house.root, "sleeper")
+    people.update_user(house.context, house.root, "sleeper", UserChange(active=False))
     boss = without_root(house)
     with pytest.raises(Conflict, match="last active admin"):
-        people.deactivate_user(house.context, boss, "boss")
+        people.update_user(house.context, boss, "boss", UserChange(active=False))
 
 
 def test_two_admins_who_remove_each_other_at_once_leave_one(house: House) -> None:
@@ -243,7 +243,7 @@ def test_two_admins_who_remove_each_other_at_once_leave_one(house: House) -> Non
     def demote(caller: Caller, name: str) -> str:
         together.wait(10)
         try:
-            people.set_role(house.context, caller, name, Role.USER)
+            people.update_user(house.context, caller, name, UserChange(role=Role.USER))
         except (Conflict, Forbidden) as error:
             return error.code
         return "done"
@@ -256,11 +256,11 @@ def test_two_admins_who_remove_each_other_at_once_leave_one(house: House) -> Non
 
 def test_rights_lost_since_the_request_came_in_are_not_used(house: House) -> None:
     stale = house.add("boss", Role.ADMIN)
-    people.set_role(house.context, house.root, "boss", Role.USER)
+    people.update_user(house.context, house.root, "boss", UserChange(role=Role.USER))
     assert stale.user.is_admin
     with pytest.raises(Forbidden):
         people.create_user(house.context, stale, NewUser("mallory", Role.ADMIN))
-    people.deactivate_user(house.context, house.root, "boss")
+    people.update_user(house.context, house.root, "boss", UserChange(active=False))
     with pytest.raises(Forbidden):
         tokens.create_token(house.context, stale, "late")
 
@@ -271,9 +271,9 @@ def test_an_ordinary_user_changes_nothing_but_themselves(house: House) -> None:
     context = house.context
     attempts: list[Callable[[], object]] = [
         lambda: people.create_user(context, mallory, NewUser("minion")),
-        lambda: people.set_role(context, mallory, "mallory", Role.ADMIN),
-        lambda: people.deactivate_user(context, mallory, "victim"),
-        lambda: people.activate_user(context, mallory, "victim"),
+        lambda: people.update_user(context, mallory, "mallory", UserChange(role=Role.ADMIN)),
+        lambda: people.update_user(context, mallory, "victim", UserChange(active=False)),
+        lambda: people.update_user(context, mallory, "victim", UserChange(active=True)),
         lambda: people.update_user(context, mallory, "mallory", UserChange(unix_user="bob")),
         lambda: people.set_password(context, mallory, "victim", OTHER_PASSWORD, PASSWORD),
         lambda: people.set_password(context, mallory, "root", OTHER_PASSWORD),
@@ -296,10 +296,10 @@ def test_deactivation_ends_every_way_in_and_activation_brings_no_token_back(hous
     secret, _ = tokens.create_token(house.context, carol, "laptop")
     identities = house.context.identities
     assert identities.by_token(secret).name == "carol"
-    people.deactivate_user(house.context, house.root, "carol")
+    people.update_user(house.context, house.root, "carol", UserChange(active=False))
     with pytest.raises(HeliostatError):
         identities.by_token(secret)
-    people.activate_user(house.context, house.root, "carol")
+    people.update_user(house.context, house.root, "carol", UserChange(active=True))
     with pytest.raises(NotAuthenticated, match="revoked"):
         identities.by_token(secret)
     assert identities.by_password("carol", PASSWORD, "10.0.0.1").active

@@ -213,9 +213,9 @@ class LocalEngine:
         running = _Running(attempt, claim, self._groups.find(attempt.id) or self._marked(attempt))
         self._log_order.begin(attempt.id, partial(self._folder(attempt.job.id).log, attempt.job.attempt))
         if not self._begin_watching(running):
-            if self._is_clear(running):
+            if ended := self._usual_end(running):
                 self._log_order.end(attempt.id)
-                return self._ended(running)
+                return ended
             self._running[attempt.id] = running
             self._reapers.submit(self._end, running)
         return Started(attempt.id, _now())
@@ -255,29 +255,31 @@ class LocalEngine:
 
     def _wrapper_ended(self, running: _Running) -> None:
         try:
-            is_clear = self._is_clear(running)
+            ended = self._usual_end(running)
         except OSError:
-            is_clear = False  # no descriptor left, say: the reaper tries until it knows
-        if is_clear:
-            self._tell_end(running)
+            ended = None  # no descriptor left, say: the reaper tries until it knows
+        if ended:
+            self._tell_end(ended)
         else:
             self._reapers.submit(self._end, running)
 
-    def _is_clear(self, running: _Running) -> bool:
-        """The usual end: an exit status, and nothing left. Only a group that is empty can be removed."""
+    def _usual_end(self, running: _Running) -> Ended | None:
+        """With an exit status and nothing left. Only a group that is empty can be removed."""
         ending = self._traces.ending(running.attempt.id)
-        return ending.exit_code is not None and self._removed(running, ending)
+        if ending.exit_code is None or not self._removed(running, ending):
+            return None
+        return _ended(running, ending)
 
     def _end(self, running: _Running) -> None:
         try:
-            self._clear(running)
+            ended = self._clear(running)
         except (ProcessesLeft, OSError) as error:
             log.warning("attempt_not_finished", attempt=running.attempt.id, error=repr(error))
             self._watch.call_after(5.0, lambda: self._wrapper_ended(running))
         else:
-            self._tell_end(running)
+            self._tell_end(ended)
 
-    def _clear(self, running: _Running) -> None:
+    def _clear(self, running: _Running) -> Ended:
         """Nothing of it may be left when its end is told: its devices go to somebody else."""
         ending = self._traces.ending(running.attempt.id)
         for _ in range(100):
@@ -288,22 +290,18 @@ class LocalEngine:
             time.sleep(0.01)  # the kernel may call a group busy for a moment after its last process
         if ending.exit_code is None and not self._marked(running.attempt).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
+        return _ended(running, ending)
 
     def _removed(self, running: _Running, ending: Ending) -> bool:
         if ending.exit_code != 0 and running.group.oom_kills() > 0:  # the count goes with the group
             running.out_of_memory = True
         return running.group.remove()
 
-    def _tell_end(self, running: _Running) -> None:
-        self._log_order.end(running.attempt.id)
+    def _tell_end(self, ended: Ended) -> None:
+        self._log_order.end(ended.attempt_id)
         with self._lock:
-            self._running.pop(running.attempt.id, None)
-        self._report([self._ended(running)])
-
-    def _ended(self, running: _Running) -> Ended:
-        ending = self._traces.ending(running.attempt.id)
-        cause, detail = _why(ending, running)
-        return Ended(running.attempt.id, _end_time(ending), cause, ending.exit_code, detail)
+            self._running.pop(ended.attempt_id, None)
+        self._report([ended])
 
     def _terminate(self, running: _Running) -> None:
         """The payload enters its group a moment after the wrapper has started: TERM waits for it."""
@@ -319,6 +317,11 @@ class LocalEngine:
     def _marked(self, attempt: Attempt) -> Group:
         """What carries its mark: all there can be left when its cgroup is gone, or outside of it."""
         return UngroupedTree(self._instance).create(attempt.id, Limits())
+
+
+def _ended(running: _Running, ending: Ending) -> Ended:
+    cause, detail = _why(ending, running)
+    return Ended(running.attempt.id, _end_time(ending), cause, ending.exit_code, detail)
 
 
 def _why(ending: Ending, running: _Running) -> tuple[Cause, str | None]:
