@@ -98,8 +98,8 @@ class _Place:
     def take(self, wanted: Resources) -> tuple[str, ...]:
         self.cpus -= wanted.cpus
         self.memory_mib -= wanted.memory_mib
-        taken = tuple(self.devices[: wanted.gpus])
-        del self.devices[: wanted.gpus]
+        taken = tuple(self.devices[: wanted.devices])
+        del self.devices[: wanted.devices]
         return taken
 
     def give_back(self, job: DemoJob) -> None:
@@ -109,7 +109,7 @@ class _Place:
 
     def leftover(self, wanted: Resources) -> tuple[int, int]:
         """Small is good: GPUs go where few stay unused, work without GPUs where there are none."""
-        return len(self.devices) - wanted.gpus, self.cpus - wanted.cpus
+        return len(self.devices) - wanted.devices, self.cpus - wanted.cpus
 
 
 @dataclass(slots=True, eq=False)

@@ -10,6 +10,9 @@ from heliostat.models.jobs import (
     JobId,
     JobRequest,
     JobSpec,
+    Layout,
+    Place,
+    Placement,
     Resources,
     attempt_id,
 )
@@ -20,10 +23,12 @@ from heliostat.models.people import (
     Membership,
     Project,
     ProjectRole,
+    Quota,
     Role,
     Token,
     User,
 )
+from heliostat.models.reservations import Reservation
 from heliostat.models.states import ACTIVE, TERMINAL, WAITING, JobState, NodeState, may_move
 
 __all__ = [
@@ -47,12 +52,17 @@ __all__ = [
     "JobRequest",
     "JobSpec",
     "JobState",
+    "Layout",
     "Membership",
     "Node",
     "NodeState",
     "Observation",
+    "Place",
+    "Placement",
     "Project",
     "ProjectRole",
+    "Quota",
+    "Reservation",
     "Resources",
     "Role",
     "Started",

@@ -1,8 +1,10 @@
 """What someone asked to run, and each execution of it."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from enum import StrEnum
 
 from heliostat.models.states import TERMINAL, JobState
 
@@ -17,12 +19,43 @@ def attempt_id(job_id: JobId, number: int) -> AttemptId:
 
 @dataclass(frozen=True, slots=True)
 class Resources:
-    """What a job holds while it runs."""
+    """What a task holds while it runs."""
 
     cpus: int = 1
     memory_mib: int = 1024
-    gpus: int = 0
+    gpus: float = 0  # a whole number, or a part of one device: 0.5
     gpu_type: str | None = None  # None: any type will do
+    gpu_memory_mib: int | None = None  # the least each device must have
+
+    @property
+    def devices(self) -> int:
+        """How many devices that touches."""
+        return math.ceil(self.gpus)
+
+
+class Layout(StrEnum):
+    """How the tasks of a job lie on nodes."""
+
+    PACK = "pack"  # on as few as possible
+    SPREAD = "spread"  # each on a node of its own
+
+
+@dataclass(frozen=True, slots=True)
+class Placement:
+    """Where a job may run, besides having room."""
+
+    tasks: int = 1  # parallel members that start together or not at all; `Resources` are those of one
+    layout: Layout = Layout.PACK
+    exclusive: bool = False  # nobody else on its nodes
+    labels: tuple[str, ...] = ()  # that its nodes must have: "fast", "disk=ssd"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where one task runs."""
+
+    node: str
+    devices: tuple[str, ...] = ()  # uuids
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +74,8 @@ class JobSpec:
     script: str | None = None  # text of a script to run, starting with its shebang
     workdir: str | None = None  # None: a fresh private folder of the job
     env: Mapping[str, str] = field(default_factory=dict)
-    grace_seconds: float = 10.0  # between TERM and KILL
+    grace_seconds: float = 10.0  # between the first signal and KILL
+    preempt_signal: str = "TERM"  # what tells it to save its work and go
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +87,15 @@ class JobRequest:
     project: str | None = None
     cpus: int | None = None
     memory_mib: int | None = None
-    gpus: int = 0
+    gpus: float = 0
     gpu_type: str | None = None
+    gpu_memory_mib: int | None = None
+    placement: Placement = Placement()
     time_limit_seconds: int | None = None
     priority: int = 0
+    priority_class: str = "normal"
+    preemptible: bool = False
+    overtime: bool = False
     held: bool = False
     max_retries: int = 0  # how often a lost attempt (node died) is tried again
     array: ArrayRange | None = None
@@ -90,7 +129,14 @@ class Job:
     ended_at: datetime | None = None
     exit_code: int | None = None
     reason: str | None = None  # why it waits, or why it ended as it did
-    stop_requested: str | None = None  # "cancel" or "requeue", while the attempt is being stopped
+    stop_requested: str | None = None  # cancel, requeue, preempt or overtime, while the attempt is being stopped
+    placement: Placement = Placement()
+    places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
+    priority_class: str = "normal"
+    preemptible: bool = False  # may be sent back to the queue for those of a higher class
+    preemptions: int = 0  # how often that happened
+    overtime: bool = False  # may run past its limit while nobody waits for what it holds
+    checkpointed_at: datetime | None = None  # what it did until then is not lost when it is stopped
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -109,6 +155,8 @@ class Attempt:
     job: Job
     node: str
     devices: tuple[str, ...] = ()  # uuids
+    places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
+    gpu_type: str | None = None  # of its devices
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,3 +173,5 @@ class AttemptRecord:
     ended_at: datetime | None = None
     exit_code: int | None = None
     reason: str | None = None
+    places: tuple[Place, ...] = ()
+    gpu_type: str | None = None  # of the devices it had

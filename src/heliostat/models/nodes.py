@@ -49,3 +49,6 @@ class Node:
     reason: str | None = None  # why it is drained or down
     labels: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()  # "No GPU found: CPU jobs run."
+    data_class: int = 0  # cleared for data up to this class
+    min_data_class: int = 0  # kept for jobs of at least this class
+    splits_devices: bool = False  # several jobs may share one of its GPUs

@@ -16,8 +16,19 @@ class ProjectRole(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Quota:
+    """Limits on GPUs; None: no limit."""
+
+    running_gpus: int | None = None  # at once
+    queued_gpus: int | None = None  # of jobs that are not over
+    gpu_hours_per_month: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Department:
     name: str
+    share: int = 1  # of the cluster, relative to the other departments
+    quota: Quota = Quota()
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +42,9 @@ class Project:
     name: str
     department: str
     members: tuple[tuple[str, ProjectRole], ...] = ()
+    share: int = 1  # of its department, relative to the other projects
+    quota: Quota = Quota()
+    data_class: int = 0  # how sensitive its data are: 0 open … 3 secret
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +58,7 @@ class User:
     created_at: datetime
     memberships: tuple[Membership, ...] = ()
     has_password: bool = False
+    quota: Quota = Quota()
 
     @property
     def is_admin(self) -> bool:

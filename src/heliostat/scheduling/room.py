@@ -26,7 +26,7 @@ class Room:
     def take(self, wanted: Resources) -> tuple[str, ...]:
         """Hand out what is wanted; the uuids of the devices."""
         suitable = [device for device in self.devices if _is_type(device, wanted.gpu_type)]
-        chosen = tuple(device.uuid for device in suitable[: wanted.gpus])
+        chosen = tuple(device.uuid for device in suitable[: wanted.devices])
         self._subtract(wanted, chosen)
         return chosen
 
@@ -61,8 +61,8 @@ def cpus_in_words(cpus: int) -> str:
     return f"{cpus} cpu{'' if cpus == 1 else 's'}"
 
 
-def gpus_in_words(gpus: int, gpu_type: str | None) -> str:
-    return f"{gpus} {gpu_type or ('GPU' if gpus == 1 else 'GPUs')}"
+def gpus_in_words(gpus: float, gpu_type: str | None) -> str:
+    return f"{gpus:g} {gpu_type or ('GPU' if gpus == 1 else 'GPUs')}"
 
 
 def rooms_of(snapshot: Snapshot) -> list[Room]:

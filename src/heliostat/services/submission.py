@@ -179,8 +179,8 @@ def _resources(request: JobRequest, nodes: Sequence[Node]) -> Resources:
     return wanted
 
 
-def _fair_cpus(node: Node, gpus: int) -> int:
-    return max(1, node.cpus * gpus // max(1, len(node.devices)))
+def _fair_cpus(node: Node, gpus: float) -> int:
+    return max(1, int(node.cpus * gpus / max(1, len(node.devices))))
 
 
 def _fair_memory(node: Node, cpus: int) -> int:

@@ -24,7 +24,7 @@ def add_finished_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
 
 def _attempt_row(job: Job) -> dict[str, object]:
     row = job_to_row(job)
-    same = ("node", "devices", "state", "started_at", "ended_at", "exit_code", "reason")
+    same = ("node", "devices", "places", "gpu_type", "state", "started_at", "ended_at", "exit_code", "reason")
     created_at = to_seconds(job.started_at)
     return {"job_id": job.id, "number": 1, "created_at": created_at, **{name: row[name] for name in same}}
 

@@ -12,11 +12,11 @@ from heliostat.models import Attempt, Job, JobEvent, JobId, JobState, may_move
 from heliostat.store import schema
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
-from heliostat.store.rows import event_to_row, job_to_row, to_column
+from heliostat.store.rows import event_to_row, job_to_row, places_to_text, to_column
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
-_ATTEMPT_COLUMNS = ("job_id", "number", "node", "devices", "state", "created_at")
+_ATTEMPT_COLUMNS = ("job_id", "number", "node", "devices", "places", "gpu_type", "state", "created_at")
 
 _STATE = Prepared(select(_jobs.c.state, _jobs.c.attempt).where(_jobs.c.id == bindparam("id")))
 _ADD_JOB = Prepared(insert(_jobs))
@@ -78,6 +78,8 @@ def add_attempts(tx: Transaction, attempts: Sequence[Attempt], at: datetime) -> 
             "number": attempt.job.attempt,
             "node": attempt.node,
             "devices": to_column(attempt.devices),
+            "places": places_to_text(attempt.places),
+            "gpu_type": attempt.gpu_type,
             "state": JobState.STARTING.value,
             "created_at": to_seconds(at),
         }

@@ -2,18 +2,30 @@
 
 import json
 from collections.abc import Mapping
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Row
 
-from heliostat.models import AttemptRecord, Job, JobEvent, JobSpec, JobState, Resources
+from heliostat.models import (
+    AttemptRecord,
+    Job,
+    JobEvent,
+    JobSpec,
+    JobState,
+    Layout,
+    Place,
+    Placement,
+    Resources,
+)
 from heliostat.store import schema
 from heliostat.store.times import to_seconds, to_time
 
 _c = schema.jobs.c
 LISTED_COLUMNS = tuple(column for column in _c if column.name != "spec")
 ALL_COLUMNS = (*LISTED_COLUMNS, _c.spec)
+_ANYWHERE = Placement()
 
 
 def job_to_row(job: Job) -> dict[str, Any]:
@@ -29,6 +41,8 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "memory_mib": job.resources.memory_mib,
         "gpus": job.resources.gpus,
         "gpu_type": job.resources.gpu_type,
+        "gpu_memory_mib": job.resources.gpu_memory_mib,
+        "placement": _placement_to_text(job.placement),
         "spec": json.dumps(_spec_to_json(job.spec)),
         "time_limit_seconds": job.time_limit_seconds,
         "priority": job.priority,
@@ -46,6 +60,12 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "exit_code": job.exit_code,
         "reason": job.reason,
         "stop_requested": job.stop_requested,
+        "places": places_to_text(job.places),
+        "priority_class": job.priority_class,
+        "preemptible": job.preemptible,
+        "preemptions": job.preemptions,
+        "overtime": job.overtime,
+        "checkpointed_at": to_seconds(job.checkpointed_at),
     }
 
 
@@ -64,7 +84,7 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         user=values["user"],
         unix_user=values["unix_user"],
         project=values["project"],
-        resources=Resources(values["cpus"], values["memory_mib"], values["gpus"], values["gpu_type"]),
+        resources=_resources(values),
         spec=_json_to_spec(json.loads(spec)) if spec is not None else JobSpec(),
         submitted_at=to_time(values["submitted_at"]),
         time_limit_seconds=values["time_limit_seconds"],
@@ -82,6 +102,13 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         exit_code=values["exit_code"],
         reason=values["reason"],
         stop_requested=values["stop_requested"],
+        placement=_text_to_placement(values["placement"]),
+        places=text_to_places(values["places"]),
+        priority_class=values["priority_class"],
+        preemptible=bool(values["preemptible"]),
+        preemptions=values["preemptions"],
+        overtime=bool(values["overtime"]),
+        checkpointed_at=to_time(values["checkpointed_at"]),
     )
 
 
@@ -97,6 +124,8 @@ def row_to_attempt(row: Row[Any]) -> AttemptRecord:
         ended_at=to_time(row.ended_at),
         exit_code=row.exit_code,
         reason=row.reason,
+        places=text_to_places(row.places),
+        gpu_type=row.gpu_type,
     )
 
 
@@ -131,6 +160,7 @@ def _spec_to_json(spec: JobSpec) -> dict[str, Any]:
         "workdir": spec.workdir,
         "env": dict(spec.env),
         "grace_seconds": spec.grace_seconds,
+        "preempt_signal": spec.preempt_signal,
     }
 
 
@@ -138,8 +168,40 @@ def _json_to_spec(values: dict[str, Any]) -> JobSpec:
     return JobSpec(**(values | {"command": tuple(values["command"])}))
 
 
+def _resources(values: Mapping[Any, Any]) -> Resources:
+    gpus = values["gpus"]
+    return Resources(
+        values["cpus"],
+        values["memory_mib"],
+        int(gpus) if gpus == int(gpus) else gpus,
+        values["gpu_type"],
+        values["gpu_memory_mib"],
+    )
+
+
+def _placement_to_text(placement: Placement) -> str:
+    return "{}" if placement == _ANYWHERE else json.dumps(asdict(placement))
+
+
+def _text_to_placement(text: str) -> Placement:
+    if text == "{}":
+        return _ANYWHERE
+    values = json.loads(text)
+    return Placement(**values | {"layout": Layout(values["layout"]), "labels": tuple(values["labels"])})
+
+
+def places_to_text(places: tuple[Place, ...]) -> str:
+    return json.dumps([[place.node, place.devices] for place in places]) if places else "[]"
+
+
+def text_to_places(text: str) -> tuple[Place, ...]:
+    return () if text == "[]" else tuple(Place(node, tuple(devices)) for node, devices in json.loads(text))
+
+
 def to_column(value: object) -> object:
     """A field of a record as the database keeps it."""
+    if isinstance(value, tuple) and value and isinstance(value[0], Place):
+        return places_to_text(value)
     if isinstance(value, datetime):
         return to_seconds(value)
     if isinstance(value, JobState):

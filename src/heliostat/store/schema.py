@@ -21,13 +21,43 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
-departments = Table("departments", metadata, Column("name", String, primary_key=True))
+departments = Table(
+    "departments",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("share", Integer, nullable=False, server_default="1"),
+)
 
 projects = Table(
     "projects",
     metadata,
     Column("name", String, primary_key=True),
     Column("department", ForeignKey("departments.name"), nullable=False),
+    Column("share", Integer, nullable=False, server_default="1"),
+    Column("data_class", Integer, nullable=False, server_default="0"),
+)
+
+quotas = Table(
+    "quotas",
+    metadata,
+    Column("scope", String, primary_key=True),  # user, project, department
+    Column("name", String, primary_key=True),
+    Column("running_gpus", Integer),
+    Column("queued_gpus", Integer),
+    Column("gpu_hours_per_month", Integer),
+)
+
+reservations = Table(
+    "reservations",
+    metadata,
+    Column("name", String, primary_key=True),
+    Column("project", ForeignKey("projects.name")),
+    Column("nodes", Text, nullable=False),
+    Column("gpus_per_node", Integer),
+    Column("starts_at", Float, nullable=False),
+    Column("ends_at", Float, nullable=False),
+    Column("weeks", Integer, nullable=False),
+    Column("reason", Text, nullable=False),
 )
 
 users = Table(
@@ -87,8 +117,10 @@ jobs = Table(
     Column("project", ForeignKey("projects.name"), nullable=False),
     Column("cpus", Integer, nullable=False),
     Column("memory_mib", Integer, nullable=False),
-    Column("gpus", Integer, nullable=False),
+    Column("gpus", Float, nullable=False),
     Column("gpu_type", String),
+    Column("gpu_memory_mib", Integer),
+    Column("placement", Text, nullable=False, server_default="{}"),
     Column("spec", Text, nullable=False),
     Column("time_limit_seconds", Integer),
     Column("priority", Integer, nullable=False),
@@ -106,6 +138,12 @@ jobs = Table(
     Column("exit_code", Integer),
     Column("reason", Text),
     Column("stop_requested", String),
+    Column("places", Text, nullable=False, server_default="[]"),
+    Column("priority_class", String, nullable=False, server_default="normal"),
+    Column("preemptible", Boolean, nullable=False, server_default="0"),
+    Column("preemptions", Integer, nullable=False, server_default="0"),
+    Column("overtime", Boolean, nullable=False, server_default="0"),
+    Column("checkpointed_at", Float),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
     Index(
         "jobs_unfinished",
@@ -139,6 +177,20 @@ attempts = Table(
     Column("ended_at", Float),
     Column("exit_code", Integer),
     Column("reason", Text),
+    Column("places", Text, nullable=False, server_default="[]"),
+    Column("gpu_type", String),
+    Index("attempts_by_end", "ended_at"),
+)
+
+forecasts = Table(
+    "forecasts",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("made_at", Float, nullable=False),
+    Column("earliest_at", Float, nullable=False),
+    Column("latest_at", Float, nullable=False),
+    Column("started_at", Float),
+    Index("forecasts_by_start", "started_at"),
 )
 
 events = Table(
@@ -171,4 +223,8 @@ nodes = Table(
     Column("name", String, primary_key=True),
     Column("state", String, nullable=False),
     Column("reason", Text),
+    Column("labels", Text, nullable=False, server_default="{}"),
+    Column("data_class", Integer, nullable=False, server_default="0"),
+    Column("min_data_class", Integer, nullable=False, server_default="0"),
+    Column("splits_devices", Boolean, nullable=False, server_default="0"),
 )

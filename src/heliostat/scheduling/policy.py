@@ -1,0 +1,90 @@
+"""How to choose between jobs: plain frozen data, the same for the live queue, forecasts and replays."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+
+from heliostat.models import Resources
+
+_HOUR = 3600.0
+
+
+class Order(StrEnum):
+    """What comes first in the queue."""
+
+    SHARE = "share"  # seniority: age, with a head start for a small share used, a high class, a small job
+    FIFO = "fifo"  # oldest first
+    SJF = "sjf"  # shortest limit first
+    LAS = "las"  # the user who has had least service first
+
+
+@dataclass(frozen=True, slots=True)
+class PriorityClass:
+    """A job of this class counts as submitted so much earlier. Those of a higher rank may send away the
+    preemptible ones of a lower rank; rank 0 waits behind everybody else."""
+
+    name: str
+    rank: int
+    head_start_hours: float = 0.0
+    preemptible: bool = False  # every job of the class
+    gpu_hours_per_month: int | None = None  # per project
+
+
+CLASSES: Mapping[str, PriorityClass] = MappingProxyType(
+    {
+        made.name: made
+        for made in (
+            PriorityClass("scavenger", rank=0, preemptible=True),
+            PriorityClass("normal", rank=1),
+            PriorityClass("interactive", rank=2, head_start_hours=24.0),
+            PriorityClass("urgent", rank=3, head_start_hours=24.0 * 30, gpu_hours_per_month=100),
+        )
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Charges:
+    """What an hour of a resource costs the fair share; an hour of an ordinary GPU is 1."""
+
+    gpus: Mapping[str, float] = field(default_factory=dict)  # by device type, in lower case
+    gpu: float = 1.0  # of any other type
+    cpu: float = 0.02
+    memory_gib: float = 0.002
+
+    def per_second(self, wanted: Resources, tasks: int = 1, gpu_type: str | None = None) -> float:
+        """Of everything these tasks hold, in GPU-hours per second."""
+        per_gpu = self.gpus.get((gpu_type or wanted.gpu_type or "").lower(), self.gpu)
+        hour = wanted.gpus * per_gpu + wanted.cpus * self.cpu + wanted.memory_mib / 1024 * self.memory_gib
+        return tasks * hour / _HOUR
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """How to choose. Head starts are hours of seniority: how long one without must wait to draw level."""
+
+    order: Order = Order.SHARE
+    backfill: bool = True  # may small jobs fill the holes before a large one that is blocked
+    reservations: int = 1  # for how many blocked jobs room is kept
+    half_life_seconds: float = 7 * 24 * _HOUR  # after which past usage counts half
+    share_weight_hours: float = 72.0  # head start of one who has used nothing
+    size_weight_hours: float = 6.0  # each doubling of device-hours asked for costs so much
+    assumed_limit_seconds: float = 24 * _HOUR  # of jobs without a time limit
+    preempts: bool = True
+    classes: Mapping[str, PriorityClass] = CLASSES
+    charges: Charges = Charges()
+
+    def class_of(self, name: str) -> PriorityClass:
+        return self.classes.get(name) or self.classes["normal"]
+
+
+PRESETS: Mapping[str, Policy] = MappingProxyType(
+    {
+        "fifo": Policy(order=Order.FIFO, backfill=False, preempts=False),
+        "easy": Policy(order=Order.FIFO, preempts=False),
+        "sjf": Policy(order=Order.SJF, preempts=False),
+        "las": Policy(order=Order.LAS, preempts=False),
+        "fairshare": Policy(),
+    }
+)
