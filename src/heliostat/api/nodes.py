@@ -74,5 +74,6 @@ def _running(context: Context) -> dict[str, list[Job]]:
         active = stored.list_jobs(conn, stored.JobFilter(states=ACTIVE), limit=100_000)
     by_node: dict[str, list[Job]] = defaultdict(list)
     for job in active:
-        by_node[job.node or ""].append(job)
+        for name in dict.fromkeys(place.node for place in job.task_places):
+            by_node[name].append(job)
     return by_node

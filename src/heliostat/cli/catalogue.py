@@ -30,6 +30,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("hold", "jobs:hold", "Keep waiting jobs from starting."),
         Entry("release", "jobs:release", "Let held jobs start again."),
         Entry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
+        Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (
         Entry("nodes", "nodes:nodes", "List machines, their GPUs and what is free."),
@@ -61,7 +62,7 @@ def overview() -> str:
     """The text of `helio --help`."""
     lines = ["Usage: helio COMMAND [OPTIONS]", "", "One queue for the GPUs of a lab.", ""]
     for title, entries in SECTIONS.items():
-        lines += [f"{title}:", *(f"  {entry.name:<11}{entry.summary}" for entry in entries), ""]
+        lines += [f"{title}:", *(f"  {entry.name:<14}{entry.summary}" for entry in entries), ""]
     lines += [
         "helio COMMAND --help says more about one; --json prints what programs can read.",
         "Start here: helio up --background, then helio run --follow -- nvidia-smi",

@@ -104,7 +104,7 @@ def _device_row(one: "Node", device: "Device") -> list[Cell]:
         one["name"],
         str(device["index"]),
         device["type"],
-        "-" if device["job_id"] is None else str(device["job_id"]),
+        ",".join(map(str, device["job_ids"])) or "-",
         "-" if load is None else f"{load}%",
         f"{size(device['memory_used_mib'])}/{size(device['memory_mib'])}",
         "-" if temperature is None else f"{temperature}°C",

@@ -34,7 +34,7 @@ from heliostat.client.shapes import (
     Status,
 )
 from heliostat.client.transport import Transport
-from heliostat.errors import ServerUnreachable
+from heliostat.errors import Invalid, ServerUnreachable
 
 _ASK_AGAIN_SECONDS = 30.0
 
@@ -98,10 +98,10 @@ class Client(PeopleVerbs):
     ) -> JobHandle | JobArray:
         """Puts a job into the queue; with `array` ("0-99%8"), one for each index.
 
-        Options: name, project, gpus, gpu_type, cpus, memory ("16G" or MiB), time ("4h" or seconds), workdir,
-        env, script (text or path), priority, held, max_retries, grace_seconds. On the server's own machine a
-        job runs in the current directory unless `workdir` says otherwise. The same `idempotency_key`
-        again gives the same job again; without one, each call is a new job even when it had to be sent twice.
+        Options are those of `JobOptions`: gpus, memory ("16G" or MiB), time ("4h" or seconds), tasks, workdir,
+        env… On the server's own machine a job runs in the current directory unless `workdir` says otherwise. The
+        same `idempotency_key` again gives the same job again; without one, each call is a new job even when it
+        had to be sent twice.
         """
         body = self._at_home(job_body({"command": command, "array": array, **options}))
         answer = self._transport.call("POST", "/jobs", body, headers=_key(idempotency_key))
@@ -163,6 +163,10 @@ class Client(PeopleVerbs):
     def requeue(self, job: JobRef) -> JobHandle:
         """Stops its attempt and queues it again."""
         return self._act(job, "requeue")
+
+    def checkpointed(self, job: JobRef | None = None) -> JobHandle:
+        """Says that a running job has just saved its work; from within a job, that job."""
+        return self._act(_this_job() if job is None else job, "checkpoint")
 
     def wait(self, jobs: Iterable[JobRef], timeout: float | None = None) -> list[JobHandle]:
         """Until all are over. Raises TimeoutError when they are not after `timeout` seconds."""
@@ -284,6 +288,13 @@ class Client(PeopleVerbs):
 
 def _key(given: str | None) -> dict[str, str]:
     return {"Idempotency-Key": given or str(uuid.uuid4())}
+
+
+def _this_job() -> int:
+    number = os.environ.get("HELIOSTAT_JOB_ID", "")
+    if not number.isdecimal():
+        raise Invalid("This does not run in a job.", "Say which job has saved its work.")
+    return int(number)
 
 
 def _id(job: JobRef) -> int:
