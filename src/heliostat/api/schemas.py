@@ -112,6 +112,7 @@ def _environment(env: dict[str, str]) -> dict[str, str]:
 
 Argument = Annotated[str, StringConstraints(max_length=_MAX_ARGUMENT, strict=True), AfterValidator(_one_argument)]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True), AfterValidator(_one_line)]
+Label = Annotated[str, StringConstraints(max_length=200, strict=True)]
 Count = Annotated[int, Field(strict=True)]
 
 
@@ -204,6 +205,17 @@ class DrainBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: Line
+
+
+class NodeChangeBody(BaseModel):
+    """Only the fields that are given change; a label of null is taken away."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    labels: Annotated[dict[Label, Label | None], Field(max_length=1000)] = {}
+    data_class: Annotated[Count, Field(ge=0, le=3, description="Cleared for data up to this class.")] = 0
+    min_data_class: Annotated[Count, Field(ge=0, le=3, description="Kept for data of at least this class.")] = 0
+    splits_devices: StrictBool = Field(False, description="May several jobs share one of its GPUs?")
 
 
 class ErrorDetail(BaseModel):

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 from heliostat.models import AttemptRecord, Job, JobEvent, Node
 from heliostat.models.nodes import Device
@@ -96,27 +96,40 @@ def event_view(event: JobEvent) -> Json:
     }
 
 
-def node_view(node: Node, jobs: list[Job]) -> Json:
-    holders = {uuid: job.id for job in jobs for uuid in job.devices}
+class Tenant(NamedTuple):
+    """What a job holds of one node."""
+
+    job: Job
+    tasks: int
+    devices: tuple[str, ...]
+
+
+def node_view(node: Node, tenants: list[Tenant]) -> Json:
+    gpus = sum(tenant.job.resources.gpus * tenant.tasks for tenant in tenants)
     return {
         "name": node.name,
         "state": node.state.value,
         "reason": node.reason,
         "cpus": node.cpus,
         "memory_mib": node.memory_mib,
-        "cpus_used": sum(job.resources.cpus for job in jobs),
-        "memory_used_mib": sum(job.resources.memory_mib for job in jobs),
-        "gpus_used": len(holders),
-        "jobs": [job.id for job in jobs],
+        "cpus_used": sum(tenant.job.resources.cpus * tenant.tasks for tenant in tenants),
+        "memory_used_mib": sum(tenant.job.resources.memory_mib * tenant.tasks for tenant in tenants),
+        "gpus_used": int(gpus) if gpus == int(gpus) else round(gpus, 3),
+        "jobs": [tenant.job.id for tenant in tenants],
         "labels": dict(node.labels),
+        "data_class": node.data_class,
+        "min_data_class": node.min_data_class,
+        "splits_devices": node.splits_devices,
         "notes": list(node.notes),
-        "devices": [_device_view(device, holders.get(device.uuid)) for device in node.devices],
+        "devices": [_device_view(device, tenants) for device in node.devices],
     }
 
 
-def _device_view(device: Device, job_id: int | None) -> Json:
-    view = asdict(device) | {"job_id": job_id}
-    del view["processes"]  # whose they are is not for everybody; used_outside says what matters
+def _device_view(device: Device, tenants: list[Tenant]) -> Json:
+    """Whose the processes on it are is not for everybody; used_outside says what matters."""
+    holders = [tenant.job.id for tenant in tenants if device.uuid in tenant.devices]
+    view = asdict(device) | {"job_id": holders[0] if holders else None, "job_ids": holders}
+    del view["processes"]
     return view
 
 

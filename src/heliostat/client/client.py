@@ -1,4 +1,4 @@
-"""The verbs on jobs, nodes and the server."""
+"""The verbs on jobs and the server."""
 
 import os
 import time
@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Unpack, overload
-from urllib.parse import quote
 
 from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
+from heliostat.client.cluster import ClusterVerbs
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
 from heliostat.client.logs import (
     PATIENCE_SECONDS,
@@ -30,7 +30,6 @@ from heliostat.client.shapes import (
     JobFilters,
     JobOptions,
     LogPart,
-    Node,
     Status,
 )
 from heliostat.client.transport import Transport
@@ -42,7 +41,7 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(PeopleVerbs):
+class Client(ClusterVerbs, PeopleVerbs):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()
@@ -230,20 +229,7 @@ class Client(PeopleVerbs):
             return follow_events(self._transport, after, job_id)
         return islice(past_events(self._transport, after, job_id), limit)
 
-    # --- nodes and the server
-
-    def nodes(self) -> list[Node]:
-        found: list[Node] = self._transport.call("GET", "/nodes")["items"]
-        return found
-
-    def drain(self, node: str, reason: str) -> Node:
-        """Lets running jobs end and starts no more there."""
-        drained: Node = self._transport.call("POST", f"/nodes/{quote(node, safe='')}/drain", {"reason": reason})
-        return drained
-
-    def resume(self, node: str) -> Node:
-        resumed: Node = self._transport.call("POST", f"/nodes/{quote(node, safe='')}/resume")
-        return resumed
+    # --- the server
 
     def status(self, timeout: float = 10.0) -> Status:
         answer: Status = self._transport.call("GET", "/status", timeout_seconds=timeout)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 
 class JobOptions(TypedDict, total=False):
@@ -98,6 +98,7 @@ class Device(TypedDict):
     problem: str | None
     used_outside: str | None
     job_id: int | None
+    job_ids: list[int]  # several when they share it
 
 
 class Node(TypedDict):
@@ -108,10 +109,32 @@ class Node(TypedDict):
     memory_mib: int
     cpus_used: int
     memory_used_mib: int
-    gpus_used: int
+    gpus_used: float
+    jobs: list[int]
     notes: list[str]
     labels: dict[str, str]
+    data_class: int
+    min_data_class: int
+    splits_devices: bool
     devices: list[Device]
+    note: NotRequired[str | None]  # after a change: what it means for the jobs there
+
+
+class Occurrence(TypedDict):
+    starts_at: str
+    ends_at: str
+
+
+class Reservation(TypedDict):
+    name: str
+    project: str | None  # None: maintenance
+    nodes: list[str]
+    gpus_per_node: int | None  # None: whole nodes
+    starts_at: str
+    ends_at: str
+    weeks: int
+    reason: str
+    next: Occurrence | None  # None: it is over
 
 
 class Finding(TypedDict):

@@ -13,6 +13,7 @@ from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, JobState, Node, Resources, User
 from heliostat.scheduling.room import Room, cpus_in_words, gpus_in_words
 from heliostat.services.context import Context
+from heliostat.services.quotas import check_queued
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people, schema
 from heliostat.store.database import Transaction
@@ -77,6 +78,7 @@ def prepare_submission(
         if queue_full:  # not before: what was accepted once is answered again even if it has filled the queue
             raise queue_full
         submitted = _numbered(tx, requests, drafts)
+        check_queued(context, tx, submitted.jobs)
         moves.add_jobs(tx, submitted.jobs)
         if key:
             _remember(tx, user.name, key, digest, submitted)
