@@ -28,6 +28,7 @@ from heliostat.services.context import Context, utc_now
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
+from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller
 from heliostat.workers.fleet import Fleet
 
@@ -92,13 +93,14 @@ def _start_parts(
     store.write(lambda tx: drop_old_idempotency_keys(tx, utc_now() - _KEYS_KEPT))
     before(store)
     fleet = Fleet(engine, store)
+    rules = Rules(store)
     controller = Controller(store, engine, fleet, utc_now)
     identities = Identities(store, settings, utc_now)
     stack.callback(identities.close)
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
     controller.start()
     stack.callback(controller.close)
-    return Context(settings, store, engine, fleet, controller, identities)
+    return Context(settings, store, engine, fleet, controller, identities, rules)
 
 
 def _make_home(home: Home) -> None:

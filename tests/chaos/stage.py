@@ -39,6 +39,7 @@ from heliostat.store import moves
 from heliostat.store.database import Store, Transaction
 from heliostat.store.migrate import migrate
 from heliostat.workers import controller as controllers
+from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller
 from heliostat.workers.fleet import Fleet
 
@@ -253,7 +254,14 @@ class Stage:
         self.controller = Controller(self.store, self.engine, fleet, self.clock)
         self.controller._thread = _NoThread()  # type: ignore[assignment]
         self.context = Context(
-            self.settings, self.store, self.engine, fleet, self.controller, self._identities, self.clock
+            self.settings,
+            self.store,
+            self.engine,
+            fleet,
+            self.controller,
+            self._identities,
+            Rules(self.store),
+            self.clock,
         )
         self.controller.start()
 

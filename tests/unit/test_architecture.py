@@ -19,7 +19,7 @@ ALLOWED: dict[str, set[str]] = {
     "scheduling": {"models"},
     "store": {"models", "errors"},
     "engines": {"models", "errors", "inotify", "config"},
-    "workers": {"models", "errors", "scheduling", "store", "engines"},
+    "workers": {"models", "errors", "config", "scheduling", "store", "engines"},
     "auth": {"models", "errors", "config", "store"},
     "doctor": {"models", "config", "engines"},
     "services": {"models", "errors", "config", "scheduling", "store", "engines", "workers", "auth", "doctor"},

@@ -48,7 +48,10 @@ _LONGEST_SLEEP_SECONDS = 3600.0
 _COMPANY_SECONDS = 0.005  # how long the word that something runs waits for others to share its commit
 
 
-_STATE_OF_ATTEMPT = {"requeued": JobState.CANCELLED, "preempted": JobState.PREEMPTED}  # when the job goes on waiting
+_STATE_OF_ATTEMPT = {
+    "requeued": JobState.CANCELLED,
+    "preempted": JobState.PREEMPTED,
+}  # when the job goes on waiting
 
 
 @dataclass(slots=True)
