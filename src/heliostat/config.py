@@ -77,8 +77,8 @@ class Settings:
     pids_limit: int = 4096  # processes and threads one job may have
     token_days: int = 90  # how long a new token is good for
     half_life_days: float = 7.0  # after which past usage counts half
-    share_weight_hours: float = 72.0  # head start of one who has used nothing
-    size_weight_hours: float = 6.0  # what each doubling of the device-hours asked for costs
+    share_weight: float = 2.0  # points that having used one share costs; a point is worth waiting twice as long
+    size_weight: float = 1.0  # points that asking for twice as many GPU-hours costs
     assumed_limit_hours: float = 24.0  # of jobs without a time limit
     backfill_reservations: int = 1  # for how many blocked jobs room is kept
     preemption: bool = True  # may preemptible jobs be sent back to the queue
@@ -86,7 +86,7 @@ class Settings:
     cpu_charge: float = 0.02  # per hour of a cpu
     memory_gib_charge: float = 0.002  # per hour of a GiB
     urgent_gpu_hours_per_month: int = 100  # of the class urgent, per project
-    interactive_head_start_hours: float = 24.0  # of the class interactive
+    interactive_points: float = 4.0  # of the class interactive
 
 
 def find_home(environ: "os._Environ[str] | dict[str, str]" = os.environ) -> Home:
@@ -137,14 +137,14 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
 _TINY = 0.001
 _LEAST: dict[str, float] = {
     "half_life_days": _TINY,
-    "share_weight_hours": 0,
-    "size_weight_hours": 0,
+    "share_weight": 0,
+    "size_weight": 0,
     "assumed_limit_hours": _TINY,
     "backfill_reservations": 1,
     "cpu_charge": 0,
     "memory_gib_charge": 0,
     "urgent_gpu_hours_per_month": 0,
-    "interactive_head_start_hours": 0,
+    "interactive_points": 0,
 }
 _MOST = 1e6
 

@@ -29,8 +29,9 @@ from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
 from heliostat.workers.accounts import Rules
-from heliostat.workers.controller import Controller
+from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
+from heliostat.workers.policy import policy_from
 
 log = structlog.get_logger()
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
@@ -94,7 +95,7 @@ def _start_parts(
     before(store)
     fleet = Fleet(engine, store)
     rules = Rules(store)
-    controller = Controller(store, engine, fleet, utc_now)
+    controller = Controller(Parts(store, engine, fleet, rules), utc_now, policy_from(settings))
     identities = Identities(store, settings, utc_now)
     stack.callback(identities.close)
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin

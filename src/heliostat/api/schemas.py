@@ -121,7 +121,7 @@ def _environment(env: dict[str, str]) -> dict[str, str]:
 
 Argument = Annotated[str, StringConstraints(max_length=_MAX_ARGUMENT, strict=True), AfterValidator(_one_argument)]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True), AfterValidator(_one_line)]
-Label = Annotated[str, StringConstraints(max_length=200, strict=True)]
+LabelPart = Annotated[str, StringConstraints(max_length=200, strict=True)]
 Count = Annotated[int, Field(strict=True)]
 Memory = Annotated[Count, BeforeValidator(_memory), Field(ge=16, le=2**40)]
 Gpus = Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(parse_gpus)]
@@ -247,7 +247,7 @@ class NodeChangeBody(BaseModel):
 
     model_config = ConfigDict(extra="forbid")
 
-    labels: Annotated[dict[Label, Label | None], Field(max_length=1000)] = {}
+    labels: Annotated[dict[LabelPart, LabelPart | None], Field(max_length=1000)] = {}
     data_class: Annotated[Count, Field(ge=0, le=3, description="Cleared for data up to this class.")] = 0
     min_data_class: Annotated[Count, Field(ge=0, le=3, description="Kept for data of at least this class.")] = 0
     splits_devices: StrictBool = Field(False, description="May several jobs share one of its GPUs?")

@@ -151,6 +151,7 @@ class Board:
 
     def _charge(self, job: Job, ended_at: datetime) -> None:
         start, end = (job.started_at or ended_at).timestamp(), ended_at.timestamp()
+        self._turn_month(end)
         self._ledger.charge(self._leaves.of((job.project, job.user)), self._rate(job), start, max(start, end))
         hours = _gpus(job) * max(0.0, end - max(start, self._month_began)) / HOUR
         self._add_to_month(job.user, job.project, class_scope(job)[0], hours)

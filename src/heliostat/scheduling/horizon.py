@@ -22,12 +22,12 @@ class Booking:
 
 
 def ends_of(running: Array, policy_assumes: float, now: float) -> Array:
-    """When each running row gives back what it holds. One without a limit that has outlived what we assumed is
-    thought to take as long again."""
+    """When each running row gives back what it holds. One without a limit that has outlived what we assumed, or in
+    overtime, is thought to take as long again."""
     length = np.where(running["has_limit"], running["limit"], policy_assumes)
     age = now - running["started"]
-    again = np.exp2(np.ceil(np.log2(np.maximum(age / length, 1.0))))
-    length = np.where(running["has_limit"], length, length * again)
+    again = np.exp2(np.floor(np.log2(np.maximum(age / length, 0.5)) + 1))
+    length = np.where(running["has_limit"] & ~running["overtime"], length, length * again)
     ends = np.maximum(running["started"] + length, now)
     return np.asarray(np.minimum(ends, now + running["stops_in"]))
 

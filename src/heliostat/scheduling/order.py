@@ -2,8 +2,8 @@
 
 Under the fair-share policy jobs are ordered by points. Twice the wait is one point more, and twice the size one
 point less: a job of 10 GPU-hours has the same claim after ten hours as one of 1 GPU-hour after one. Those who have
-used more than their share lose points, a high class gains some. The wait grows without bound and everything else is
-bounded, so every job comes first some day.
+used more than their share lose points, a high class gains some. The wait grows without bound and everything else
+is bounded, so every job comes first some day.
 
 Each job is judged as if those of the same people that stand before it had been charged already: 300 jobs of one
 person do not keep back the 10 of another.
@@ -70,6 +70,14 @@ def shares_used(snapshot: Snapshot, policy: Policy, order: Array) -> Array:
     found = np.empty(len(rows))
     found[order] = np.minimum(over_share(level_of, extra, leaf), _MOST_OVER)
     return found
+
+
+def project_ratios(snapshot: Snapshot, policy: Policy) -> dict[str, float]:
+    """How many times its share each project has had lately; 1.0 for one without others beside it."""
+    if len(snapshot.tree.projects) < 2:
+        return dict.fromkeys(snapshot.tree.projects, 1.0)
+    level = levels(snapshot.tree, snapshot.usage, _FLOOR_HOURS * capacity(snapshot, policy))[1]
+    return dict(zip(snapshot.tree.projects, level.ratio.tolist(), strict=True))
 
 
 def capacity(snapshot: Snapshot, policy: Policy) -> float:

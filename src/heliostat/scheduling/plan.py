@@ -76,7 +76,7 @@ class _Planner:
         running = snapshot.running
         self._sends_away = bool((running["preemptible"] | running["overtime"]).any())
         for window in self._windows:
-            self._rooms.keeps.append(keep_for_window(window, snapshot, self._rooms, self._seconds))
+            self._rooms.keeps.append(keep_for_window(window, snapshot, self._rooms, self._ends, self._seconds))
 
     def made(self) -> Plan:
         if self._sends_away or not self._full.all():

@@ -22,6 +22,7 @@ class Keep:
     nodes: Array
     left: Free  # parallel to nodes
     project: str | None = None  # whose jobs it does not concern
+    kept: Array | None = None  # how many devices are kept for them, parallel to nodes; None: all there are
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +90,7 @@ class Rooms:
         self.free.add(rows["node"], rows, -1)
         for keep in self.keeps:
             if keep.at < until:
-                _take_from(keep, rows)
+                _take_from(keep, rows, job.project)
         rows["limit"] = until
         self.started.append(rows)
         self._refresh()
@@ -185,9 +186,26 @@ def needs_of(shape: Shape, fit: Fit, machines: Machines) -> Array:
     return rows
 
 
-def _take_from(keep: Keep, rows: Array) -> None:
+def _take_from(keep: Keep, rows: Array, project: str) -> None:
+    """What these rows hold is not left. Those for whom it is kept use up what is kept first."""
     where = {int(node): place for place, node in enumerate(keep.nodes)}
-    touched = [(where[int(row["node"])], row) for row in rows if int(row["node"]) in where]
-    if touched:
-        places = np.array([place for place, _ in touched])
-        keep.left.add(places, np.array([row for _, row in touched], RUNNING), -1)
+    inside = np.array([int(node) in where for node in rows["node"]], bool)
+    if not inside.any():
+        return
+    rows = rows[inside]
+    places = np.array([where[int(node)] for node in rows["node"]])
+    if keep.project == project:
+        if keep.kept is None:
+            return
+        own = np.minimum(keep.kept[places], rows["devices"])
+        keep.kept[places] -= own
+        rows["devices"] -= own.astype(rows["devices"].dtype)
+    keep.left.add(places, rows, -1)
+
+
+def fit_of(start: Start, machines: Machines) -> Fit:
+    """Where a job was put, as a plan sees it."""
+    names = [place.node for place in start.places]
+    nodes = list(dict.fromkeys(names))
+    kind = machines.kind_of[start.devices[0]] if start.devices else -1
+    return Fit(np.array([machines.index[name] for name in nodes]), np.array([names.count(n) for n in nodes]), kind)

@@ -42,28 +42,27 @@ def windows_of(snapshot: Snapshot, now: datetime) -> list[Window]:
     return sorted(found, key=lambda window: window.start)
 
 
-def keep_for_window(window: Window, snapshot: Snapshot, rooms: Rooms, now: float) -> Keep:
+def keep_for_window(window: Window, snapshot: Snapshot, rooms: Rooms, ends: Array, now: float) -> Keep:
     """What others find on its nodes from its start on. Those whom it is for may hold part of it already."""
     machines, nodes = snapshot.machines, window.nodes
     at = _ALWAYS if window.start <= now else window.start
-    nobody = np.zeros(len(nodes), np.int64)
     if window.gpus_per_node is None:
-        left = Free(nobody, nobody.copy(), np.zeros((len(nodes), len(machines.kinds)), np.int64), nobody.copy())
-        return Keep(at, nodes, left, window.project)
-    if window.start > now:
-        left = Free(machines.cpus[nodes], machines.memory[nodes], machines.gpus[nodes], nobody)
-        kept = np.full(len(nodes), window.gpus_per_node)
-    else:
-        left = rooms.free.of(nodes)
-        kept = np.maximum(window.gpus_per_node - _held_by(window, snapshot), 0)
+        nobody = np.zeros(len(nodes), np.int64)
+        nothing = Free(nobody, nobody.copy(), np.zeros((len(nodes), len(machines.kinds)), np.int64), nobody.copy())
+        return Keep(at, nodes, nothing, window.project)
+    still_there = snapshot.running[ends > window.start] if window.start > now else snapshot.running
+    free = rooms.free.copy()
+    leaving = snapshot.running[ends <= window.start] if window.start > now else snapshot.running[:0]
+    free.add(leaving["node"], leaving)
+    left = free.of(nodes)
+    kept = np.maximum(window.gpus_per_node - _held_by(window, still_there, snapshot), 0)
     left.gpus = _less(left.gpus, kept)
-    return Keep(at, nodes, left, window.project)
+    return Keep(at, nodes, left, window.project, kept)
 
 
-def _held_by(window: Window, snapshot: Snapshot) -> Array:
+def _held_by(window: Window, running: Array, snapshot: Snapshot) -> Array:
     """GPUs that jobs of its project hold on each of its nodes."""
-    running, tree = snapshot.running, snapshot.tree
-    mine = np.array([project == window.project for project, _ in tree.leaves], bool)
+    mine = np.array([project == window.project for project, _ in snapshot.tree.leaves], bool)
     rows = running[mine[running["leaf"]]] if len(mine) else running[:0]
     per_node = np.bincount(rows["node"], rows["devices"], len(snapshot.machines.nodes))
     return np.asarray(per_node[window.nodes], np.int64)

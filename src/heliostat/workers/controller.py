@@ -30,15 +30,16 @@ from heliostat.models import (
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.snapshot import Plan, Snapshot, Start, Stop
-from heliostat.scheduling.why import Why, short_reason, why
+from heliostat.scheduling.snapshot import Plan, Start, Stop
+from heliostat.scheduling.why import Explainer, Why
 from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Changes, Store, Transaction
+from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.outcome import move_for_end, move_for_start
+from heliostat.workers.past import past_usage
 from heliostat.workers.queue import Queue
-from heliostat.workers.rules import Rules
 
 log = structlog.get_logger()
 
@@ -48,10 +49,8 @@ _LONGEST_SLEEP_SECONDS = 3600.0
 _COMPANY_SECONDS = 0.005  # how long the word that something runs waits for others to share its commit
 
 
-_STATE_OF_ATTEMPT = {
-    "requeued": JobState.CANCELLED,
-    "preempted": JobState.PREEMPTED,
-}  # when the job goes on waiting
+# Of an attempt whose job goes on waiting.
+_STATES = {"requeued": JobState.CANCELLED, "preempted": JobState.PREEMPTED}
 
 
 @dataclass(slots=True)
@@ -98,7 +97,8 @@ class Controller:
         self._now = now
         self._policy = policy or Policy()
         self._queue = Queue(Board(self._policy))
-        self._seen: tuple[Snapshot, Plan] = (self._queue.board.snapshot(now()), Plan())
+        self._made = Plan()
+        self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
         self._inbox = _Inbox()
         self._wake = threading.Condition()
         self._stopping = False
@@ -129,13 +129,11 @@ class Controller:
         """Why a job waits, as of the newest plan."""
         if job.state is not JobState.PENDING:
             return job.reason
-        snapshot, made = self._seen
-        return short_reason(snapshot, self._policy, made, job) or job.reason or "has just been submitted"
+        return self._explainer.reason(job.id) or job.reason or "has just been submitted"
 
     def why(self, job_id: JobId) -> Why | None:
         """All that can be said about a waiting job, as of the newest plan; None: it does not wait in the queue."""
-        snapshot, made = self._seen
-        return why(snapshot, self._policy, made, job_id, self._now())
+        return self._explainer.why(job_id)
 
     def fork(self) -> Board:
         """A copy of the queue to think with."""
@@ -198,9 +196,9 @@ class Controller:
         board.set_reservations(self._rules.reservations())
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         snapshot = self._queue.snapshot(now, ended, self._delayed())
-        made = plan(snapshot, self._policy, now)
-        self._seen = snapshot, made
-        return _Round(observations, made, now)
+        self._made = plan(snapshot, self._policy, now)
+        self._explainer = Explainer(snapshot, self._policy, self._made, now)
+        return _Round(observations, self._made, now)
 
     def _record(self, tx: Transaction, this_round: _Round) -> None:
         """While we hold the store: what was seen, then what is to start. Each is guarded by the state it finds."""
@@ -325,11 +323,10 @@ class Controller:
             self._inbox.changes = [Changes()]
         with self._store.read() as conn:
             unfinished = stored.unfinished_jobs(conn)
-            past = self._rules.past_usage(conn, self._policy, self._now())
         board = Board(self._policy)
         board.set_nodes(self._fleet.nodes())
         board.set_accounts(self._rules.accounts())
-        board.add_usage(past, self._now())
+        board.add_usage(past_usage(self._store, self._policy, self._now()), self._now())
         self._queue = Queue(board, unfinished, self._now())
 
     def _delayed(self) -> set[JobId]:
@@ -339,9 +336,8 @@ class Controller:
 
     def _seconds_to_next_try(self) -> float | None:
         waits = [when - time.monotonic() for when in self._not_before.values()]
-        _, made = self._seen
-        if made.wake_at is not None:
-            waits.append((made.wake_at - self._now()).total_seconds())
+        if self._made.wake_at is not None:
+            waits.append((self._made.wake_at - self._now()).total_seconds())
         return min(max(0.0, min(waits)), _LONGEST_SLEEP_SECONDS) if waits else None
 
 
@@ -365,8 +361,8 @@ def _move_to_start(start: Start, now: datetime) -> moves.Move:
 def _attempt_values(move: moves.Move) -> dict[str, object]:
     if move.to is JobState.RUNNING:
         return {"state": move.to, "started_at": move.at}
-    state = move.to
+    state: JobState = move.to
     if move.to is JobState.PENDING:
-        state = _STATE_OF_ATTEMPT.get(move.kind, JobState.LOST)
+        state = _STATES.get(move.kind, JobState.LOST)
     exit_code = move.values.get("exit_code")
     return {"state": state, "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}

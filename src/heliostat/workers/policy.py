@@ -10,13 +10,13 @@ _HOUR = 3600.0
 
 def policy_from(settings: Settings) -> Policy:
     """With the settings' defaults, the policy's own defaults."""
-    interactive = replace(CLASSES["interactive"], head_start_hours=float(settings.interactive_head_start_hours))
+    interactive = replace(CLASSES["interactive"], points=float(settings.interactive_points))
     urgent = replace(CLASSES["urgent"], gpu_hours_per_month=settings.urgent_gpu_hours_per_month)
     return Policy(
         reservations=settings.backfill_reservations,
         half_life_seconds=settings.half_life_days * 24 * _HOUR,
-        share_weight_hours=float(settings.share_weight_hours),
-        size_weight_hours=float(settings.size_weight_hours),
+        share_weight=float(settings.share_weight),
+        size_weight=float(settings.size_weight),
         assumed_limit_seconds=settings.assumed_limit_hours * _HOUR,
         preempts=settings.preemption,
         classes={**CLASSES, "interactive": interactive, "urgent": urgent},
