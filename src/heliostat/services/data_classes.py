@@ -22,14 +22,15 @@ def note_for_project(context: Context, project: str) -> str | None:
     """What the project's present class means for its jobs; None: nothing to worry about."""
     data_class = context.rules.accounts().project(project).data_class
     nodes = {node.name: node for node in context.fleet.nodes()}
-    if not any(takes(node, data_class) for node in nodes.values()):
-        return (
-            f"No node takes data of class {data_class}: jobs of {project} wait until one does "
-            f"(helio node set NAME --data-class {data_class})."
-        )
-    return _told(
-        [job for job in _running(context) if job.project == project and not _may_stay(context, job, nodes)]
+    mine = [job for job in _running(context) if job.project == project]
+    told = _told([job for job in mine if not _may_stay(context, job, nodes)])
+    if any(takes(node, data_class) for node in nodes.values()):
+        return told
+    nowhere = (
+        f"No node takes data of class {data_class}: jobs of {project} wait until one does "
+        f"(helio node set NAME --data-class {data_class})."
     )
+    return f"{nowhere} {told}" if told else nowhere
 
 
 def note_for_node(context: Context, node: Node) -> str | None:

@@ -58,7 +58,8 @@ def update_node(context: Context, caller: Caller, name: str, wish: NodeChange) -
 
     changed(context, caller, change)
     node = get_node(context, name)
-    return node, note_for_node(context, node)
+    concerns_data = wish.data_class is not None or wish.min_data_class is not None
+    return node, note_for_node(context, node) if concerns_data else None
 
 
 def get_node(context: Context, name: str) -> Node:
