@@ -47,6 +47,7 @@ class Machines:
         self.unusable = {d.uuid: place for place, n in enumerate(nodes) for d in n.devices if not d.may_be_used}
         self.is_up = np.array([node.state is NodeState.UP for node in nodes], bool)
         self._labels = [_labels(node) for node in nodes]
+        self.possible: dict[Shape, bool] = {}  # found out by others
         self._suitable: dict[Shape, Suitable] = {}
 
     def suitable(self, shape: Shape) -> Suitable:

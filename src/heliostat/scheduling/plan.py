@@ -22,9 +22,9 @@ from heliostat.scheduling.horizon import (
     keep_for_booking,
 )
 from heliostat.scheduling.order import queue_order
-from heliostat.scheduling.policy import Order, Policy
+from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Quotas
-from heliostat.scheduling.rooms import Rooms
+from heliostat.scheduling.rooms import Rooms, is_possible
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import Head, Plan, Snapshot, Start
 from heliostat.scheduling.victims import Blocked, find_stops
@@ -72,7 +72,7 @@ class _Planner:
         self._blocked: list[Blocked] = []
         self._horizon: Horizon | None = None
         self._next_month = False
-        self._full = self._shapes_without_room()
+        self._full, self._possible = self._shapes_without_room()
         running = snapshot.running
         self._sends_away = bool((running["preemptible"] | running["overtime"]).any())
         for window in self._windows:
@@ -84,16 +84,19 @@ class _Planner:
         stops = find_stops(self._snapshot, self._policy, self._rooms, self._blocked, self._seconds)
         return Plan(tuple(self._starts), stops, self._heads(), self._wake_at())
 
-    def _shapes_without_room(self) -> Array:
-        """By number of shape: whether it can start nowhere now. Those nobody waits with count as such."""
-        full = np.ones(len(self._snapshot.shapes), bool)
-        waiting = np.bincount(self._snapshot.pending["shape"], minlength=len(full))
+    def _shapes_without_room(self) -> tuple[Array, Array]:
+        """By number of shape, of those that wait: whether it fits nowhere now; whether it would on empty nodes."""
+        shapes = self._snapshot.shapes
+        full, possible = np.ones(len(shapes), bool), np.zeros(len(shapes), bool)
+        waiting = np.bincount(self._snapshot.pending["shape"], minlength=len(shapes))
         for number in np.flatnonzero(waiting).tolist():
-            full[number] = self._rooms.surely_full(self._snapshot.shapes[number])
-        return full
+            possible[number] = is_possible(shapes[number], self._snapshot.machines)
+            full[number] = not possible[number] or self._rooms.surely_full(shapes[number])
+        return full, possible
 
     def _walk(self) -> None:
         rows = queue_order(self._snapshot, self._policy, self._seconds)
+        rows = rows[self._possible[self._snapshot.pending["shape"][rows]]]
         queue = _Queue(*self._worth_trying(rows))
         while queue.next < len(queue.rows):
             blocked = self._try(queue, int(queue.rows[queue.next]))
@@ -103,13 +106,19 @@ class _Planner:
     def _worth_trying(self, rows: Array) -> tuple[Array, Array, Array, Array, Array]:
         """Those that might start, and of the others the first, for which room is to be booked."""
         pending = self._snapshot.pending
-        hopeless = self._full[pending["shape"][rows]]
-        if not self._quotas.exist and self._policy.order is not Order.FIFO:
-            blocked = hopeless & (pending["rank"][rows] > 0)
-            hopeless &= np.cumsum(blocked) > self._policy.reservations
-            rows = rows[~hopeless]
+        if self._only_room_matters():
+            full = self._full[pending["shape"]][rows]
+            first = np.cumsum(full & (pending["rank"][rows] > 0)) <= self._policy.reservations
+            rows = rows[first | ~full]
         columns = pending[rows]
         return rows, columns["shape"], columns["limit"], columns["leaf"], columns["array"]
+
+    def _only_room_matters(self) -> bool:
+        """No job is held back by its array, a quota or a budget: whoever has no room is blocked for want of it."""
+        pending, classes = self._snapshot.pending, self._policy.classes.values()
+        budgets = [made.rank for made in classes if made.gpu_hours_per_month is not None]
+        with_budget = bool(budgets) and np.isin(pending["rank"], budgets).any()
+        return not (self._quotas.exist or with_budget or (pending["array"] >= 0).any())
 
     def _try(self, queue: _Queue, row: int) -> bool:
         """Start it, or leave it out with those for whom the same holds. True: room is booked for it."""

@@ -174,6 +174,17 @@ def free_of(snapshot: Snapshot) -> Free:
     return free
 
 
+def is_possible(shape: Shape, machines: Machines) -> bool:
+    """Whether the nodes that are up could run it, were they empty."""
+    found = machines.possible.get(shape)
+    if found is None:
+        suitable, nobody = machines.suitable(shape), np.zeros(len(machines.nodes), np.int64)
+        empty = Free(machines.cpus, machines.memory, machines.gpus, nobody)
+        ways = (np.where(suitable.open_nodes, capacity_for(shape, kind, empty), 0) for kind in suitable.kinds)
+        found = machines.possible[shape] = any(spread_over(way, shape, nobody) is not None for way in ways)
+    return found
+
+
 def needs_of(shape: Shape, fit: Fit, machines: Machines) -> Array:
     """What such a job would hold, as rows of RUNNING; one per node."""
     rows = np.zeros(len(fit.nodes), RUNNING)
