@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
@@ -44,6 +45,7 @@ class Board:
         self.accounts = Accounts()
         self.reservations: tuple[Reservation, ...] = ()
         self.jobs: dict[JobId, Job] = {}
+        self._free = self.machines.empty()
         self._pending = Columns(PENDING)
         self._running = Columns(RUNNING)
         self._rows: dict[JobId, int] = {}  # of active jobs: how many rows they have
@@ -96,16 +98,14 @@ class Board:
         """As it will be once these have ended; the delayed are not to be tried yet."""
         seconds = now.timestamp()
         self._turn_month(seconds)
-        pending, running, held, parts = (
-            self._pending.copy(),
-            self._running.copy(),
-            dict(self._held),
-            dict(self._parts),
-        )
+        pending, running = self._pending.copy(), self._running.copy()
+        held, parts, free = dict(self._held), dict(self._parts), self._free.copy()
         if delayed:
             pending = pending[~np.isin(pending["job"], list(delayed))]
         if ended:
-            running = running[~np.isin(running["job"], list(ended))]
+            over = np.isin(running["job"], list(ended))
+            free.add(running["node"][over], running[over])
+            running = running[~over]
             for job_id in self._rows.keys() & set(ended):
                 self._release(self.jobs[job_id], held, parts)
         if self._tree is None or len(self._tree.leaves) != len(self._leaves.things):
@@ -117,7 +117,9 @@ class Board:
             jobs=MappingProxyType(self.jobs),
             shapes=self._shapes.things,
             tree=self._tree,
-            usage=self._usage(running, seconds),
+            free=free,
+            past_usage=self._ledger.usage(len(self._leaves.things), seconds),
+            present_usage=partial(self._present_usage, now=seconds),
             held=held,
             parts=parts,
             accounts=self.accounts,
@@ -135,7 +137,7 @@ class Board:
         other._month, other._month_began = self._month.copy(), self._month_began
         other.jobs, other._rows = self.jobs.copy(), self._rows.copy()
         other._pending, other._running = self._pending.fork(), self._running.fork()
-        other._held, other._parts = self._held.copy(), self._parts.copy()
+        other._held, other._parts, other._free = self._held.copy(), self._parts.copy(), self._free.copy()
         return other
 
     def _take_out(self, before: Job, after: Job, now: datetime) -> None:
@@ -143,6 +145,7 @@ class Board:
             self._pending.remove(before.id)
         rows = self._rows.pop(before.id, 0)
         for number in range(rows):
+            self._free.take(self._running.row((before.id, number)), -1)
             self._running.remove((before.id, number))
         if rows:
             self._release(before, self._held, self._parts)
@@ -180,7 +183,8 @@ class Board:
                 kind = self.machines.kind_of.get(place.devices[0], -1) if place.devices else -1
                 groups[self.machines.index[place.node], kind].append(place)
         for number, ((node, kind), places) in enumerate(groups.items()):
-            self._running.add((job.id, number), self._running_row(job, node, kind, places, now))
+            row = self._running.add((job.id, number), self._running_row(job, node, kind, places, now))
+            self._free.take(row)
         self._rows[job.id] = len(groups)
         if 0 < job.resources.gpus < 1:
             for uuid in job.devices:
@@ -222,16 +226,13 @@ class Board:
                 if parts[uuid] < 1e-6:
                     del parts[uuid]
 
-    def _usage(self, running: Array, now: float) -> Array:
-        """Past usage, what running jobs have used, and what they may still use: who has just been given much has
-        had their turn."""
-        usage = self._ledger.usage(len(self._leaves.things), now)
-        if len(running):
-            so_far = self._ledger.faded(np.minimum(running["started"], now), now)
-            limit = np.where(running["has_limit"], running["limit"], self.policy.assumed_limit_seconds)
-            ahead = np.maximum(running["started"] + limit - now, 0.0)
-            usage += np.bincount(running["leaf"], running["rate"] * (so_far + ahead), len(usage))
-        return usage
+    def _present_usage(self, running: Array, now: float) -> Array:
+        """What running jobs have used, and what they may still use: who has just been given much has had their
+        turn."""
+        so_far = self._ledger.faded(np.minimum(running["started"], now), now)
+        limit = np.where(running["has_limit"], running["limit"], self.policy.assumed_limit_seconds)
+        ahead = np.maximum(running["started"] + limit - now, 0.0)
+        return np.asarray(running["rate"] * (so_far + ahead))
 
     def _add_to_month(self, user: str, project: str, class_name: str, hours: float) -> None:
         for scope in (*scopes_of(user, project, self.accounts), (class_name, project)):
@@ -262,6 +263,7 @@ class Board:
         """Their rows speak of nodes by number."""
         self._running = Columns(RUNNING)
         self._rows, self._held, self._parts = {}, {}, defaultdict(float)
+        self._free = self.machines.empty()
         for job in self.jobs.values():
             if job.state in ACTIVE:
                 self._add_running(job, 0.0)

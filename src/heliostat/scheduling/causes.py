@@ -1,6 +1,6 @@
 """What keeps one job from starting: looked up in the same order in which a plan finds out."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 import numpy as np
@@ -72,8 +72,7 @@ class Causes:
 
     def _empty(self, shape: Shape, kind: int) -> Array:
         machines = self._snapshot.machines
-        empty = Rooms(_nothing_runs(self._snapshot)).free
-        return np.where(machines.suitable(shape).nodes, capacity_for(shape, kind, empty), 0)
+        return np.where(machines.suitable(shape).nodes, capacity_for(shape, kind, machines.empty()), 0)
 
     def _array(self, job: Job) -> Cause | None:
         if job.array_limit is None or self._arrays.get(job.array_id or 0, 0) < job.array_limit:
@@ -132,10 +131,6 @@ class Causes:
         advice = "; a job that ends before that could start now" if begins else ""
         shown = ", ".join(names[:3]) + ("…" if len(names) > 3 else "")
         return f"{shown} {_are(names)} {purpose} {begins}until {_clock(end)}{advice}"
-
-
-def _nothing_runs(snapshot: Snapshot) -> Snapshot:
-    return replace(snapshot, running=snapshot.running[:0], held={}, parts={})
 
 
 def _running_per_array(snapshot: Snapshot, made: Plan) -> dict[int, int]:

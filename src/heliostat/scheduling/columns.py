@@ -21,13 +21,19 @@ class Columns:
     def __len__(self) -> int:
         return len(self._keys)
 
-    def add(self, key: Hashable, row: tuple[Any, ...]) -> None:
+    def add(self, key: Hashable, row: tuple[Any, ...]) -> np.void:
         place = len(self._keys)
         if place == len(self._rows):
             self._rows = np.concatenate([self._rows, np.zeros(place, self._rows.dtype)])
         self._rows[place] = row
         self._keys.append(key)
         self._where[key] = place
+        return self.row(key)
+
+    def row(self, key: Hashable) -> np.void:
+        """As it is now: a view, good until the next change."""
+        found: np.void = self._rows[self._where[key]]
+        return found
 
     def remove(self, key: Hashable) -> None:
         """The last row takes its place."""

@@ -33,11 +33,18 @@ class Free:
             self._add_many(places, rows, sign)
             return
         for place, row in zip(places.tolist(), rows, strict=True):
-            self.cpus[place] += sign * row["cpus"]
-            self.memory[place] += sign * row["memory"]
-            self.holders[place] -= sign * (row["cpus"] > 0)
-            if row["kind"] >= 0:
-                self.gpus[place, row["kind"]] += sign * row["devices"]
+            self._add_one(place, row, sign)
+
+    def take(self, row: np.void, sign: int = 1) -> None:
+        """A row of RUNNING, on the node it names; with -1 it gives it back."""
+        self._add_one(int(row["node"]), row, -sign)
+
+    def _add_one(self, place: int, row: np.void, sign: int) -> None:
+        self.cpus[place] += sign * row["cpus"]
+        self.memory[place] += sign * row["memory"]
+        self.holders[place] -= sign * (row["cpus"] > 0)
+        if row["kind"] >= 0:
+            self.gpus[place, row["kind"]] += sign * row["devices"]
 
     def _add_many(self, places: Array, rows: Array, sign: int) -> None:
         count, kinds = self.gpus.shape

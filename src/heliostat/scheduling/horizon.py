@@ -97,7 +97,9 @@ def keep_for_booking(booking: Booking, shape: Shape, rooms: Rooms, releases: Arr
     fit = booking.fit
     left = rooms.free.of(fit.nodes)
     where = {int(node): place for place, node in enumerate(fit.nodes)}
-    chosen = releases[(releases["limit"] <= booking.at) & np.isin(releases["node"], fit.nodes)]
+    mine = np.zeros(len(rooms.machines.nodes), bool)
+    mine[fit.nodes] = True
+    chosen = releases[(releases["limit"] <= booking.at) & mine[releases["node"]]]
     if len(chosen):
         left.add(np.array([where[int(node)] for node in chosen["node"]]), chosen)
     left.add(np.arange(len(fit.nodes)), needs_of(shape, fit, rooms.machines), -1)
@@ -112,9 +114,10 @@ class _Steps:
         rows = rows[allowed[rows["node"]]]
         rows = rows[np.lexsort((rows["limit"], rows["node"]))]
         self.node, self.at, self.kind = rows["node"], rows["limit"], kind
-        firsts = np.flatnonzero(np.r_[True, self.node[1:] != self.node[:-1]]) if len(rows) else np.zeros(0, int)
-        self._sizes = np.diff(np.r_[firsts, len(rows)])
-        self._firsts = firsts
+        is_first = np.ones(len(rows), bool)
+        is_first[1:] = self.node[1:] != self.node[:-1]
+        self._firsts = np.flatnonzero(is_first)
+        self._group = np.cumsum(is_first) - 1
         gpus = None
         if kind >= 0:
             gpus = self._sum(np.where(rows["kind"] == kind, rows["devices"], 0)) + free.gpus[self.node, kind]
@@ -146,7 +149,8 @@ class _Steps:
         return self._first_gang(shape, capacity)
 
     def _first_gang(self, shape: Shape, capacity: Array) -> Booking | None:
-        before = np.r_[0, capacity[:-1]]
+        before = np.zeros_like(capacity)
+        before[1:] = capacity[:-1]
         before[self._firsts] = self.now[self.node[self._firsts]]
         by_time = np.argsort(self.at, kind="stable")
         reached = self.now.sum() + np.cumsum((capacity - before)[by_time])
@@ -168,4 +172,4 @@ class _Steps:
         if not len(amounts):
             return amounts
         sums = np.cumsum(amounts)
-        return np.asarray(sums - np.repeat(sums[self._firsts] - amounts[self._firsts], self._sizes))
+        return np.asarray(sums - (sums[self._firsts] - amounts[self._firsts])[self._group])

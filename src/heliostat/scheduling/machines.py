@@ -7,6 +7,7 @@ import numpy as np
 
 from heliostat.models import Device, Node, NodeState
 from heliostat.scheduling.columns import Array
+from heliostat.scheduling.free import Free
 from heliostat.scheduling.shapes import Shape
 
 
@@ -59,6 +60,10 @@ class Machines:
     def devices_of(self, node: int, kind: int) -> list[Device]:
         """Those that may be handed out, in their own order."""
         return [d for d in self.nodes[node].devices if d.may_be_used and self.kind_of[d.uuid] == kind]
+
+    def empty(self) -> Free:
+        """What there is in all."""
+        return Free(self.cpus.copy(), self.memory.copy(), self.gpus.copy(), np.zeros(len(self.nodes), np.int64))
 
     def count(self) -> Counter[str]:
         """How many devices there are of each type."""

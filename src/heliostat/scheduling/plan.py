@@ -66,9 +66,9 @@ class _Planner:
         self._rooms = Rooms(snapshot)
         self._quotas = Quotas(snapshot, policy, self._seconds)
         self._windows = windows_of(snapshot, now)
-        self._ends = ends_of(snapshot.running, policy.assumed_limit_seconds, self._seconds)
         self._arrays = _Arrays(snapshot)
         self._starts: list[Start] = []
+        self._known_ends: Array | None = None
         self._blocked: list[Blocked] = []
         self._horizon: Horizon | None = None
         self._next_month = False
@@ -83,6 +83,13 @@ class _Planner:
             self._walk()
         stops = find_stops(self._snapshot, self._policy, self._rooms, self._blocked, self._seconds)
         return Plan(tuple(self._starts), stops, self._heads(), self._wake_at())
+
+    @property
+    def _ends(self) -> Array:
+        if self._known_ends is None:
+            assumed = self._policy.assumed_limit_seconds
+            self._known_ends = ends_of(self._snapshot.running, assumed, self._seconds)
+        return self._known_ends
 
     def _shapes_without_room(self) -> tuple[Array, Array]:
         """By number of shape, of those that wait: whether it fits nowhere now; whether it would on empty nodes."""
@@ -117,7 +124,7 @@ class _Planner:
         """No job is held back by its array, a quota or a budget: whoever has no room is blocked for want of it."""
         pending, classes = self._snapshot.pending, self._policy.classes.values()
         budgets = [made.rank for made in classes if made.gpu_hours_per_month is not None]
-        with_budget = bool(budgets) and np.isin(pending["rank"], budgets).any()
+        with_budget = any((pending["rank"] == rank).any() for rank in budgets)
         return not (self._quotas.exist or with_budget or (pending["array"] >= 0).any())
 
     def _try(self, queue: _Queue, row: int) -> bool:

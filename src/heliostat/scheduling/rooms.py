@@ -39,7 +39,7 @@ class Rooms:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self.machines: Machines = snapshot.machines
-        self.free = free_of(snapshot)
+        self.free = _whole_devices(snapshot)
         self.keeps: list[Keep] = []
         self.started: list[Array] = []  # rows of RUNNING for what this plan starts
         self._held: set[str] = set(snapshot.held)
@@ -159,12 +159,9 @@ class Rooms:
         return self._untouched(node, kind)[0]
 
 
-def free_of(snapshot: Snapshot) -> Free:
-    machines, running = snapshot.machines, snapshot.running
-    count = len(machines.nodes)
-    free = Free(machines.cpus.copy(), machines.memory.copy(), machines.gpus.copy(), np.zeros(count, np.int64))
-    if len(running):
-        free.add(running["node"], running, -1)
+def _whole_devices(snapshot: Snapshot) -> Free:
+    """What is free, counting shared devices as taken and faulty ones once."""
+    machines, free = snapshot.machines, snapshot.free.copy()
     for uuid, node in machines.unusable.items():
         if uuid in snapshot.held:  # counted as missing twice: out of order, and in use
             free.gpus[node, machines.kind_of[uuid]] += 1
@@ -178,10 +175,9 @@ def is_possible(shape: Shape, machines: Machines) -> bool:
     """Whether the nodes that are up could run it, were they empty."""
     found = machines.possible.get(shape)
     if found is None:
-        suitable, nobody = machines.suitable(shape), np.zeros(len(machines.nodes), np.int64)
-        empty = Free(machines.cpus, machines.memory, machines.gpus, nobody)
+        suitable, empty = machines.suitable(shape), machines.empty()
         ways = (np.where(suitable.open_nodes, capacity_for(shape, kind, empty), 0) for kind in suitable.kinds)
-        found = machines.possible[shape] = any(spread_over(way, shape, nobody) is not None for way in ways)
+        found = machines.possible[shape] = any(spread_over(way, shape, empty.cpus) is not None for way in ways)
     return found
 
 

@@ -1,14 +1,16 @@
 """What a decision is made from, and the decision. Plain data: no clock, no database, no network."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 
 import numpy as np
 
 from heliostat.models import Job, JobId, Place, Reservation
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.columns import Array
+from heliostat.scheduling.free import Free
 from heliostat.scheduling.machines import Machines
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.shares import Tree
@@ -51,7 +53,7 @@ RUNNING = np.dtype(
 )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
     """The cluster at one moment. A running job has a row for each node and kind of device it is on."""
 
@@ -61,13 +63,23 @@ class Snapshot:
     jobs: Mapping[JobId, Job]  # those the rows speak of, and more
     shapes: Sequence[Shape]  # by number
     tree: Tree
-    usage: Array  # by leaf: what counts of its past and of what it holds now
+    free: Free  # by node: what nobody holds
+    past_usage: Array  # by leaf: what counts of what it used, without what it holds now
+    present_usage: Callable[[Array], Array]  # by running row: what counts of what it holds
     held: Mapping[str, JobId]  # the devices that are in use as a whole, and by whom
     parts: Mapping[str, float] = field(default_factory=dict)  # those that are shared: how much of each is in use
     accounts: Accounts = field(default_factory=Accounts)
     reservations: tuple[Reservation, ...] = ()
     month: Mapping[tuple[str, str], float] = field(default_factory=dict)  # GPU-hours of (scope, name) so far
     month_began: float = 0.0
+
+    @cached_property
+    def usage(self) -> Array:
+        """By leaf: what counts of its past, of what it holds now and of what that may still use."""
+        if not len(self.running):
+            return self.past_usage
+        present = self.present_usage(self.running)
+        return self.past_usage + np.bincount(self.running["leaf"], present, len(self.past_usage))
 
 
 @dataclass(frozen=True, slots=True)
