@@ -1,10 +1,12 @@
 """Lays out an attempt's files and starts its wrapper."""
 
 import contextlib
+import errno
 import fcntl
 import os
 import pwd
 import signal
+import socket
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from heliostat.engines.local.ungrouped import MARK
 from heliostat.models import Attempt, JobId
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
+_FIRST_PORT, _PORTS = 20_000, 10_000  # below those the kernel gives to outgoing connections
 _WRAPPER_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
 _DEFAULT_SIGNALS = (
     signal.SIGPIPE,
@@ -46,6 +49,10 @@ class JobFolder:
     def log(self, attempt: int, stream: str) -> str:
         return f"{self.path}/{attempt}.{stream}"
 
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.path}/checkpoints"
+
 
 @dataclass(frozen=True, slots=True)
 class Payload:
@@ -54,6 +61,7 @@ class Payload:
     attempt: Attempt
     person: Person
     places: Places
+    limit_seconds: int  # 0: none
 
 
 def person_of(unix_user: str) -> Person:
@@ -67,7 +75,10 @@ def person_of(unix_user: str) -> Person:
 
 
 def lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, str | None]:
-    """Make what the payload finds on disk: its working directory and its script. Both are the user's alone."""
+    """Make what the payload finds on disk: its working directory and its script, and a folder for checkpoints.
+
+    All are the user's alone. What is saved there stays for the next attempt.
+    """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder.path)
     os.chmod(folder.path, 0o711)  # always: a crash may have come between the two the last time
@@ -78,10 +89,19 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, s
         _write(script, spec.script, person, 0o700)
     if workdir is None:
         workdir = f"{folder.path}/work"
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(workdir, 0o700)
-        os.chown(workdir, person.uid, person.gid, follow_symlinks=False)
+        _make_private(workdir, person)
+    _make_private(folder.checkpoints, person)
     return workdir, script
+
+
+def free_port(job_id: JobId) -> int:
+    """Where the tasks of this job can meet. Those of two jobs differ as long as fewer than ten thousand run."""
+    for offset in range(_PORTS):
+        port = _FIRST_PORT + (job_id + offset) % _PORTS
+        with socket.socket() as tried, contextlib.suppress(OSError):
+            tried.bind(("127.0.0.1", port))
+            return port
+    raise OSError(errno.EADDRINUSE, "no port is free for its tasks to meet")
 
 
 def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Claim:
@@ -92,7 +112,7 @@ def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Clai
         _WRAPPER,
         trace,
         boot_id(),
-        str(job.time_limit_seconds or 0),
+        str(payload.limit_seconds),
         str(job.spec.grace_seconds),
         " ".join(group.enter_files),
         *payload_argv(person, person.uid != os.geteuid()),
@@ -108,6 +128,12 @@ def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Clai
         )
         pid = start_program(program)
     return Claim(pid)
+
+
+def _make_private(path: str, person: Person) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    os.chown(path, person.uid, person.gid, follow_symlinks=False)
 
 
 def _in_memory(text: str, stack: contextlib.ExitStack) -> int:
