@@ -1,11 +1,12 @@
-"""From what an attempt left behind to the word that it has ended: pure but for the clock."""
+"""Attempts under way, and the word that one has ended: pure but for the clock."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from heliostat.engines.local.cgroups import Group
 from heliostat.engines.local.trace import Claim, Ending
-from heliostat.models import Attempt, Cause, Ended
+from heliostat.models import Attempt, AttemptId, Cause, Ended
 
 
 @dataclass(slots=True)
@@ -18,6 +19,15 @@ class Running:
     signals: tuple[str, ...] = ()  # those it was asked to stop with
     out_of_memory: bool = False
     is_over: bool = False  # nothing of it is left to run; its devices are not yet given back
+
+
+def holders(running: Iterable[Running]) -> dict[str, list[AttemptId]]:
+    """For each device the attempts that run there; those that are over are not among them."""
+    found: dict[str, list[AttemptId]] = {}
+    for one in running:
+        for uuid in () if one.is_over else one.attempt.devices:
+            found.setdefault(uuid, []).append(one.attempt.id)
+    return found
 
 
 def ended(running: Running, ending: Ending) -> Ended:

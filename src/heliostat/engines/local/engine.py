@@ -19,11 +19,10 @@ from heliostat.engines.local import launch
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
 from heliostat.engines.local.devices import Devices
-from heliostat.engines.local.endings import Running, ended, ended_before_boot, in_words, utc_now
+from heliostat.engines.local.endings import Running, ended, ended_before_boot, holders, in_words, utc_now
 from heliostat.engines.local.log_order import LogOrder, read_order
 from heliostat.engines.local.machine import this_node
 from heliostat.engines.local.processes import boot_time, start_time
-from heliostat.engines.local.script import Places
 from heliostat.engines.local.trace import Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
@@ -162,18 +161,10 @@ class LocalEngine:
             self._not_started(attempt, busy)
             return
         folder = self._folder(attempt.job.id)
-        workdir, script = launch.lay_out(attempt, person, folder)
-        places = Places(
-            workdir=workdir,
-            script=script,
-            installation=str(self._settings.home.path),
-            mark=f"{self._instance}-{attempt.id}",
-            checkpoints=folder.checkpoints,
-            device_memory_mib=self._devices.memory_mib(attempt.devices),
-            port=launch.free_port(attempt.job.id) if attempt.places else None,
-        )
-        group = self._groups.create(attempt.id, self._limits(attempt))
-        payload = launch.Payload(attempt, person, places, self._hard_limit_seconds(attempt))
+        mark = f"{self._instance}-{attempt.id}"
+        memory_mib = self._devices.memory_mib(attempt.devices)
+        payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib))
+        group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings))
         try:
             with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
                 if attempt.id not in self._queued:
@@ -193,16 +184,6 @@ class LocalEngine:
         with self._lock:
             forgotten, self._forgotten = self._forgotten, []
         self._traces.remove(forgotten)
-
-    def _limits(self, attempt: Attempt) -> Limits:
-        """Those of all its tasks together."""
-        wanted, tasks = attempt.job.resources, len(attempt.task_places)
-        return Limits(wanted.memory_mib * tasks, wanted.cpus * tasks, self._settings.pids_limit)
-
-    def _hard_limit_seconds(self, attempt: Attempt) -> int:
-        """When the wrapper ends it, server or no server; with overtime, only what nobody may exceed."""
-        limit = attempt.job.time_limit_seconds or 0
-        return max(limit, self._settings.max_time_limit_seconds) if limit and attempt.job.overtime else limit
 
     def _not_started(self, attempt: Attempt, detail: str) -> None:
         self._report([Ended(attempt.id, utc_now(), Cause.NOT_STARTED, detail=detail)])
@@ -303,12 +284,7 @@ class LocalEngine:
 
     def _holders(self) -> dict[str, list[AttemptId]]:
         with self._lock:
-            running = [one for one in self._running.values() if not one.is_over]
-        holders: dict[str, list[AttemptId]] = {}
-        for one in running:
-            for uuid in one.attempt.devices:
-                holders.setdefault(uuid, []).append(one.attempt.id)
-        return holders
+            return holders(self._running.values())
 
     def _removed(self, running: Running, ending: Ending) -> bool:
         if ending.exit_code != 0 and running.group.oom_kills() > 0:  # the count goes with the group

@@ -30,7 +30,9 @@ heliostat_stop_the_others() {
 
 heliostat_watch() {
     heliostat_told='' heliostat_signalled='' heliostat_pids='' heliostat_timer='' heliostat_failed=0
-    trap 'heliostat_told=1 heliostat_signalled=1' TERM INT HUP QUIT USR1 USR2
+    for heliostat_name in TERM INT HUP QUIT USR1 USR2; do
+        trap "heliostat_told=$heliostat_name heliostat_signalled=1" "$heliostat_name"
+    done
     while [ "$heliostat_tasks" -gt 0 ]; do
         if ! read -r heliostat_word heliostat_number; then
             [ -n "$heliostat_signalled" ] || break # all who could tell are gone
@@ -39,7 +41,9 @@ heliostat_watch() {
         fi
         if [ "$heliostat_word" = pid ]; then
             heliostat_pids="$heliostat_pids $heliostat_number"
-            [ "$heliostat_failed" = 0 ] || kill -s TERM "$heliostat_number"
+            if [ -n "$heliostat_told" ] || [ "$heliostat_failed" != 0 ]; then # it was too young to be told
+                kill -s "${heliostat_told:-TERM}" "$heliostat_number"
+            fi
             continue
         fi
         heliostat_tasks=$((heliostat_tasks - 1))
