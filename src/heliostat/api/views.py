@@ -145,6 +145,9 @@ def node_view(node: Node, jobs: list[Job]) -> Json:
         "gpus_used": _whole_if_it_is(sum(job.resources.gpus for job, _ in tasks)),
         "jobs": [job.id for job in jobs],
         "labels": dict(node.labels),
+        "data_class": node.data_class,
+        "min_data_class": node.min_data_class,
+        "splits_devices": node.splits_devices,
         "notes": list(node.notes),
         "devices": [_device_view(device, _holders(device.uuid, tasks)) for device in node.devices],
     }

@@ -132,6 +132,9 @@ class Node(TypedDict):
     gpus_used: float
     notes: list[str]
     labels: dict[str, str]
+    data_class: int
+    min_data_class: int
+    splits_devices: bool
     devices: list[Device]
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from heliostat.engines.local import engine as engine_module
 from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
 from heliostat.engines.local.launch import free_port
@@ -94,6 +95,22 @@ def test_every_task_gets_the_signal_once_and_has_the_grace(bench: Bench, signs: 
     bench.engine.stop(gang, grace_seconds=10, signal=name)
     assert bench.wait_for_end(gang).cause is Cause.STOPPED
     assert sorted(log(bench, gang).splitlines()) == ["done 0", "done 1", "got 0", "got 1"]
+
+
+@pytest.mark.parametrize("signal_name", ["TERM", "USR1"])
+def test_without_cgroups_too_every_task_gets_the_signal(
+    tmp_path: Path, signs: Path, monkeypatch: pytest.MonkeyPatch, signal_name: str
+) -> None:
+    monkeypatch.setattr(engine_module, "find_cgroups", lambda instance: NoCgroups("none here"))
+    bench = Bench(local(tmp_path), tmp_path)
+    says = f"trap 'echo saved; exit 0' {signal_name}; : > \"$READY/ready$RANK\"; while :; do sleep 0.01; done"
+    gang = a_gang(bench, signs, 2, says)
+    bench.start(gang)
+    wait_for_all(signs, 4)
+    bench.engine.stop(gang, grace_seconds=10, signal=signal_name)
+    assert bench.wait_for_end(gang).cause is Cause.STOPPED
+    bench.tear_down()
+    assert log(bench, gang).split() == ["saved", "saved"]
 
 
 def test_the_shells_around_the_tasks_say_nothing(bench: Bench, signs: Path) -> None:
