@@ -13,7 +13,7 @@ from datetime import datetime
 
 import structlog
 
-from heliostat.engines.contract import Engine, Reports
+from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports
 from heliostat.errors import HeliostatError
 from heliostat.models import (
     ACTIVE,
@@ -37,7 +37,7 @@ from heliostat.store import moves
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
-from heliostat.workers.outcome import move_for_end, move_for_start
+from heliostat.workers.outcome import attempt_state_after, move_for_end, move_for_start
 from heliostat.workers.past import past_usage
 from heliostat.workers.queue import Queue
 
@@ -46,11 +46,8 @@ log = structlog.get_logger()
 _TRIES = 5  # to start an attempt that the engine could not start
 _RETRY_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 3600.0
+_LOOK_SECONDS = 5.0  # between looks for checkpoints
 _COMPANY_SECONDS = 0.005  # how long the word that something runs waits for others to share its commit
-
-
-# Of an attempt whose job goes on waiting.
-_STATES = {"requeued": JobState.CANCELLED, "preempted": JobState.PREEMPTED}
 
 
 @dataclass(slots=True)
@@ -104,7 +101,8 @@ class Controller:
         self._stopping = False
         self._tries: dict[JobId, int] = {}
         self._not_before: dict[JobId, float] = {}
-        self._stop_asked: set[AttemptId] = set()
+        self._stop_asked: dict[AttemptId, str] = {}  # and why
+        self._next_look = 0.0  # for checkpoints
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
@@ -194,11 +192,22 @@ class Controller:
         board.set_nodes(self._fleet.nodes())
         board.set_accounts(self._rules.accounts())
         board.set_reservations(self._rules.reservations())
+        self._look_for_checkpoints(now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         snapshot = self._queue.snapshot(now, ended, self._delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
         return _Round(observations, self._made, now)
+
+    def _look_for_checkpoints(self, now: datetime) -> None:
+        """Those who may be sent away lose less if they have just saved their work."""
+        if not isinstance(self._engine, KeepsCheckpoints) or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        jobs = [job for job in self._queue.active() if job.preemptible and job.started_at]
+        attempts = [Attempt(job.attempt_id, job, job.node or "", job.devices) for job in jobs]
+        for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
+            self._queue.note_checkpoint(attempt_id, saved_at, now)
 
     def _record(self, tx: Transaction, this_round: _Round) -> None:
         """While we hold the store: what was seen, then what is to start. Each is guarded by the state it finds."""
@@ -248,7 +257,8 @@ class Controller:
         self._note_failed_starts(this_round)
         self._engine.start(this_round.started)
         if this_round.ended:
-            self._stop_asked.difference_update(this_round.ended)
+            for attempt_id in this_round.ended:
+                self._stop_asked.pop(attempt_id, None)
             self._engine.forget(this_round.ended)
 
     def _apply_own_changes(self, this_round: _Round) -> None:
@@ -279,11 +289,16 @@ class Controller:
                 self._stop(job)
 
     def _stop(self, job: Job) -> None:
-        if job.stop_requested is None or job.node is None or job.attempt_id in self._stop_asked:
+        """Once for each reason: who is asked to make room may be cancelled while it saves its work."""
+        if job.stop_requested is None or job.node is None:
             return
-        self._stop_asked.add(job.attempt_id)
+        if self._stop_asked.get(job.attempt_id) == job.stop_requested:
+            return
+        self._stop_asked[job.attempt_id] = job.stop_requested
         for attempt in self._attempts_of([job]):
-            self._engine.stop(attempt, attempt.job.spec.grace_seconds)
+            spec = attempt.job.spec
+            signal = spec.preempt_signal if job.stop_requested == "preempt" else "TERM"
+            self._engine.stop(attempt, spec.grace_seconds, signal)
 
     def _attempts_of(self, jobs: Sequence[Job]) -> list[Attempt]:
         if not jobs:
@@ -361,8 +376,5 @@ def _move_to_start(start: Start, now: datetime) -> moves.Move:
 def _attempt_values(move: moves.Move) -> dict[str, object]:
     if move.to is JobState.RUNNING:
         return {"state": move.to, "started_at": move.at}
-    state: JobState = move.to
-    if move.to is JobState.PENDING:
-        state = _STATES.get(move.kind, JobState.LOST)
     exit_code = move.values.get("exit_code")
-    return {"state": state, "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}
+    return {"state": attempt_state_after(move), "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}
