@@ -22,13 +22,15 @@ class Booking:
 
 
 def ends_of(running: Array, policy_assumes: float, now: float) -> Array:
-    """When each running row gives back what it holds. One without a limit that has outlived what we assumed, or in
-    overtime, is thought to take as long again."""
+    """When each running row gives back what it holds. One without a limit that has outlived what we assumed is
+    thought to take as long again; one in overtime, as long as we assume of those without a limit."""
     length = np.where(running["has_limit"], running["limit"], policy_assumes)
     age = now - running["started"]
     again = np.exp2(np.floor(np.log2(np.maximum(age / length, 0.5)) + 1))
-    length = np.where(running["has_limit"] & ~running["overtime"], length, length * again)
+    length = np.where(running["has_limit"], length, length * again)
     ends = np.maximum(running["started"] + length, now)
+    in_overtime = running["overtime"] & running["has_limit"] & (age >= length)
+    ends = np.where(in_overtime, now + policy_assumes, ends)
     return np.asarray(np.minimum(ends, now + running["stops_in"]))
 
 
