@@ -9,8 +9,8 @@ from integration.running_server import RunningServer, wait_for
 
 _SAVES_AND_GOES_ON = """
 echo attempt $HELIOSTAT_ATTEMPT found $(cat $HELIOSTAT_CHECKPOINT_DIR/state 2>/dev/null || echo nothing)
-save() { echo saved-by-$HELIOSTAT_ATTEMPT > $HELIOSTAT_CHECKPOINT_DIR/state; touch $HELIOSTAT_CHECKPOINT_FILE; exit; }
-trap save USR1
+save() { echo saved-by-$HELIOSTAT_ATTEMPT > $HELIOSTAT_CHECKPOINT_DIR/state; touch $HELIOSTAT_CHECKPOINT_FILE; }
+trap 'save; exit' USR1
 [ $HELIOSTAT_ATTEMPT = 1 ] || exit 0
 while :; do sleep 0.05; done
 """

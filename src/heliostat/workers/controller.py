@@ -30,16 +30,17 @@ from heliostat.models import (
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.snapshot import Plan, Start, Stop
+from heliostat.scheduling.snapshot import Plan
 from heliostat.scheduling.why import Explainer, Why
 from heliostat.store import jobs as stored
 from heliostat.store import moves
-from heliostat.store.database import Changes, Store, Transaction
+from heliostat.store.database import Changes, Store
 from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
-from heliostat.workers.outcome import attempt_state_after, move_for_end, move_for_start
+from heliostat.workers.outcome import move_for_end, move_for_start
 from heliostat.workers.past import past_usage
 from heliostat.workers.queue import Queue
+from heliostat.workers.recording import Round, record
 
 log = structlog.get_logger()
 
@@ -65,17 +66,6 @@ class _Inbox:
     def only_starts(self) -> bool:
         """Nothing that lets another job start."""
         return not self.changes and all(isinstance(seen, Started) for seen in self.observations)
-
-
-@dataclass(slots=True)
-class _Round:
-    """What one round wants to record."""
-
-    observations: list[Observation]
-    plan: Plan
-    now: datetime
-    started: list[Attempt] = field(default_factory=list)
-    ended: list[AttemptId] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,22 +172,19 @@ class Controller:
         this_round = self._decide(inbox.observations)
         if not (this_round.observations or this_round.plan.starts or this_round.plan.stops):
             return
-        self._store.write(lambda tx: self._record(tx, this_round))
+        self._store.write(lambda tx: record(tx, this_round, self._move_for))
         self._carry_out(this_round)
         self._apply_own_changes(this_round)
 
-    def _decide(self, observations: list[Observation]) -> _Round:
+    def _decide(self, observations: list[Observation]) -> Round:
         now = self._now()
-        board = self._queue.board
-        board.set_nodes(self._fleet.nodes())
-        board.set_accounts(self._rules.accounts())
-        board.set_reservations(self._rules.reservations())
+        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations())
         self._look_for_checkpoints(now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         snapshot = self._queue.snapshot(now, ended, self._delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
-        return _Round(observations, self._made, now)
+        return Round(observations, self._made, now)
 
     def _look_for_checkpoints(self, now: datetime) -> None:
         """Those who may be sent away lose less if they have just saved their work."""
@@ -209,42 +196,6 @@ class Controller:
         for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
             self._queue.note_checkpoint(attempt_id, saved_at, now)
 
-    def _record(self, tx: Transaction, this_round: _Round) -> None:
-        """While we hold the store: what was seen, then what is to start. Each is guarded by the state it finds."""
-        this_round.started, this_round.ended = [], []
-        self._record_observations(tx, this_round)
-        starts = this_round.plan.starts
-        wishes = [_move_to_start(start, this_round.now) for start in starts]
-        done = {move.job_id for move in moves.move_jobs(tx, wishes)}
-        jobs = stored.get_jobs(tx.conn, done) if done else {}
-        this_round.started = [
-            Attempt(job.attempt_id, job, start.node, start.devices, job.places, start.gpu_type)
-            for start in starts
-            if (job := jobs.get(start.job.id))
-        ]
-        moves.add_attempts(tx, this_round.started, this_round.now)
-        for stop in this_round.plan.stops:
-            self._record_stop(tx, stop, this_round.now)
-
-    def _record_stop(self, tx: Transaction, stop: Stop, now: datetime) -> None:
-        """It is asked to make room; if it has ended, or is being stopped already, there is nothing to do."""
-        job = stored.get_job(tx.conn, stop.job.id)
-        if job is None or job.attempt != stop.job.attempt or job.state not in ACTIVE or job.stop_requested:
-            return
-        moves.set_job(tx, job.id, {"stop_requested": stop.why, "reason": stop.words})
-        moves.note_job(tx, job, f"{stop.why}_requested", stop.words, now)
-
-    def _record_observations(self, tx: Transaction, this_round: _Round) -> None:
-        for kind in (Started, Ended):
-            wishes = [
-                move
-                for seen in this_round.observations
-                if isinstance(seen, kind) and (move := self._move_for(seen))
-            ]
-            for move in moves.move_jobs(tx, wishes):
-                moves.set_attempt(tx, move.job_id, move.attempt or 0, _attempt_values(move))
-        this_round.ended = [seen.attempt_id for seen in this_round.observations if isinstance(seen, Ended)]
-
     def _move_for(self, seen: Observation) -> moves.Move | None:
         job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
         if job is None or job.attempt_id != seen.attempt_id or job.state not in ACTIVE:
@@ -253,7 +204,7 @@ class Controller:
             return move_for_start(job, seen)
         return move_for_end(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
 
-    def _carry_out(self, this_round: _Round) -> None:
+    def _carry_out(self, this_round: Round) -> None:
         self._note_failed_starts(this_round)
         self._engine.start(this_round.started)
         if this_round.ended:
@@ -261,7 +212,7 @@ class Controller:
                 self._stop_asked.pop(attempt_id, None)
             self._engine.forget(this_round.ended)
 
-    def _apply_own_changes(self, this_round: _Round) -> None:
+    def _apply_own_changes(self, this_round: Round) -> None:
         """What we have just recorded needs no other plan, unless a job waits again because of it."""
         with self._wake:
             changes, self._inbox.changes = self._inbox.changes, []
@@ -273,7 +224,7 @@ class Controller:
             self._queue.apply(change, this_round.now)
         self._stop_those_asked_for(changes)
 
-    def _note_failed_starts(self, this_round: _Round) -> None:
+    def _note_failed_starts(self, this_round: Round) -> None:
         for seen in this_round.observations:
             job_id = int(seen.attempt_id.partition(".")[0])
             if isinstance(seen, Started):
@@ -360,21 +311,3 @@ def _is_news(changes: Changes, ours: set[JobId]) -> bool:
     return bool(changes.added) or any(
         job_id not in ours or values.get("state") is JobState.PENDING for job_id, values in changes.moved
     )
-
-
-def _move_to_start(start: Start, now: datetime) -> moves.Move:
-    values = {
-        "attempt": start.job.attempt + 1,
-        "node": start.node,
-        "devices": start.devices,
-        "places": start.places if len(start.places) > 1 else (),
-        "reason": None,
-    }
-    return moves.Move(start.job.id, JobState.STARTING, "starting", now, start.job.attempt, values, start.node)
-
-
-def _attempt_values(move: moves.Move) -> dict[str, object]:
-    if move.to is JobState.RUNNING:
-        return {"state": move.to, "started_at": move.at}
-    exit_code = move.values.get("exit_code")
-    return {"state": attempt_state_after(move), "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}

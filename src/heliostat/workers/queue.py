@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec
+from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, Node, Reservation
+from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.snapshot import Snapshot
 from heliostat.store.database import Changes
@@ -37,6 +38,13 @@ class Queue:
                 if known := self.get(job_id):
                     self._put(replace(known, **values), now)
 
+    def follow(self, nodes: tuple[Node, ...], accounts: Accounts, reservations: tuple[Reservation, ...]) -> None:
+        """The cluster and its rules as they are now."""
+        with self._lock:
+            self.board.set_nodes(nodes)
+            self.board.set_accounts(accounts)
+            self.board.set_reservations(reservations)
+
     def get(self, job_id: JobId) -> Job | None:
         return self.board.jobs.get(job_id)
 
@@ -47,7 +55,8 @@ class Queue:
         """As it will be once these attempts are recorded as ended; the delayed are not yet to be tried again."""
         over = [attempt_id.partition(".") for attempt_id in ended]
         jobs = [int(number) for number, _, attempt in over if self._attempt_of(int(number)) == attempt]
-        return self.board.snapshot(now, jobs, delayed)
+        with self._lock:
+            return self.board.snapshot(now, jobs, delayed)
 
     def note_checkpoint(self, attempt_id: AttemptId, saved_at: datetime, now: datetime) -> None:
         """The engine has seen that it saved its work."""
