@@ -162,6 +162,7 @@ class Board:
     def _pending_row(self, job: Job) -> tuple[object, ...]:
         limit = float(job.time_limit_seconds or self.policy.assumed_limit_seconds)
         cost = self._rate(job) * limit
+        priority_class = self.policy.class_of(job.priority_class)
         return (
             job.id,
             fixed_points(job, self.policy, cost),
@@ -169,7 +170,8 @@ class Board:
             limit,
             self._shapes.of(self._shape(job)),
             self._leaves.of((job.project, job.user)),
-            self.policy.class_of(job.priority_class).rank,
+            priority_class.rank,
+            job.preemptible or priority_class.preemptible,
             _gpus(job),
             cost,
             -1 if job.array_id is None else job.array_id,
