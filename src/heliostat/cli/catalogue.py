@@ -36,6 +36,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("node", "nodes:node", "Drain a machine, or use it again."),
         Entry("doctor", "doctor:doctor", "Find out what is wrong and what to do about it."),
     ),
+    "Plan": (Entry("history", "history:history", "Past jobs, to be replayed."),),
     "People": (
         Entry("whoami", "login:whoami", "Show who the server thinks you are."),
         Entry("login", "login:login", "Log in to a server elsewhere."),
