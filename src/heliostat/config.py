@@ -1,7 +1,9 @@
 """Where an installation lives and how it is set: one Settings object, built once and passed in."""
 
+import math
 import os
-from dataclasses import dataclass, fields, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -79,6 +81,17 @@ class Settings:
     max_request_bytes: int = 64 * 2**20
     pids_limit: int = 4096  # processes and threads one job may have
     token_days: int = 90  # how long a new token is good for
+    half_life_days: float = 7.0  # after which past usage counts half
+    share_weight: float = 2.0  # points that having used one share costs; a point is worth waiting twice as long
+    size_weight: float = 1.0  # points that asking for twice as many GPU-hours costs
+    assumed_limit_hours: float = 24.0  # of jobs without a time limit
+    backfill_reservations: int = 1  # for how many blocked jobs room is kept
+    preemption: bool = True  # may preemptible jobs be sent back to the queue
+    gpu_charges: Mapping[str, float] = field(default_factory=dict)  # per hour, by GPU type; others cost 1
+    cpu_charge: float = 0.02  # per hour of a cpu
+    memory_gib_charge: float = 0.002  # per hour of a GiB
+    urgent_gpu_hours_per_month: int = 100  # of the class urgent, per project
+    interactive_points: float = 4.0  # of the class interactive
 
 
 def find_home(environ: "os._Environ[str] | dict[str, str]" = os.environ) -> Home:
@@ -106,7 +119,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
         return {}
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} cannot be read: {error}", "Mend that line; the format is TOML.") from error
-    known = {field.name: field.default for field in fields(Settings) if field.name != "home"}
+    known = asdict(Settings(Home(path.parent)))
+    del known["home"]
     for name, value in values.items():
         _check(path, name, value, known)
     return values
@@ -119,3 +133,37 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
     expected = (str, int) if default is None else (int, float) if isinstance(default, float) else type(default)
     if not isinstance(value, expected) or (isinstance(value, bool) and not isinstance(default, bool)):
         raise Invalid(f"{path}: {name} = {value!r} is of the wrong kind", f"Its default is {default!r}.")
+    if name in _LEAST:
+        _check_number(path, name, value, _LEAST[name])
+    if isinstance(value, dict):
+        _check_charges(path, name, value)
+
+
+_TINY = 0.001
+_LEAST: dict[str, float] = {
+    "half_life_days": _TINY,
+    "share_weight": 0,
+    "size_weight": 0,
+    "assumed_limit_hours": _TINY,
+    "backfill_reservations": 1,
+    "cpu_charge": 0,
+    "memory_gib_charge": 0,
+    "urgent_gpu_hours_per_month": 0,
+    "interactive_points": 0,
+}
+_MOST = 1e6
+
+
+def _check_charges(path: Path, name: str, charges: dict[str, object]) -> None:
+    """What an hour of each type costs: `{ a100 = 2.0 }`."""
+    for kind, charge in charges.items():
+        if isinstance(charge, bool) or not isinstance(charge, int | float):
+            raise Invalid(f"{path}: {name}.{kind} = {charge!r} is not a number", "Write { a100 = 2.0, t4 = 0.5 }.")
+        _check_number(path, f"{name}.{kind}", charge, _TINY)
+
+
+def _check_number(path: Path, name: str, value: Any, least: float) -> None:
+    if not (math.isfinite(value) and least <= value <= _MOST):
+        raise Invalid(
+            f"{path}: {name} = {value!r} is out of range", f"Write a number from {least:g} to {_MOST:g}."
+        )

@@ -28,8 +28,10 @@ from heliostat.services.context import Context, utc_now
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
-from heliostat.workers.controller import Controller
+from heliostat.workers.accounts import Rules
+from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
+from heliostat.workers.policy import policy_from
 
 log = structlog.get_logger()
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
@@ -92,13 +94,14 @@ def _start_parts(
     store.write(lambda tx: drop_old_idempotency_keys(tx, utc_now() - _KEYS_KEPT))
     before(store)
     fleet = Fleet(engine, store)
-    controller = Controller(store, engine, fleet, utc_now)
+    rules = Rules(store)
+    controller = Controller(Parts(store, engine, fleet, rules), utc_now, policy_from(settings))
     identities = Identities(store, settings, utc_now)
     stack.callback(identities.close)
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
     controller.start()
     stack.callback(controller.close)
-    return Context(settings, store, engine, fleet, controller, identities)
+    return Context(settings, store, engine, fleet, controller, identities, rules)
 
 
 def _make_home(home: Home) -> None:

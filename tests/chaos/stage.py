@@ -39,7 +39,8 @@ from heliostat.store import moves
 from heliostat.store.database import Store, Transaction
 from heliostat.store.migrate import migrate
 from heliostat.workers import controller as controllers
-from heliostat.workers.controller import Controller
+from heliostat.workers.accounts import Rules
+from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
 
 NODE = Node("here", 4, 4096, tuple(Device(f"GPU-{n}", n, "A100", "A100", 1024) for n in range(2)))
@@ -249,11 +250,18 @@ class Stage:
 
     def _begin_controller(self) -> None:
         controllers._RETRY_SECONDS = 0.0
-        fleet = Fleet(self.engine, self.store)
-        self.controller = Controller(self.store, self.engine, fleet, self.clock)
+        fleet, rules = Fleet(self.engine, self.store), Rules(self.store)
+        self.controller = Controller(Parts(self.store, self.engine, fleet, rules), self.clock)
         self.controller._thread = _NoThread()  # type: ignore[assignment]
         self.context = Context(
-            self.settings, self.store, self.engine, fleet, self.controller, self._identities, self.clock
+            self.settings,
+            self.store,
+            self.engine,
+            fleet,
+            self.controller,
+            self._identities,
+            Rules(self.store),
+            self.clock,
         )
         self.controller.start()
 

@@ -142,6 +142,12 @@ def requeue(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     return JSONResponse(_view(context, caller, services.requeue_job(context, caller, job_id)))
 
 
+@router.post("/jobs/{job_id}/checkpoint")
+def checkpointed(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+    """A running job has just saved its work: what it did until now is not lost when it is stopped."""
+    return JSONResponse(_view(context, caller, services.note_checkpoint(context, caller, job_id)))
+
+
 @router.get("/jobs/{job_id}/logs")
 def logs(
     job_id: IdPath,

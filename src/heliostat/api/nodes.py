@@ -9,7 +9,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.schemas import DrainBody
+from heliostat.api.schemas import DrainBody, NodeChangeBody
 from heliostat.api.views import node_view
 from heliostat.models import ACTIVE, Job, Node
 from heliostat.services import nodes as services
@@ -23,9 +23,9 @@ NodeName = Annotated[str, Path(max_length=128)]
 @router.get("/nodes")
 def list_nodes(caller: CallerDep, context: ContextDep) -> Response:
     """All nodes with what is used of them."""
-    running = _running(context)
+    tenants = _jobs_on_nodes(context)
     nodes = context.fleet.nodes_now()
-    return JSONResponse({"items": [node_view(node, running[node.name]) for node in nodes], "next_cursor": None})
+    return JSONResponse({"items": [node_view(node, tenants[node.name]) for node in nodes], "next_cursor": None})
 
 
 @router.get("/nodes/{name}")
@@ -44,6 +44,13 @@ def drain(name: NodeName, body: DrainBody, caller: CallerDep, context: ContextDe
 def resume(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
     """Use a drained node again. Admins only."""
     return _answer(context, services.resume_node(context, caller, name))
+
+
+@router.patch("/nodes/{name}")
+def update(name: NodeName, body: NodeChangeBody, caller: CallerDep, context: ContextDep) -> Response:
+    """Set labels, data classes, and whether GPUs may be shared. Admins only."""
+    wish = services.NodeChange(**body.model_dump(exclude_unset=True))
+    return _answer(context, *services.update_node(context, caller, name, wish))
 
 
 @router.get("/status")
@@ -65,14 +72,16 @@ def doctor(caller: CallerDep, context: ContextDep) -> Response:
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 
-def _answer(context: Context, node: Node) -> Response:
-    return JSONResponse(node_view(node, _running(context)[node.name]))
+def _answer(context: Context, node: Node, note: str | None = None) -> Response:
+    return JSONResponse(node_view(node, _jobs_on_nodes(context)[node.name]) | {"note": note})
 
 
-def _running(context: Context) -> dict[str, list[Job]]:
+def _jobs_on_nodes(context: Context) -> dict[str, list[Job]]:
+    """By node: the jobs of which at least one task is there."""
     with context.store.read() as conn:
         active = stored.list_jobs(conn, stored.JobFilter(states=ACTIVE), limit=100_000)
     by_node: dict[str, list[Job]] = defaultdict(list)
     for job in active:
-        by_node[job.node or ""].append(job)
+        for name in dict.fromkeys(place.node for place in job.task_places):
+            by_node[name].append(job)
     return by_node

@@ -3,12 +3,14 @@
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request, Response
+from pydantic import BaseModel
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath, address_of
 from heliostat.api.people_schemas import (
     AuditAnswer,
     DepartmentAnswer,
     DepartmentBody,
+    DepartmentChangeBody,
     LoginAnswer,
     LoginBody,
     MemberBody,
@@ -17,6 +19,7 @@ from heliostat.api.people_schemas import (
     PasswordBody,
     ProjectAnswer,
     ProjectBody,
+    ProjectChangeBody,
     TokenAnswer,
     TokenBody,
     UserAnswer,
@@ -76,16 +79,15 @@ def get_user(name: str, caller: CallerDep, context: ContextDep) -> UserAnswer:
     return UserAnswer.of(people.get_user(context, caller, name))
 
 
-@router.patch("/users/{name}", summary="Change role, activity or Unix user")
+@router.patch("/users/{name}", summary="Change role, activity, Unix user or quota")
 def update_user(name: str, body: UserChangeBody, caller: CallerDep, context: ContextDep) -> UserAnswer:
-    for field in ("role", "active"):
-        if field in body.model_fields_set and getattr(body, field) is None:
-            raise Invalid(f"{field}: must not be null.", "Leave it out to keep it.", fields={field: "is null"})
+    _not_null(body, "role", "active")
     wish = people.UserChange(
         role=body.role,
         active=body.active,
         unix_user=body.unix_user,
         clear_unix_user="unix_user" in body.model_fields_set and body.unix_user is None,
+        quota=body.quota_change(),
     )
     return UserAnswer.of(people.update_user(context, caller, name, wish))
 
@@ -98,12 +100,21 @@ def set_password(name: str, body: PasswordBody, caller: CallerDep, context: Cont
 @router.get("/departments", summary="All departments")
 def list_departments(caller: CallerDep, context: ContextDep) -> Page[DepartmentAnswer]:
     found = projects.list_departments(context, caller)
-    return Page(items=[DepartmentAnswer(name=department.name) for department in found])
+    return Page(items=[DepartmentAnswer.of(department) for department in found])
 
 
 @router.post("/departments", status_code=201, summary="Create a department")
 def create_department(body: DepartmentBody, caller: CallerDep, context: ContextDep) -> DepartmentAnswer:
-    return DepartmentAnswer(name=projects.create_department(context, caller, body.name).name)
+    return DepartmentAnswer.of(projects.create_department(context, caller, body.name))
+
+
+@router.patch("/departments/{name}", summary="Change share or quota")
+def update_department(
+    name: str, body: DepartmentChangeBody, caller: CallerDep, context: ContextDep
+) -> DepartmentAnswer:
+    _not_null(body, "share")
+    wish = projects.GroupChange(share=body.share, quota=body.quota_change())
+    return DepartmentAnswer.of(projects.update_department(context, caller, name, wish))
 
 
 @router.get("/projects", summary="Your projects, or for an admin all of them")
@@ -119,6 +130,13 @@ def create_project(body: ProjectBody, caller: CallerDep, context: ContextDep) ->
 @router.get("/projects/{name}", summary="One project and its members")
 def get_project(name: str, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
     return ProjectAnswer.of(projects.get_project(context, caller, name))
+
+
+@router.patch("/projects/{name}", summary="Change share, data class or quota")
+def update_project(name: str, body: ProjectChangeBody, caller: CallerDep, context: ContextDep) -> ProjectAnswer:
+    _not_null(body, "share", "data_class")
+    wish = projects.GroupChange(body.share, body.data_class, body.quota_change())
+    return ProjectAnswer.of(*projects.update_project(context, caller, name, wish))
 
 
 @router.put("/projects/{name}/members/{user}", summary="Add a member or change their role")
@@ -140,3 +158,10 @@ def list_audit(
 ) -> Page[AuditAnswer]:
     entries, next_cursor = audit.list_audit(context, caller, limit, cursor)
     return Page(items=[AuditAnswer.of(entry) for entry in entries], next_cursor=next_cursor)
+
+
+def _not_null(body: BaseModel, *fields: str) -> None:
+    """Null would mean nothing here, unlike for a limit or a Unix user."""
+    for field in fields:
+        if field in body.model_fields_set and getattr(body, field) is None:
+            raise Invalid(f"{field}: must not be null.", "Leave it out to keep it.", fields={field: "is null"})

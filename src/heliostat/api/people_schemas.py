@@ -6,11 +6,18 @@ from typing import Annotated, Generic, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from heliostat.models import AuditEntry, Caller, Project, ProjectRole, Role, Token, User
+from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, User
+from heliostat.services.data_classes import MOST_SECRET
+from heliostat.services.projects import MOST_SHARES
+from heliostat.services.quotas import QuotaChange
 
 T = TypeVar("T")
 Flag = Annotated[bool, Field(strict=True)]
 Number = Annotated[int, Field(strict=True)]
+Gpus = Annotated[int, Field(strict=True, ge=0, le=1_000_000)]
+Hours = Annotated[int, Field(strict=True, ge=0, le=1_000_000_000)]
+Share = Annotated[int, Field(strict=True, ge=1, le=MOST_SHARES)]
+DataClass = Annotated[int, Field(strict=True, ge=0, le=MOST_SECRET, description="0 open … 3 secret.")]
 
 
 class _Body(BaseModel):
@@ -32,15 +39,43 @@ class UserBody(_Body):
     role: Role = Role.USER
     unix_user: str | None = None
     password: str | None = None
-    projects: list[str] | None = Field(None, description="Left out: the default project.", max_length=1000)
+    projects: list[str] | None = Field(default=None, description="Left out: the default project.", max_length=1000)
 
 
-class UserChangeBody(_Body):
+class QuotaBody(_Body):
+    """Only the limits that are given change; null takes one away."""
+
+    running_gpus: Gpus | None = Field(default=None, description="At once.")
+    queued_gpus: Gpus | None = Field(default=None, description="Of jobs that are not over.")
+    gpu_hours_per_month: Hours | None = None
+
+
+class _QuotaChangeBody(_Body):
+    quota: QuotaBody = QuotaBody()
+
+    def quota_change(self) -> QuotaChange:
+        return self.quota.model_dump(exclude_unset=True)
+
+
+class UserChangeBody(_QuotaChangeBody):
     """Only the fields that are given change; `unix_user: null` takes the Unix user away."""
 
     role: Role | None = None
     active: Flag | None = None
     unix_user: str | None = None
+
+
+class DepartmentChangeBody(_QuotaChangeBody):
+    """Only the fields that are given change."""
+
+    share: Share | None = Field(default=None, description="Of the cluster, relative to the other departments.")
+
+
+class ProjectChangeBody(_QuotaChangeBody):
+    """Only the fields that are given change."""
+
+    share: Share | None = Field(default=None, description="Of its department, relative to the other projects.")
+    data_class: DataClass | None = None
 
 
 class PasswordBody(_Body):
@@ -71,6 +106,14 @@ class MembershipAnswer(BaseModel):
     role: ProjectRole
 
 
+class QuotaAnswer(BaseModel):
+    """Null: no limit."""
+
+    running_gpus: int | None
+    queued_gpus: int | None
+    gpu_hours_per_month: int | None
+
+
 class UserAnswer(BaseModel):
     name: str
     role: Role
@@ -79,6 +122,7 @@ class UserAnswer(BaseModel):
     has_password: bool
     created_at: datetime
     memberships: list[MembershipAnswer]
+    quota: QuotaAnswer
 
     @classmethod
     def of(cls, user: User) -> "UserAnswer":
@@ -129,6 +173,12 @@ class NewTokenAnswer(TokenAnswer):
 
 class DepartmentAnswer(BaseModel):
     name: str
+    share: int
+    quota: QuotaAnswer
+
+    @classmethod
+    def of(cls, department: Department) -> "DepartmentAnswer":
+        return cls.model_validate(department, from_attributes=True)
 
 
 class MemberAnswer(BaseModel):
@@ -139,12 +189,23 @@ class MemberAnswer(BaseModel):
 class ProjectAnswer(BaseModel):
     name: str
     department: str
+    share: int
+    data_class: int
+    quota: QuotaAnswer
     members: list[MemberAnswer]
+    note: str | None = Field(default=None, description="After a change: what it means for the project's jobs.")
 
     @classmethod
-    def of(cls, project: Project) -> "ProjectAnswer":
-        members = [MemberAnswer(user=user, role=role) for user, role in project.members]
-        return cls(name=project.name, department=project.department, members=members)
+    def of(cls, project: Project, note: str | None = None) -> "ProjectAnswer":
+        return cls(
+            name=project.name,
+            department=project.department,
+            share=project.share,
+            data_class=project.data_class,
+            quota=QuotaAnswer.model_validate(project.quota, from_attributes=True),
+            members=[MemberAnswer(user=user, role=role) for user, role in project.members],
+            note=note,
+        )
 
 
 class AuditAnswer(BaseModel):

@@ -5,6 +5,7 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
+    AliasChoices,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -14,8 +15,16 @@ from pydantic import (
     model_validator,
 )
 
-from heliostat.models import ArrayRange, JobRequest, JobSpec
-from heliostat.models.quantities import MAX_ARRAY, parse_array, parse_duration, parse_memory
+from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
+from heliostat.models.quantities import (
+    MAX_ARRAY,
+    parse_array,
+    parse_duration,
+    parse_gpus,
+    parse_label,
+    parse_memory,
+    parse_signal,
+)
 
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
 _MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
@@ -112,7 +121,12 @@ def _environment(env: dict[str, str]) -> dict[str, str]:
 
 Argument = Annotated[str, StringConstraints(max_length=_MAX_ARGUMENT, strict=True), AfterValidator(_one_argument)]
 Line = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True), AfterValidator(_one_line)]
+LabelPart = Annotated[str, StringConstraints(max_length=200, strict=True)]
 Count = Annotated[int, Field(strict=True)]
+Memory = Annotated[Count, BeforeValidator(_memory), Field(ge=16, le=2**40)]
+Gpus = Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(parse_gpus)]
+Label = Annotated[str, StringConstraints(max_length=127, strict=True), AfterValidator(parse_label)]
+Signal = Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)]
 
 
 class JobBody(BaseModel):
@@ -130,11 +144,18 @@ class JobBody(BaseModel):
     name: Line | None = None
     project: Line | None = None
     cpus: Annotated[Count, Field(ge=1, le=100_000)] | None = None
-    memory: Annotated[Count, BeforeValidator(_memory), Field(ge=16, le=2**40)] | None = Field(
-        default=None, description="16G, 512M, or a number of MiB."
-    )
-    gpus: Annotated[Count, Field(ge=0, le=100_000)] = 0
+    memory: Memory | None = Field(default=None, description="16G, 512M, or a number of MiB.")
+    gpus: Gpus = Field(default=0, description="A whole number, or a part of one GPU: 0.5.")
     gpu_type: Line | None = None
+    gpu_memory: Memory | None = Field(default=None, description="The least memory of each GPU: 40G.")
+    tasks: Annotated[Count, Field(ge=1, le=10_000)] = Field(
+        default=1, description="Parallel members that start together; what is asked for is that of one."
+    )
+    layout: Layout = Field(default=Layout.PACK, description="pack: on few nodes; spread: each on one of its own.")
+    exclusive: StrictBool = Field(default=False, description="Nobody else on its nodes.")
+    labels: Annotated[list[Label], Field(max_length=20)] = Field(
+        default=[], description="That its nodes must have: fast, disk=ssd."
+    )
     time_limit: Annotated[Count, BeforeValidator(_duration), Field(ge=1, le=10 * 366 * 86400)] | None = Field(
         default=None, description="4h, 1d12h, 1:30:00, or a number of seconds."
     )
@@ -143,6 +164,14 @@ class JobBody(BaseModel):
     )
     env: Annotated[dict[str, Argument], AfterValidator(_environment)] = {}
     priority: Annotated[Count, Field(ge=-1000, le=1000)] = 0
+    priority_class: Line = Field(
+        default="normal",
+        validation_alias=AliasChoices("priority_class", "class"),
+        description="scavenger, normal, interactive or urgent; may be written `class`.",
+    )
+    preemptible: StrictBool = Field(default=False, description="May be sent back to the queue for others.")
+    preempt_signal: Signal = Field(default="TERM", description="What then tells it to save its work and go.")
+    overtime: StrictBool = Field(default=False, description="May run past its limit while nobody waits for it.")
     held: StrictBool = False
     max_retries: Annotated[Count, Field(ge=0, le=100)] = 0
     array: Annotated[ArrayRange | None, BeforeValidator(_array), Field(json_schema_extra={"type": "string"})] = (
@@ -160,20 +189,27 @@ class JobBody(BaseModel):
             raise ValueError("the first word of command is empty")
         if isinstance(self.command, list) and sum(_bytes(word) + 1 for word in self.command) > _MAX_ARGUMENTS:
             raise ValueError(f"all words of command together have more than {_MAX_ARGUMENTS} bytes")
+        if self.gpu_memory is not None and not self.gpus:
+            raise ValueError("gpu_memory is that of each GPU: ask for gpus too")
         return self
 
     def to_request(self) -> JobRequest:
         command = ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else tuple(self.command)
         return JobRequest(
-            spec=JobSpec(command, self.script, self.workdir, self.env, self.grace_seconds),
+            spec=JobSpec(command, self.script, self.workdir, self.env, self.grace_seconds, self.preempt_signal),
             name=self.name,
             project=self.project,
             cpus=self.cpus,
             memory_mib=self.memory,
             gpus=self.gpus,
             gpu_type=self.gpu_type,
+            gpu_memory_mib=self.gpu_memory,
+            placement=Placement(self.tasks, self.layout, self.exclusive, tuple(dict.fromkeys(self.labels))),
             time_limit_seconds=self.time_limit,
             priority=self.priority,
+            priority_class=self.priority_class,
+            preemptible=self.preemptible,
+            overtime=self.overtime,
             held=self.held,
             max_retries=self.max_retries,
             array=self.array,
@@ -204,6 +240,17 @@ class DrainBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     reason: Line
+
+
+class NodeChangeBody(BaseModel):
+    """Only the fields that are given change; a label of null is taken away."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    labels: Annotated[dict[LabelPart, LabelPart | None], Field(max_length=1000)] = {}
+    data_class: Annotated[Count, Field(ge=0, le=3, description="Cleared for data up to this class.")] = 0
+    min_data_class: Annotated[Count, Field(ge=0, le=3, description="Kept for data of at least this class.")] = 0
+    splits_devices: StrictBool = Field(False, description="May several jobs share one of its GPUs?")
 
 
 class ErrorDetail(BaseModel):

@@ -4,7 +4,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from heliostat.models import AttemptRecord, Job, JobEvent, Node
+from heliostat.models import AttemptRecord, Job, JobEvent, Layout, Node, Place
 from heliostat.models.nodes import Device
 
 Json = dict[str, Any]
@@ -23,8 +23,17 @@ def job_view(job: Job, reason: str | None) -> Json:
         "memory_mib": resources.memory_mib,
         "gpus": resources.gpus,
         "gpu_type": resources.gpu_type,
+        "gpu_memory_mib": resources.gpu_memory_mib,
+        "tasks": job.placement.tasks,
+        "layout": job.placement.layout.value,
+        "exclusive": job.placement.exclusive,
+        "labels": list(job.placement.labels),
         "time_limit_seconds": job.time_limit_seconds,
+        "overtime": job.overtime,
         "priority": job.priority,
+        "priority_class": job.priority_class,
+        "preemptible": job.preemptible,
+        "preemptions": job.preemptions,
         "max_retries": job.max_retries,
         "retries": job.retries,
         "array_id": job.array_id,
@@ -33,8 +42,10 @@ def job_view(job: Job, reason: str | None) -> Json:
         "attempt": job.attempt,
         "node": job.node,
         "devices": list(job.devices),
+        "places": _places_view(job.places),
         "submitted_at": _time(job.submitted_at),
         "started_at": _time(job.started_at),
+        "checkpointed_at": _time(job.checkpointed_at),
         "ended_at": _time(job.ended_at),
         "exit_code": job.exit_code,
         "reason": reason,
@@ -56,6 +67,7 @@ def job_detail_view(job: Job, reason: str | None, attempts: list[AttemptRecord])
             "workdir": spec.workdir,
             "env": dict(spec.env),
             "grace_seconds": spec.grace_seconds,
+            "preempt_signal": spec.preempt_signal,
         },
         "attempts": [_attempt_view(attempt) for attempt in attempts],
         "request": request_view(job),
@@ -81,7 +93,30 @@ def request_view(job: Job) -> Json:
         "max_retries": job.max_retries,
         "grace_seconds": spec.grace_seconds,
     }
-    return {name: value for name, value in body.items() if value not in (None, {})}
+    given = {name: value for name, value in body.items() if value not in (None, {})}
+    return given | _placement_request(job) | _class_request(job)
+
+
+def _placement_request(job: Job) -> Json:
+    placement = job.placement
+    asked: tuple[tuple[str, object, object], ...] = (
+        ("gpu_memory", job.resources.gpu_memory_mib, None),
+        ("tasks", placement.tasks, 1),
+        ("layout", placement.layout.value, Layout.PACK.value),
+        ("exclusive", placement.exclusive, False),
+        ("labels", list(placement.labels), []),
+    )
+    return {name: value for name, value, default in asked if value != default}
+
+
+def _class_request(job: Job) -> Json:
+    asked: tuple[tuple[str, object, object], ...] = (
+        ("priority_class", job.priority_class, "normal"),
+        ("preemptible", job.preemptible, False),
+        ("preempt_signal", job.spec.preempt_signal, "TERM"),
+        ("overtime", job.overtime, False),
+    )
+    return {name: value for name, value, default in asked if value != default}
 
 
 def event_view(event: JobEvent) -> Json:
@@ -97,27 +132,45 @@ def event_view(event: JobEvent) -> Json:
 
 
 def node_view(node: Node, jobs: list[Job]) -> Json:
-    holders = {uuid: job.id for job in jobs for uuid in job.devices}
+    """The node with what is used of it by these jobs, of which each has at least one task there."""
+    tasks = [(job, place) for job in jobs for place in job.task_places if place.node == node.name]
     return {
         "name": node.name,
         "state": node.state.value,
         "reason": node.reason,
         "cpus": node.cpus,
         "memory_mib": node.memory_mib,
-        "cpus_used": sum(job.resources.cpus for job in jobs),
-        "memory_used_mib": sum(job.resources.memory_mib for job in jobs),
-        "gpus_used": len(holders),
+        "cpus_used": sum(job.resources.cpus for job, _ in tasks),
+        "memory_used_mib": sum(job.resources.memory_mib for job, _ in tasks),
+        "gpus_used": _whole_if_it_is(sum(job.resources.gpus for job, _ in tasks)),
         "jobs": [job.id for job in jobs],
         "labels": dict(node.labels),
+        "data_class": node.data_class,
+        "min_data_class": node.min_data_class,
+        "splits_devices": node.splits_devices,
         "notes": list(node.notes),
-        "devices": [_device_view(device, holders.get(device.uuid)) for device in node.devices],
+        "devices": [_device_view(device, _holders(device.uuid, tasks)) for device in node.devices],
     }
 
 
-def _device_view(device: Device, job_id: int | None) -> Json:
-    view = asdict(device) | {"job_id": job_id}
+def _holders(uuid: str, tasks: list[tuple[Job, Place]]) -> list[int]:
+    return list(dict.fromkeys(job.id for job, place in tasks if uuid in place.devices))
+
+
+def _device_view(device: Device, job_ids: list[int]) -> Json:
+    view = asdict(device) | {"job_id": job_ids[0] if job_ids else None, "job_ids": job_ids}
     del view["processes"]  # whose they are is not for everybody; used_outside says what matters
     return view
+
+
+def _places_view(places: tuple[Place, ...]) -> list[Json]:
+    return [{"node": place.node, "devices": list(place.devices)} for place in places]
+
+
+def _whole_if_it_is(number: float) -> float:
+    """Parts of GPUs add up in hundredths."""
+    rounded = round(number, 2)
+    return int(rounded) if rounded == int(rounded) else rounded
 
 
 def _attempt_view(attempt: AttemptRecord) -> Json:
@@ -125,6 +178,7 @@ def _attempt_view(attempt: AttemptRecord) -> Json:
         "number": attempt.number,
         "node": attempt.node,
         "devices": list(attempt.devices),
+        "places": _places_view(attempt.places),
         "state": attempt.state.value,
         "created_at": _time(attempt.created_at),
         "started_at": _time(attempt.started_at),

@@ -30,10 +30,14 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("hold", "jobs:hold", "Keep waiting jobs from starting."),
         Entry("release", "jobs:release", "Let held jobs start again."),
         Entry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
+        Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (
         Entry("nodes", "nodes:nodes", "List machines, their GPUs and what is free."),
-        Entry("node", "nodes:node", "Drain a machine, or use it again."),
+        Entry("node", "nodes:node", "Show, set or drain a machine, or use it again."),
+        Entry(
+            "reservation", "reservations:reservation", "Nodes set aside for a course, a deadline, or maintenance."
+        ),
         Entry("doctor", "doctor:doctor", "Find out what is wrong and what to do about it."),
     ),
     "Plan": (Entry("history", "history:history", "Past jobs, to be replayed."),),
@@ -43,8 +47,8 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("logout", "login:logout", "Forget the login."),
         Entry("token", "tokens:token", "Personal tokens for scripts and other machines."),
         Entry("user", "users:user", "Accounts."),
-        Entry("project", "projects:project", "Projects and their members."),
-        Entry("department", "projects:department", "Departments."),
+        Entry("project", "projects:project", "Projects, their members, shares and quotas."),
+        Entry("department", "projects:department", "Departments and their shares."),
         Entry("audit", "users:audit", "Show who did what."),
     ),
     "Server": (
@@ -62,7 +66,7 @@ def overview() -> str:
     """The text of `helio --help`."""
     lines = ["Usage: helio COMMAND [OPTIONS]", "", "One queue for the GPUs of a lab.", ""]
     for title, entries in SECTIONS.items():
-        lines += [f"{title}:", *(f"  {entry.name:<11}{entry.summary}" for entry in entries), ""]
+        lines += [f"{title}:", *(f"  {entry.name:<14}{entry.summary}" for entry in entries), ""]
     lines += [
         "helio COMMAND --help says more about one; --json prints what programs can read.",
         "Start here: helio up --background, then helio run --follow -- nvidia-smi",

@@ -1,44 +1,19 @@
 """Commands that list, show and change jobs."""
 
-import shlex
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.cli.output import (
-    Cell,
-    Column,
-    JsonFlag,
-    State,
-    counted,
-    print_facts,
-    print_json,
-    print_table,
-    say,
-    styled,
-)
-from heliostat.cli.units import clock, duration, seconds_between, size
+from heliostat.cli.job_words import JOB_COLUMNS, job_facts, job_row, print_attempts
+from heliostat.cli.output import JsonFlag, State, counted, print_facts, print_json, print_table, say, styled
 
 if TYPE_CHECKING:
     from heliostat.client import Client, JobHandle
     from heliostat.client.shapes import JobData
 
 JobIds = Annotated[list[int], typer.Argument(metavar="JOB", help="Job ids.")]
-
-JOB_COLUMNS = (
-    Column("ID", right=True),
-    Column("NAME", shrinks=True),
-    Column("USER", optional=True),
-    Column("STATE"),
-    Column("GPUS"),
-    Column("CPUS", right=True, optional=True),
-    Column("MEM", right=True, optional=True),
-    Column("TIME", right=True),
-    Column("NODE", optional=True),
-    Column("REASON", shrinks=True),
-)
 
 
 def ps(
@@ -82,21 +57,6 @@ def ps(
         say(f"The newest {limit}; there are more: --limit {limit * 4}")
 
 
-def job_row(job: "JobData") -> list[Cell]:
-    return [
-        str(job["id"]),
-        _name(job),
-        job["user"],
-        State(job["state"]),
-        _gpus(job),
-        str(job["cpus"]),
-        size(job["memory_mib"]),
-        duration(_time(job)),
-        job["node"] or "-",
-        _why(job),
-    ]
-
-
 def show(
     job: Annotated[int, typer.Argument(metavar="JOB")],
     request: Annotated[
@@ -112,11 +72,11 @@ def show(
     if as_json:
         print_json(data)
         return
-    print_facts(_facts(data))
+    print_facts(job_facts(data))
     attempts = data.get("attempts", [])
     if len(attempts) > 1:
         print()
-        _print_attempts(attempts)
+        print_attempts(attempts)
 
 
 def cancel(
@@ -181,93 +141,6 @@ def _change(jobs: Iterable[int], verb: Callable[[int], "JobHandle"], as_json: bo
 def _changed_line(job: "JobData") -> str:
     stopping = f", being stopped ({job['stop_requested']})" if job.get("stop_requested") else ""
     return f"Job {job['id']} {styled(State(job['state']))}{stopping}"
-
-
-def _name(job: "JobData") -> str:
-    name = job["name"] or "(private)"
-    return name if job["array_index"] is None else f"{name}[{job['array_index']}]"
-
-
-def _gpus(job: "JobData") -> str:
-    if not job["gpus"]:
-        return "-"
-    return f"{job['gpus']}x{job['gpu_type']}" if job["gpu_type"] else str(job["gpus"])
-
-
-def _time(job: "JobData") -> float | None:
-    """How long it runs, ran, or has been waiting."""
-    if job["started_at"]:
-        return seconds_between(job["started_at"], job["ended_at"])
-    return seconds_between(job["submitted_at"], job["ended_at"])
-
-
-def _why(job: "JobData") -> str:
-    if job["stop_requested"]:
-        return f"being stopped ({job['stop_requested']})"
-    if job["reason"]:
-        return job["reason"]
-    return f"exit code {job['exit_code']}" if job["exit_code"] else ""
-
-
-def _facts(job: "JobData") -> list[tuple[str, Cell | None]]:
-    spec: dict[str, Any] = job.get("spec") or {}
-    limit = job["time_limit_seconds"]
-    return [
-        ("job", str(job["id"])),
-        ("name", _name(job)),
-        ("state", State(job["state"])),
-        ("reason", _why(job) or None),
-        ("exit code", _text(job["exit_code"]) if job["exit_code"] == 0 or job["reason"] else None),
-        ("user", f"{job['user']} in {job['project']}"),
-        ("asks for", _asks(job)),
-        ("time limit", "none" if limit is None else duration(limit)),
-        ("array", _array(job)),
-        ("priority", _text(job["priority"] or None)),
-        ("node", job["node"]),
-        ("devices", ", ".join(job["devices"]) or None),
-        ("submitted", clock(job["submitted_at"])),
-        ("started", clock(job["started_at"]) if job["started_at"] else None),
-        ("ended", clock(job["ended_at"]) if job["ended_at"] else None),
-        ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
-        ("attempt", _text(job["attempt"] or None)),
-        ("command", shlex.join(spec["command"]) if spec.get("command") else None),
-        ("script", f"{len(spec['script'].splitlines())} lines" if spec.get("script") else None),
-        ("workdir", spec.get("workdir")),
-        ("env", " ".join(sorted(spec["env"])) if spec.get("env") else None),
-    ]
-
-
-def _asks(job: "JobData") -> str:
-    kind = f"{job['gpu_type']} GPU" if job["gpu_type"] else "GPU"
-    gpus = [counted(job["gpus"], kind)] if job["gpus"] else []
-    return ", ".join([*gpus, counted(job["cpus"], "CPU"), f"{size(job['memory_mib'])} memory"])
-
-
-def _array(job: "JobData") -> str | None:
-    if job["array_id"] is None:
-        return None
-    limit = f", {job['array_limit']} at once" if job["array_limit"] else ""
-    return f"{job['array_id']}, index {job['array_index']}{limit}"
-
-
-def _print_attempts(attempts: list[dict[str, Any]]) -> None:
-    columns = (Column("ATTEMPT", right=True), Column("STATE"), Column("NODE"), Column("STARTED"), Column("RAN"))
-    rows = [
-        [
-            str(attempt["number"]),
-            State(attempt["state"]),
-            attempt["node"],
-            clock(attempt["started_at"]),
-            duration(seconds_between(attempt["started_at"], attempt["ended_at"])),
-            attempt["reason"] or "",
-        ]
-        for attempt in attempts
-    ]
-    print_table((*columns, Column("REASON", shrinks=True)), rows)
-
-
-def _text(value: int | None) -> str | None:
-    return None if value is None else str(value)
 
 
 def jobs_of(client: "Client", limit: int) -> "list[JobData]":

@@ -1,19 +1,29 @@
 """Commands about machines."""
 
 from collections import Counter
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
-from heliostat.cli.output import Cell, Column, JsonFlag, State, print_json, print_table, styled
+from heliostat.cli.output import (
+    Cell,
+    Column,
+    JsonFlag,
+    State,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+    styled,
+)
 from heliostat.cli.units import size
 
 if TYPE_CHECKING:
     from heliostat.client.shapes import Device, Node
 
-node = noun("Drain a machine, or use it again.")
+node = noun("Show, set or drain a machine, or use it again.")
 NodeName = Annotated[str, typer.Argument(metavar="NAME")]
 
 NODE_COLUMNS = (
@@ -55,6 +65,45 @@ def nodes(
 
 
 @node.command()
+def show(name: NodeName, as_json: JsonFlag = False) -> None:
+    """Show one machine: its settings, its GPUs, what runs there."""
+    _print_node(connect().node(name), as_json)
+
+
+@node.command("set")
+def change(
+    name: NodeName,
+    label: Annotated[
+        list[str] | None, typer.Option(metavar="LABEL", help="disk=ssd, or fast. May repeat.")
+    ] = None,
+    no_label: Annotated[list[str] | None, typer.Option(metavar="NAME", help="Take one away. May repeat.")] = None,
+    data_class: Annotated[
+        int | None, typer.Option(metavar="0-3", help="Cleared for data up to this class.")
+    ] = None,
+    min_data_class: Annotated[
+        int | None, typer.Option(metavar="0-3", help="Kept for data of at least this class.")
+    ] = None,
+    split_gpus: Annotated[
+        bool | None, typer.Option("--split-gpus/--no-split-gpus", help="May several jobs share one of its GPUs?")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Set the labels and data classes of a machine, and whether its GPUs may be shared."""
+    labels: dict[str, str | None] = dict.fromkeys(no_label or ())
+    labels |= {one: value for one, _, value in (text.partition("=") for text in label or ())}
+    changes: dict[str, Any] = {
+        "labels": labels or None,
+        "data_class": data_class,
+        "min_data_class": min_data_class,
+        "splits_devices": split_gpus,
+    }
+    if all(value is None for value in changes.values()):
+        options = "--label, --no-label, --data-class, --min-data-class, --split-gpus or --no-split-gpus"
+        raise typer.BadParameter(f"Say what to change: {options}.")
+    _print_node(connect().change_node(name, **changes), as_json)
+
+
+@node.command()
 def drain(
     name: NodeName,
     reason: Annotated[str, typer.Option(help="What people will read: new disk, kernel update…")],
@@ -77,8 +126,23 @@ def node_row(one: "Node") -> list[Cell]:
         _gpus(one),
         f"{one['cpus_used']}/{one['cpus']}",
         f"{size(one['memory_used_mib'])}/{size(one['memory_mib'])}",
-        "; ".join(filter(None, [one["reason"], *one["notes"], *_troubles(one)])),
+        "; ".join(filter(None, [one["reason"], *_settings(one), *one["notes"], *_troubles(one)])),
     ]
+
+
+def _settings(one: "Node") -> list[str]:
+    """What an admin has set, but for what is as usual."""
+    least, most = one.get("min_data_class", 0), one.get("data_class", 0)
+    classes = f"only data of class {least}" + (f" to {most}" if most > least else "")
+    return [
+        " ".join(_labels(one)),
+        classes if least else f"data up to class {most}" if most else "",
+        "GPUs may be shared" if one.get("splits_devices") else "",
+    ]
+
+
+def _labels(one: "Node") -> list[str]:
+    return [f"{name}={value}" if value else name for name, value in sorted(one.get("labels", {}).items())]
 
 
 def _gpus(one: "Node") -> str:
@@ -104,12 +168,36 @@ def _device_row(one: "Node", device: "Device") -> list[Cell]:
         one["name"],
         str(device["index"]),
         device["type"],
-        "-" if device["job_id"] is None else str(device["job_id"]),
+        ",".join(map(str, device["job_ids"])) or "-",
         "-" if load is None else f"{load}%",
         f"{size(device['memory_used_mib'])}/{size(device['memory_mib'])}",
         "-" if temperature is None else f"{temperature}°C",
         device["problem"] or device["used_outside"] or "",
     ]
+
+
+def _print_node(one: "Node", as_json: bool) -> None:
+    if as_json:
+        print_json(one)
+        return
+    name, state, gpus, cpus, memory, _ = node_row(one)
+    print_facts(
+        [
+            ("node", name),
+            ("state", state),
+            ("reason", one["reason"]),
+            ("GPUs in use", gpus),
+            ("cpus in use", cpus),
+            ("memory in use", memory),
+            ("labels", " ".join(_labels(one)) or "none"),
+            ("data classes", f"{one['min_data_class']} to {one['data_class']}"),
+            ("shares GPUs", "yes" if one["splits_devices"] else "no"),
+            ("jobs", ", ".join(map(str, one["jobs"])) or "none"),
+            ("notes", "; ".join([*one["notes"], *_troubles(one)]) or None),
+        ]
+    )
+    if one.get("note"):
+        say(one["note"] or "")
 
 
 def _changed(one: "Node", as_json: bool) -> None:

@@ -6,10 +6,11 @@ import typer
 
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
-from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table
+from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table, say
+from heliostat.cli.quotas import OPTIONS, GpuHours, QueuedGpus, RunningGpus, quota_changes, quota_in_words
 
-project = noun("Projects and their members.")
-department = noun("Departments.")
+project = noun("Projects, their members, shares and quotas.")
+department = noun("Departments and their shares.")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Project = Annotated[str, typer.Argument(metavar="PROJECT")]
 User = Annotated[str, typer.Argument(metavar="USER")]
@@ -35,14 +36,35 @@ def list_projects(as_json: JsonFlag = False) -> None:
     if not found:
         print("You are in no project. Ask an admin: helio project add PROJECT USER")
         return
-    rows = [[one["name"], one["department"], str(len(one["members"]))] for one in found]
-    print_table([Column("PROJECT"), Column("DEPARTMENT"), Column("MEMBERS", right=True)], rows)
+    numbers = [Column(title, right=True) for title in ("SHARE", "CLASS", "MEMBERS")]
+    print_table([Column("PROJECT"), Column("DEPARTMENT"), *numbers, Column("GPU QUOTA")], map(_project_row, found))
 
 
 @project.command("show")
 def show_project(name: Name, as_json: JsonFlag = False) -> None:
     """Show a project and its members."""
     _print_project(connect().project(name), as_json)
+
+
+@project.command("set")
+def change_project(
+    name: Name,
+    share: Annotated[
+        int | None, typer.Option(metavar="N", help="Of its department, beside other projects.")
+    ] = None,
+    data_class: Annotated[int | None, typer.Option(metavar="0-3", help="0: open data … 3: secret.")] = None,
+    running_gpus: RunningGpus = None,
+    queued_gpus: QueuedGpus = None,
+    gpu_hours: GpuHours = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change the share, data class or quota of a project."""
+    changes: dict[str, Any] = {"share": share, "data_class": data_class}
+    changes = {field: value for field, value in changes.items() if value is not None}
+    changes |= quota_changes(running_gpus, queued_gpus, gpu_hours)
+    if not changes:
+        raise typer.BadParameter(f"Say what to change: --share, --data-class, {OPTIONS}.")
+    _print_project(connect().change_project(name, **changes), as_json)
 
 
 @project.command("add")
@@ -79,7 +101,40 @@ def list_departments(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found)
     else:
-        print_table([Column("DEPARTMENT")], [[one["name"]] for one in found])
+        rows = [[one["name"], str(one["share"]), quota_in_words(one["quota"])] for one in found]
+        print_table([Column("DEPARTMENT"), Column("SHARE", right=True), Column("GPU QUOTA")], rows)
+
+
+@department.command("set")
+def change_department(
+    name: Name,
+    share: Annotated[
+        int | None, typer.Option(metavar="N", help="Of the cluster, beside other departments.")
+    ] = None,
+    running_gpus: RunningGpus = None,
+    queued_gpus: QueuedGpus = None,
+    gpu_hours: GpuHours = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Change the share or quota of a department."""
+    changes = ({} if share is None else {"share": share}) | quota_changes(running_gpus, queued_gpus, gpu_hours)
+    if not changes:
+        raise typer.BadParameter(f"Say what to change: --share, {OPTIONS}.")
+    one = connect().change_department(name, **changes)
+    if as_json:
+        print_json(one)
+        return
+    facts = [
+        ("department", one["name"]),
+        ("share", str(one["share"])),
+        ("GPU quota", quota_in_words(one["quota"])),
+    ]
+    print_facts(facts)
+
+
+def _project_row(one: dict[str, Any]) -> list[str]:
+    numbers = (one["share"], one["data_class"], len(one["members"]))
+    return [one["name"], one["department"], *map(str, numbers), quota_in_words(one["quota"])]
 
 
 def _print_project(one: dict[str, Any], as_json: bool) -> None:
@@ -88,5 +143,14 @@ def _print_project(one: dict[str, Any], as_json: bool) -> None:
         return
     members = ", ".join(f"{member['user']} ({member['role']})" for member in one["members"])
     print_facts(
-        [("project", one["name"]), ("department", one["department"]), ("members", members or "nobody yet")]
+        [
+            ("project", one["name"]),
+            ("department", one["department"]),
+            ("share", str(one["share"])),
+            ("data class", str(one["data_class"])),
+            ("GPU quota", quota_in_words(one["quota"])),
+            ("members", members or "nobody yet"),
+        ]
     )
+    if one.get("note"):
+        say(one["note"])

@@ -20,8 +20,9 @@ def submit(
     """Put the jobs of a YAML or JSON file into the queue.
 
     The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
-    name, project, gpus, gpu_type, cpus, memory, time_limit, workdir, env, array, priority, held, max_retries,
-    grace_seconds. All of them are taken or none.
+    name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
+    labels, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries, grace_seconds.
+    All of them are taken or none.
     """
     client = connect()
     bodies = [_tidied(body, client.address.default_workdir()) for body in read_jobs(file)]

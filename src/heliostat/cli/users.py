@@ -8,6 +8,7 @@ import typer
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
 from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table
+from heliostat.cli.quotas import OPTIONS, GpuHours, QueuedGpus, RunningGpus, quota_changes, quota_in_words
 from heliostat.cli.units import clock
 
 user = noun("Accounts.")
@@ -40,7 +41,7 @@ def list_users(as_json: JsonFlag = False) -> None:
     if as_json:
         print_json(found)
         return
-    columns = ("NAME", "ROLE", "UNIX USER", "ACTIVE", "PROJECTS")
+    columns = ("NAME", "ROLE", "UNIX USER", "ACTIVE", "PROJECTS", "GPU QUOTA")
     print_table([Column(title) for title in columns], (_row(one) for one in found))
 
 
@@ -74,6 +75,9 @@ def change(
     role: Role = None,
     active: Annotated[bool | None, typer.Option("--active/--inactive", help="May they come in?")] = None,
     unix_user: Annotated[str | None, typer.Option(help="Whom their jobs run as; '' for nobody.")] = None,
+    running_gpus: RunningGpus = None,
+    queued_gpus: QueuedGpus = None,
+    gpu_hours: GpuHours = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Change an account."""
@@ -81,8 +85,9 @@ def change(
     changes = {field: value for field, value in changes.items() if value is not None}
     if unix_user is not None:
         changes["unix_user"] = unix_user or None
+    changes |= quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
-        raise typer.BadParameter("Say what to change: --role, --active, --inactive or --unix-user.")
+        raise typer.BadParameter(f"Say what to change: --role, --active, --inactive, --unix-user, {OPTIONS}.")
     _print_user(connect().change_user(name, **changes), as_json)
 
 
@@ -113,7 +118,7 @@ def _print_user(one: dict[str, Any], as_json: bool) -> None:
     if as_json:
         print_json(one)
         return
-    name, role, unix_user, active, projects = _row(one)
+    name, role, unix_user, active, projects, quota = _row(one)
     print_facts(
         [
             ("name", name),
@@ -122,6 +127,7 @@ def _print_user(one: dict[str, Any], as_json: bool) -> None:
             ("active", active),
             ("password", "set" if one["has_password"] else "none"),
             ("projects", projects),
+            ("GPU quota", quota),
             ("created", clock(one["created_at"])),
         ]
     )
@@ -130,4 +136,5 @@ def _print_user(one: dict[str, Any], as_json: bool) -> None:
 def _row(one: dict[str, Any]) -> list[str]:
     projects = ", ".join(membership["project"] for membership in one["memberships"])
     active = "yes" if one["active"] else "no"
-    return [one["name"], one["role"], one["unix_user"] or "-", active, projects or "-"]
+    quota = quota_in_words(one["quota"])
+    return [one["name"], one["role"], one["unix_user"] or "-", active, projects or "-", quota]

@@ -10,11 +10,12 @@ from heliostat.client.shapes import JobFields, JobFilters
 _FIELDS = frozenset(JobFields.__annotations__)
 _FILTERS = frozenset(JobFilters.__annotations__)
 _RENAMED = {"time": "time_limit"}
+_ALSO = {"time_limit": "time", "class": "priority_class"}  # as job files write them
 
 
 def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     """One job as POST /jobs takes it. What is None is left to the server."""
-    given = {"time" if name == "time_limit" else name: value for name, value in fields.items()}
+    given = {_ALSO.get(name, name): value for name, value in fields.items()}
     unknown = sorted(given.keys() - _FIELDS)
     if unknown:
         raise TypeError(f"a job has no field {unknown[0]!r}; it has: {', '.join(sorted(_FIELDS))}")
@@ -34,6 +35,8 @@ def filter_query(filters: JobFilters) -> list[tuple[str, object]]:
 def _plain(name: str, value: Any) -> Any:
     if name == "script" and isinstance(value, os.PathLike):
         return Path(value).read_text(encoding="utf-8")
+    if name == "labels":
+        return list(value)
     if name == "workdir":
         return os.fspath(value)
     if name == "env":

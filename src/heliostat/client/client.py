@@ -1,4 +1,4 @@
-"""The verbs on jobs, nodes and the server."""
+"""The verbs on jobs and the server."""
 
 import os
 import time
@@ -6,10 +6,10 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Unpack, overload
-from urllib.parse import quote
 
 from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
+from heliostat.client.cluster import ClusterVerbs
 from heliostat.client.history import HistoryVerbs
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
 from heliostat.client.logs import (
@@ -31,11 +31,10 @@ from heliostat.client.shapes import (
     JobFilters,
     JobOptions,
     LogPart,
-    Node,
     Status,
 )
 from heliostat.client.transport import Transport
-from heliostat.errors import ServerUnreachable
+from heliostat.errors import Invalid, ServerUnreachable
 
 _ASK_AGAIN_SECONDS = 30.0
 
@@ -43,7 +42,7 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(PeopleVerbs, HistoryVerbs):
+class Client(ClusterVerbs, PeopleVerbs, HistoryVerbs):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()
@@ -99,10 +98,10 @@ class Client(PeopleVerbs, HistoryVerbs):
     ) -> JobHandle | JobArray:
         """Puts a job into the queue; with `array` ("0-99%8"), one for each index.
 
-        Options: name, project, gpus, gpu_type, cpus, memory ("16G" or MiB), time ("4h" or seconds), workdir,
-        env, script (text or path), priority, held, max_retries, grace_seconds. On the server's own machine a
-        job runs in the current directory unless `workdir` says otherwise. The same `idempotency_key`
-        again gives the same job again; without one, each call is a new job even when it had to be sent twice.
+        Options are those of `JobOptions`: gpus, memory ("16G" or MiB), time ("4h" or seconds), tasks, workdir,
+        env… On the server's own machine a job runs in the current directory unless `workdir` says otherwise. The
+        same `idempotency_key` again gives the same job again; without one, each call is a new job even when it
+        had to be sent twice.
         """
         body = self._at_home(job_body({"command": command, "array": array, **options}))
         answer = self._transport.call("POST", "/jobs", body, headers=_key(idempotency_key))
@@ -164,6 +163,10 @@ class Client(PeopleVerbs, HistoryVerbs):
     def requeue(self, job: JobRef) -> JobHandle:
         """Stops its attempt and queues it again."""
         return self._act(job, "requeue")
+
+    def checkpointed(self, job: JobRef | None = None) -> JobHandle:
+        """Says that a running job has just saved its work; from within a job, that job."""
+        return self._act(_this_job() if job is None else job, "checkpoint")
 
     def wait(self, jobs: Iterable[JobRef], timeout: float | None = None) -> list[JobHandle]:
         """Until all are over. Raises TimeoutError when they are not after `timeout` seconds."""
@@ -231,20 +234,7 @@ class Client(PeopleVerbs, HistoryVerbs):
             return follow_events(self._transport, after, job_id)
         return islice(past_events(self._transport, after, job_id), limit)
 
-    # --- nodes and the server
-
-    def nodes(self) -> list[Node]:
-        found: list[Node] = self._transport.call("GET", "/nodes")["items"]
-        return found
-
-    def drain(self, node: str, reason: str) -> Node:
-        """Lets running jobs end and starts no more there."""
-        drained: Node = self._transport.call("POST", f"/nodes/{quote(node, safe='')}/drain", {"reason": reason})
-        return drained
-
-    def resume(self, node: str) -> Node:
-        resumed: Node = self._transport.call("POST", f"/nodes/{quote(node, safe='')}/resume")
-        return resumed
+    # --- the server
 
     def status(self, timeout: float = 10.0) -> Status:
         answer: Status = self._transport.call("GET", "/status", timeout_seconds=timeout)
@@ -285,6 +275,13 @@ class Client(PeopleVerbs, HistoryVerbs):
 
 def _key(given: str | None) -> dict[str, str]:
     return {"Idempotency-Key": given or str(uuid.uuid4())}
+
+
+def _this_job() -> int:
+    number = os.environ.get("HELIOSTAT_JOB_ID", "")
+    if not number.isdecimal():
+        raise Invalid("This does not run in a job.", "Say which job has saved its work.")
+    return int(number)
 
 
 def _id(job: JobRef) -> int:

@@ -80,7 +80,8 @@ class JobHandle:
         return self.data["project"]
 
     @property
-    def gpus(self) -> int:
+    def gpus(self) -> float:
+        """Of one task: a whole number, or a part of one GPU."""
         return self.data["gpus"]
 
     @property
@@ -100,8 +101,21 @@ class JobHandle:
         return self.data["time_limit_seconds"]
 
     @property
+    def tasks(self) -> int:
+        return self.data["tasks"]
+
+    @property
     def priority(self) -> int:
         return self.data["priority"]
+
+    @property
+    def priority_class(self) -> str:
+        return self.data["priority_class"]
+
+    @property
+    def preemptions(self) -> int:
+        """How often it was sent back to the queue for others."""
+        return self.data["preemptions"]
 
     @property
     def array_id(self) -> int | None:
@@ -131,6 +145,11 @@ class JobHandle:
     @property
     def started_at(self) -> datetime | None:
         return _when(self.data["started_at"])
+
+    @property
+    def checkpointed_at(self) -> datetime | None:
+        """When it last said that it has saved its work."""
+        return _when(self.data["checkpointed_at"])
 
     @property
     def ended_at(self) -> datetime | None:
@@ -166,6 +185,9 @@ class JobHandle:
 
     def requeue(self) -> "JobHandle":
         return self._take(self._client.requeue(self.id))
+
+    def checkpointed(self) -> "JobHandle":
+        return self._take(self._client.checkpointed(self.id))
 
     def learn(self, data: JobData) -> None:
         """Takes over what the server has said elsewhere."""

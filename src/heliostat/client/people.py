@@ -48,7 +48,11 @@ class PeopleVerbs:
         return self._answer("POST", "/users", body)
 
     def change_user(self, name: str, **changes: Any) -> dict[str, Any]:
-        """`role`, `active`, `unix_user`; `unix_user=None` takes the Unix user away."""
+        """`role`, `active`, `unix_user`, `quota`; `unix_user=None` takes the Unix user away.
+
+        A quota is `{"running_gpus", "queued_gpus", "gpu_hours_per_month"}`: only what is in it changes, None
+        takes a limit away.
+        """
         return self._answer("PATCH", f"/users/{_part(name)}", changes)
 
     def set_password(self, name: str, password: str, current: str | None = None) -> None:
@@ -60,6 +64,10 @@ class PeopleVerbs:
     def create_department(self, name: str) -> dict[str, Any]:
         return self._answer("POST", "/departments", {"name": name})
 
+    def change_department(self, name: str, **changes: Any) -> dict[str, Any]:
+        """`share`, `quota` (as of a user)."""
+        return self._answer("PATCH", f"/departments/{_part(name)}", changes)
+
     def projects(self) -> list[dict[str, Any]]:
         return list(pages(self._transport, "/projects"))
 
@@ -68,6 +76,10 @@ class PeopleVerbs:
 
     def create_project(self, name: str, department: str) -> dict[str, Any]:
         return self._answer("POST", "/projects", {"name": name, "department": department})
+
+    def change_project(self, name: str, **changes: Any) -> dict[str, Any]:
+        """`share`, `data_class`, `quota` (as of a user); `note` in the answer says what it means for its jobs."""
+        return self._answer("PATCH", f"/projects/{_part(name)}", changes)
 
     def add_member(self, project: str, user: str, role: str = "member") -> dict[str, Any]:
         return self._answer("PUT", f"/projects/{_part(project)}/members/{_part(user)}", {"role": role})

@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from os import PathLike
-from typing import Any, NamedTuple, TypedDict
+from typing import Any, NamedTuple, NotRequired, TypedDict
 
 
 class JobOptions(TypedDict, total=False):
@@ -12,14 +12,23 @@ class JobOptions(TypedDict, total=False):
     script: str | PathLike[str] | None  # text of a script, or the path of one
     name: str | None
     project: str | None
-    gpus: int | None
+    gpus: float | None  # how many, or a part of one: 0.5
     gpu_type: str | None
+    gpu_memory: str | int | None  # the least of each GPU: "40G", or MiB
     cpus: int | None
     memory: str | int | None  # "16G", or MiB
+    tasks: int | None  # parallel members; what is asked for is that of one
+    layout: str | None  # pack, spread
+    exclusive: bool | None
+    labels: Sequence[str] | None  # of its nodes: "fast", "disk=ssd"
     time: str | int | None  # "4h", "1d12h", or seconds
     workdir: str | PathLike[str] | None
     env: Mapping[str, str] | None
     priority: int | None
+    priority_class: str | None  # scavenger, normal, interactive, urgent
+    preemptible: bool | None
+    preempt_signal: str | None  # TERM, USR1…
+    overtime: bool | None
     held: bool | None
     max_retries: int | None
     grace_seconds: float | None
@@ -53,10 +62,19 @@ class JobData(TypedDict, total=False):
     project: str
     cpus: int
     memory_mib: int
-    gpus: int
+    gpus: float
     gpu_type: str | None
+    gpu_memory_mib: int | None
+    tasks: int
+    layout: str
+    exclusive: bool
+    labels: list[str]
     time_limit_seconds: int | None
+    overtime: bool
     priority: int
+    priority_class: str
+    preemptible: bool
+    preemptions: int
     max_retries: int
     retries: int
     array_id: int | None
@@ -65,8 +83,10 @@ class JobData(TypedDict, total=False):
     attempt: int
     node: str | None
     devices: list[str]
+    places: list[dict[str, Any]]
     submitted_at: str
     started_at: str | None
+    checkpointed_at: str | None
     ended_at: str | None
     exit_code: int | None
     reason: str | None
@@ -98,6 +118,7 @@ class Device(TypedDict):
     problem: str | None
     used_outside: str | None
     job_id: int | None
+    job_ids: list[int]  # several when they share it
 
 
 class Node(TypedDict):
@@ -108,10 +129,32 @@ class Node(TypedDict):
     memory_mib: int
     cpus_used: int
     memory_used_mib: int
-    gpus_used: int
+    gpus_used: float
+    jobs: list[int]
     notes: list[str]
     labels: dict[str, str]
+    data_class: int
+    min_data_class: int
+    splits_devices: bool
     devices: list[Device]
+    note: NotRequired[str | None]  # after a change: what it means for the jobs there
+
+
+class Occurrence(TypedDict):
+    starts_at: str
+    ends_at: str
+
+
+class Reservation(TypedDict):
+    name: str
+    project: str | None  # None: maintenance
+    nodes: list[str]
+    gpus_per_node: int | None  # None: whole nodes
+    starts_at: str
+    ends_at: str
+    weeks: int
+    reason: str
+    next: Occurrence | None  # None: it is over
 
 
 class Finding(TypedDict):

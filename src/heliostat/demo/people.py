@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from heliostat.models import Department
+from heliostat.models import Department, Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +11,7 @@ class DemoProject:
     department: str
     models: tuple[str, ...]  # what is trained: train_<model>.py
     datasets: tuple[str, ...]
+    share: int = 1  # of its department
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,10 +28,10 @@ class DemoPerson:
 
 
 PROJECTS = (
-    DemoProject("chest-ct", "radiology", ("unet", "nnunet"), ("lidc", "chest-ct-v3")),
+    DemoProject("chest-ct", "radiology", ("unet", "nnunet"), ("lidc", "chest-ct-v3"), share=2),
     DemoProject("knee-mri", "radiology", ("unet3d", "varnet"), ("fastmri-knee", "oai-mri")),
     DemoProject("mammography", "radiology", ("retinanet", "efficientnet"), ("mammo-2023", "vindr-mammo")),
-    DemoProject("slide-model", "pathology", ("dinov2", "vit"), ("slides-20x", "tcga-tiles")),
+    DemoProject("slide-model", "pathology", ("dinov2", "vit"), ("slides-20x", "tcga-tiles"), share=3),
     DemoProject("mitosis", "pathology", ("hovernet", "yolo"), ("midog", "mitosis-he")),
     DemoProject("echo", "cardiology", ("r2plus1d", "segformer"), ("echonet", "echo-4ch")),
     DemoProject("ecg", "cardiology", ("resnet1d", "transformer"), ("ptb-xl", "ecg-holter")),
@@ -43,7 +44,14 @@ PROJECTS = (
     DemoProject("surgical-video", "bioengineering", ("timesformer", "yolo"), ("cholec80", "endoscapes")),
 )
 
-DEPARTMENTS = tuple(Department(name) for name in dict.fromkeys(project.department for project in PROJECTS))
+DEPARTMENTS = (
+    Department("radiology", share=4, quota=Quota(running_gpus=64)),
+    Department("pathology", share=2),
+    Department("cardiology", share=2),
+    Department("oncology", share=1),
+    Department("neuroscience", share=3),
+    Department("bioengineering", share=1, quota=Quota(gpu_hours_per_month=20_000)),
+)
 
 PEOPLE = (
     DemoPerson("mlindqvist", "Maja Lindqvist", ("chest-ct",), 2.0, sweeps=True, manages=("chest-ct",)),

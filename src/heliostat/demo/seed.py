@@ -1,14 +1,17 @@
 """Puts the made-up people and their last month into an empty store."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from heliostat.demo.jobs import DemoJob
-from heliostat.demo.people import PEOPLE, PROJECTS, DemoPerson
+from heliostat.demo.people import DEPARTMENTS, PEOPLE, PROJECTS, DemoPerson
 from heliostat.demo.workload import history
-from heliostat.models import TERMINAL, Job, Membership, ProjectRole, Role, User
-from heliostat.store import people
+from heliostat.engines.simulated.cluster import demo_nodes
+from heliostat.models import TERMINAL, Job, Membership, ProjectRole, Reservation, Role, User
+from heliostat.store import accounts, people
 from heliostat.store.database import Store, Transaction
 from heliostat.store.history import add_finished_jobs
+from heliostat.store.quotas import Scope, set_quota
+from heliostat.store.reservations import add_reservation
 
 
 def fill_store(store: Store, seed: int, now: datetime) -> list[DemoJob]:
@@ -28,8 +31,7 @@ def demo_user(person: DemoPerson, now: datetime) -> User:
 
 
 def _add_everything(tx: Transaction, jobs: list[DemoJob], now: datetime) -> None:
-    for project in PROJECTS:
-        people.ensure_project(tx, project.name, project.department)
+    _add_rules(tx, now)
     for person in PEOPLE:
         people.add_user(tx, demo_user(person, now))
     over = [job for job in jobs if job.state in TERMINAL]
@@ -40,6 +42,22 @@ def _add_everything(tx: Transaction, jobs: list[DemoJob], now: datetime) -> None
             arrays[job.array] = tx.ids.draw("arrays")[0]
     records = [_record(job, number, arrays) for job, number in zip(over, numbers, strict=True)]
     add_finished_jobs(tx, records)
+
+
+def _add_rules(tx: Transaction, now: datetime) -> None:
+    """Who has what share, and what is set aside."""
+    for project in PROJECTS:
+        people.ensure_project(tx, project.name, project.department)
+        accounts.set_project_share(tx, project.name, project.share)
+    for department in DEPARTMENTS:
+        accounts.set_department_share(tx, department.name, department.share)
+        set_quota(tx, Scope.DEPARTMENT, department.name, department.quota)
+    midnight = now.replace(hour=0, minute=0, second=0, microsecond=0)
+    begin = midnight + timedelta(days=5, hours=6)
+    nodes = tuple(node.name for node in demo_nodes()[-2:])
+    add_reservation(
+        tx, Reservation("new-kernel", nodes, begin, begin + timedelta(hours=4), reason="kernel update")
+    )
 
 
 def _record(job: DemoJob, number: int, arrays: dict[str, int]) -> Job:

@@ -12,6 +12,10 @@ JobId = int
 AttemptId = str
 """`12.1` is the first attempt of job 12."""
 
+PRIORITY_CLASSES = ("scavenger", "normal", "interactive", "urgent")
+"""The names; what each may do is the policy's."""
+ALWAYS_PREEMPTIBLE = frozenset({"scavenger"})
+
 
 def attempt_id(job_id: JobId, number: int) -> AttemptId:
     return f"{job_id}.{number}"
@@ -139,6 +143,11 @@ class Job:
     checkpointed_at: datetime | None = None  # what it did until then is not lost when it is stopped
 
     @property
+    def task_places(self) -> tuple[Place, ...]:
+        """Where each task runs, also when there is only one; none while it does not run."""
+        return self.places or (() if self.node is None else (Place(self.node, self.devices),))
+
+    @property
     def attempt_id(self) -> AttemptId:
         return attempt_id(self.id, self.attempt)
 
@@ -157,6 +166,11 @@ class Attempt:
     devices: tuple[str, ...] = ()  # uuids
     places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
     gpu_type: str | None = None  # of its devices
+
+    @property
+    def task_places(self) -> tuple[Place, ...]:
+        """Where each task runs, also when there is only one."""
+        return self.places or (Place(self.node, self.devices),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,8 @@ from heliostat.models.jobs import ArrayRange
 _MIB_PER_UNIT = {"M": 1, "G": 2**10, "T": 2**20}
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
 MAX_ARRAY = 10_000
+MAX_GPUS = 100_000
+STOP_SIGNALS = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
 _LONGEST = 60  # characters a duration may have
 
 
@@ -32,6 +34,34 @@ def parse_duration(text: str) -> int:
     if not parts or re.sub(r"\d+\s*[smhdw]\s*", "", text.lower(), flags=re.ASCII):
         raise ValueError(f"{text!r} is not a duration; write 90s, 30m, 4h, 1d12h or 1:30:00")
     return sum(int(number) * _SECONDS_PER_UNIT[unit] for number, unit in parts)
+
+
+def parse_gpus(number: float) -> float:
+    """A whole number of GPUs, or a part of one in hundredths."""
+    if not 0 <= number <= MAX_GPUS:
+        raise ValueError(f"must be between 0 and {MAX_GPUS}")
+    if number == int(number):
+        return int(number)
+    if number > 1:
+        raise ValueError("must be a whole number, or a part of one GPU such as 0.5")
+    if round(number, 2) != number:
+        raise ValueError("a part of a GPU has at most two decimals, such as 0.25")
+    return number
+
+
+def parse_signal(text: str) -> str:
+    """`USR1` or `SIGUSR1`: a signal that can tell a job to save its work and go, by its short name."""
+    name = text.strip().upper().removeprefix("SIG")
+    if name not in STOP_SIGNALS:
+        raise ValueError(f"{text[:20]!a} is not one of {', '.join(STOP_SIGNALS)}")
+    return name
+
+
+def parse_label(text: str) -> str:
+    """`fast` or `disk=ssd`: what a node must have."""
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_./-]{0,62}(=[A-Za-z0-9_./-]{0,63})?", text, re.ASCII):
+        raise ValueError(f"{text[:60]!a} is not a label; write a name such as fast, or name=value: disk=ssd")
+    return text
 
 
 def parse_array(text: str) -> ArrayRange:

@@ -1,77 +1,238 @@
-"""Decide what starts where: a pure function of the snapshot."""
+"""Decide what starts where: a pure function of the snapshot.
+
+The queue is walked in its order. What fits starts. The first that do not fit are booked for the time at which
+running jobs, by their limits, will have made room; whoever comes after them may start only where that does not
+delay them. Capacity only shrinks while a plan is made, so what does not fit once is not tried again: the cost of a
+plan grows with the number of starts and of different shapes, hardly with the length of the queue.
+"""
 
 from collections import Counter
-from collections.abc import Iterable
-from datetime import datetime
+from dataclasses import dataclass
+from datetime import UTC, datetime
 
-from heliostat.models import Job, JobId, NodeState, Resources
-from heliostat.scheduling.room import Room, cpus_in_words, gpus_in_words, rooms_of
-from heliostat.scheduling.snapshot import Plan, Policy, Snapshot, Start
+import numpy as np
+
+from heliostat.models import Job
+from heliostat.scheduling.board import month_start
+from heliostat.scheduling.columns import Array
+from heliostat.scheduling.horizon import (
+    Horizon,
+    ends_of,
+    horizon_of,
+    keep_for_booking,
+)
+from heliostat.scheduling.order import queue_order
+from heliostat.scheduling.policy import Policy
+from heliostat.scheduling.quotas import Quotas
+from heliostat.scheduling.rooms import Rooms, is_possible
+from heliostat.scheduling.shapes import Shape
+from heliostat.scheduling.snapshot import Head, Plan, Snapshot, Start
+from heliostat.scheduling.victims import Blocked, find_stops
+from heliostat.scheduling.windows import keep_for_window, windows_of
+
+_LONGEST_MONTH = 31 * 86400.0
 
 
 def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
-    """Highest priority first, then oldest; each on the first node with room for it."""
-    rooms = rooms_of(snapshot)
-    running: Counter[int | None] = Counter(held.job.array_id for held in snapshot.allocations)
-    starts: list[Start] = []
-    reasons: dict[JobId, str] = {}
-    full: set[Resources] = set()
-    cpus_left = any(room.cpus > 0 for room in rooms)
-    for job in snapshot.pending:
-        if reasons and not cpus_left:
-            break
-        if not (reason := _array_is_full(job, running)):
-            if job.resources in full:
-                reason = "waits for jobs ahead of it that need the same"
-            elif start := _first_fit(job, rooms):
-                starts.append(start)
-                running[job.array_id] += 1
-                cpus_left = any(room.cpus > 0 for room in rooms)
-                continue
-            else:
-                full.add(job.resources)
-                reason = explain(job.resources, rooms)
-        if len(reasons) < policy.reasons:  # but go on: those that wait must not keep back those that fit
-            reasons[job.id] = reason
-    return Plan(tuple(starts), reasons)
+    """What to start and to stop now."""
+    if not len(snapshot.pending):
+        return Plan()
+    return _Planner(snapshot, policy, now).made()
 
 
-def queue_key(job: Job) -> tuple[int, JobId]:
-    """The order of the queue: a snapshot's pending jobs come sorted by this.
+@dataclass(slots=True)
+class _Queue:
+    """What is left to try, in order. Rows of the pending jobs."""
 
-    Numbers grow with each submission; the wall clock may be set back.
-    """
-    return (-job.priority, job.id)
+    rows: Array
+    shape: Array
+    limit: Array
+    leaf: Array
+    array: Array
+    next: int = 0
 
-
-def explain(wanted: Resources, rooms: Iterable[Room]) -> str:
-    """Why there is no room now, in words."""
-    rooms = list(rooms)
-    if not rooms:
-        return "no node is up"
-    able = [room for room in rooms if room.could_ever_take(wanted)]
-    if not able:
-        return f"no node has {in_words(wanted)}"
-    open_rooms = [room for room in able if room.node.state is NodeState.UP]
-    if not open_rooms:
-        return "every node that could run it is drained or down"
-    best = max(open_rooms, key=lambda room: room.free_devices(wanted.gpu_type))
-    return f"needs {in_words(wanted)}; {best.describe(wanted)} on {best.node.name}"
+    def drop(self, hopeless: Array) -> None:
+        """Of those that come next, leave these out."""
+        keep = ~hopeless[self.next :]
+        for name in ("rows", "shape", "limit", "leaf", "array"):
+            setattr(self, name, getattr(self, name)[self.next :][keep])
+        self.next = 0
 
 
-def _first_fit(job: Job, rooms: Iterable[Room]) -> Start | None:
-    for room in rooms:
-        if room.node.state is NodeState.UP and room.fits(job.resources):
-            return Start(job, room.node.name, room.take(job.resources))
-    return None
+class _Planner:
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
+        self._snapshot, self._policy, self._now = snapshot, policy, now
+        self._seconds = now.timestamp()
+        self._rooms = Rooms(snapshot)
+        self._quotas = Quotas(snapshot, policy, self._seconds)
+        self._windows = windows_of(snapshot, now)
+        self._arrays = _Arrays(snapshot)
+        self._starts: list[Start] = []
+        self._known_ends: Array | None = None
+        self._blocked: list[Blocked] = []
+        self._horizon: Horizon | None = None
+        self._next_month = False
+        self._full, self._possible = self._shapes_without_room()
+        running = snapshot.running
+        self._sends_away = bool((running["preemptible"] | running["overtime"]).any())
+        for window in self._windows:
+            self._rooms.keeps.append(keep_for_window(window, snapshot, self._rooms, self._ends, self._seconds))
+
+    def made(self) -> Plan:
+        if self._sends_away or not self._full.all():
+            self._walk()
+        stops = find_stops(self._snapshot, self._policy, self._rooms, self._blocked, self._seconds)
+        return Plan(tuple(self._starts), stops, self._heads(), self._wake_at())
+
+    @property
+    def _ends(self) -> Array:
+        if self._known_ends is None:
+            assumed = self._policy.assumed_limit_seconds
+            self._known_ends = ends_of(self._snapshot.running, assumed, self._seconds)
+        return self._known_ends
+
+    def _shapes_without_room(self) -> tuple[Array, Array]:
+        """By number of shape, of those that wait: whether it fits nowhere now; whether it would on empty nodes."""
+        shapes = self._snapshot.shapes
+        full, possible = np.ones(len(shapes), bool), np.zeros(len(shapes), bool)
+        waiting = np.bincount(self._snapshot.pending["shape"], minlength=len(shapes))
+        for number in np.flatnonzero(waiting).tolist():
+            possible[number] = is_possible(shapes[number], self._snapshot.machines)
+            full[number] = not possible[number] or self._rooms.surely_full(shapes[number])
+        return full, possible
+
+    def _walk(self) -> None:
+        rows = queue_order(self._snapshot, self._policy, self._seconds)
+        rows = rows[self._possible[self._snapshot.pending["shape"][rows]]]
+        queue = _Queue(*self._worth_trying(rows))
+        while queue.next < len(queue.rows):
+            blocked = self._try(queue, int(queue.rows[queue.next]))
+            if blocked and not self._policy.backfill:
+                return
+
+    def _worth_trying(self, rows: Array) -> tuple[Array, Array, Array, Array, Array]:
+        """Those that might start, and of the others the first, for which room is to be booked."""
+        pending = self._snapshot.pending
+        if self._only_room_matters():
+            full = self._full[pending["shape"]][rows]
+            first = np.cumsum(full & (pending["rank"][rows] > 0)) <= self._policy.reservations
+            rows = rows[first | ~full]
+        columns = pending[rows]
+        return rows, columns["shape"], columns["limit"], columns["leaf"], columns["array"]
+
+    def _only_room_matters(self) -> bool:
+        """No job is held back by its array, a quota or a budget: whoever has no room is blocked for want of it."""
+        pending, classes = self._snapshot.pending, self._policy.classes.values()
+        budgets = [made.rank for made in classes if made.gpu_hours_per_month is not None]
+        with_budget = any((pending["rank"] == rank).any() for rank in budgets)
+        return not (self._quotas.exist or with_budget or (pending["array"] >= 0).any())
+
+    def _try(self, queue: _Queue, row: int) -> bool:
+        """Start it, or leave it out with those for whom the same holds. True: room is booked for it."""
+        values = self._snapshot.pending[row]
+        job = self._snapshot.jobs[int(values["job"])]
+        shape = self._snapshot.shapes[int(values["shape"])]
+        if self._is_held_back(queue, job, float(values["gpus"])):
+            return False
+        end = self._seconds + float(values["limit"])
+        fit = None if self._rooms.surely_full(shape) else self._rooms.find(shape, job.project, end)
+        if fit is None:
+            return self._block(queue, row, job, shape)
+        self._starts.append(self._rooms.take(job, shape, fit, end))
+        self._quotas.count(job, float(values["gpus"]))
+        self._arrays.count(job)
+        self._horizon = None
+        queue.next += 1
+        return False
+
+    def _is_held_back(self, queue: _Queue, job: Job, gpus: float) -> bool:
+        """By its array or a quota."""
+        if self._arrays.is_full(job):
+            queue.drop(queue.array == job.array_id)
+            return True
+        refusal = self._quotas.refuse(job, gpus)
+        if refusal is None:
+            return False
+        self._next_month |= refusal.until_next_month
+        rows = self._snapshot.pending[queue.rows]
+        own = rows[queue.next]
+        queue.drop((rows["leaf"] == own["leaf"]) & (rows["gpus"] >= gpus) & (rows["rank"] == own["rank"]))
+        return True
+
+    def _block(self, queue: _Queue, row: int, job: Job, shape: Shape) -> bool:
+        """Book room for it if it is among the first; leave out those of its shape that would run as long."""
+        booked = False
+        if len(self._blocked) < self._policy.reservations and self._snapshot.pending["rank"][row] > 0:
+            booked = self._book(row, job, shape)
+        longest = self._longest_that_fits(shape, job.project)
+        hopeless = (queue.shape == queue.shape[queue.next]) & (queue.limit > longest)
+        if self._windows:  # which concern some projects and not others
+            projects = self._snapshot.tree.project_of[queue.leaf]
+            hopeless &= projects == projects[queue.next]
+        hopeless[queue.next] = True
+        queue.drop(hopeless)
+        return booked
+
+    def _book(self, row: int, job: Job, shape: Shape) -> bool:
+        if self._horizon is None:
+            self._horizon = horizon_of(self._snapshot, self._rooms, self._windows, self._ends)
+            for other in self._blocked:
+                self._horizon.book(other.booking, other.shape, other.length)
+        length = float(self._snapshot.pending["limit"][row])
+        booking = self._horizon.earliest(shape, job.project, length)
+        if booking is None:
+            return False
+        self._rooms.keeps.append(keep_for_booking(booking, shape, self._rooms, self._horizon.releases))
+        self._blocked.append(Blocked(job, shape, length, booking))
+        if len(self._blocked) < self._policy.reservations:
+            self._horizon.book(booking, shape, length)
+        return True
+
+    def _longest_that_fits(self, shape: Shape, project: str) -> float:
+        """What limit would let a job of this shape start before what is kept for others; -1: none."""
+        if not self._rooms.surely_full(shape):
+            times = {keep.at for keep in self._rooms.keeps if keep.at > self._seconds}
+            for time in sorted(times, reverse=True):
+                if self._rooms.find(shape, project, time) is not None:
+                    return time - self._seconds
+        return -1.0
+
+    def _heads(self) -> tuple[Head, ...]:
+        nodes = self._snapshot.machines.nodes
+        return tuple(
+            Head(
+                blocked.job.id,
+                datetime.fromtimestamp(blocked.booking.at, UTC),
+                tuple(nodes[node].name for node in blocked.booking.fit.nodes.tolist()),
+            )
+            for blocked in self._blocked
+        )
+
+    def _wake_at(self) -> datetime | None:
+        """When time alone makes a difference: a window opens or closes, overtime begins, a month."""
+        times = [time for window in self._windows for time in (window.start, window.end) if time > self._seconds]
+        running = self._snapshot.running
+        overtime = running["overtime"] & running["has_limit"]
+        limits = (running["started"] + running["limit"])[overtime]
+        times += limits[limits > self._seconds].tolist()
+        if self._next_month:
+            times.append(month_start(month_start(self._seconds) + _LONGEST_MONTH))
+        return datetime.fromtimestamp(min(times), UTC) if times else None
 
 
-def _array_is_full(job: Job, running: Counter[int | None]) -> str | None:
-    if job.array_id is None or job.array_limit is None or running[job.array_id] < job.array_limit:
-        return None
-    return f"its array runs at most {job.array_limit} at once"
+class _Arrays:
+    """How many elements of each array run; only those with a limit are asked for."""
 
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._running: Counter[int] = Counter()
+        arrays = snapshot.running["array"]
+        if len(arrays) and (arrays >= 0).any():
+            jobs = np.unique(snapshot.running["job"][arrays >= 0]).tolist()
+            self._running.update(snapshot.jobs[job_id].array_id or 0 for job_id in jobs)
 
-def in_words(wanted: Resources) -> str:
-    gpus = [gpus_in_words(wanted.gpus, wanted.gpu_type)] if wanted.gpus else []
-    return ", ".join([*gpus, cpus_in_words(wanted.cpus), f"{wanted.memory_mib} MiB"])
+    def is_full(self, job: Job) -> bool:
+        return job.array_limit is not None and self._running[job.array_id or 0] >= job.array_limit
+
+    def count(self, job: Job) -> None:
+        if job.array_id is not None:
+            self._running[job.array_id] += 1

@@ -13,7 +13,7 @@ _HOUR = 3600.0
 class Order(StrEnum):
     """What comes first in the queue."""
 
-    SHARE = "share"  # seniority: age, with a head start for a small share used, a high class, a small job
+    SHARE = "share"  # most points first: for the wait, the class, a small job, a share not used up
     FIFO = "fifo"  # oldest first
     SJF = "sjf"  # shortest limit first
     LAS = "las"  # the user who has had least service first
@@ -21,12 +21,12 @@ class Order(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PriorityClass:
-    """A job of this class counts as submitted so much earlier. Those of a higher rank may send away the
-    preemptible ones of a lower rank; rank 0 waits behind everybody else."""
+    """Its points count when the queue is ordered: each is worth waiting twice as long. Jobs of a higher rank may
+    send away the preemptible ones of a lower rank; rank 0 waits behind everybody else."""
 
     name: str
     rank: int
-    head_start_hours: float = 0.0
+    points: float = 0.0
     preemptible: bool = False  # every job of the class
     gpu_hours_per_month: int | None = None  # per project
 
@@ -37,8 +37,8 @@ CLASSES: Mapping[str, PriorityClass] = MappingProxyType(
         for made in (
             PriorityClass("scavenger", rank=0, preemptible=True),
             PriorityClass("normal", rank=1),
-            PriorityClass("interactive", rank=2, head_start_hours=24.0),
-            PriorityClass("urgent", rank=3, head_start_hours=24.0 * 30, gpu_hours_per_month=100),
+            PriorityClass("interactive", rank=2, points=4.0),
+            PriorityClass("urgent", rank=3, points=20.0, gpu_hours_per_month=100),
         )
     }
 )
@@ -62,18 +62,18 @@ class Charges:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """How to choose. Head starts are hours of seniority: how long one without must wait to draw level."""
+    """How to choose. Weights are in points: each is worth waiting twice as long."""
 
     order: Order = Order.SHARE
     backfill: bool = True  # may small jobs fill the holes before a large one that is blocked
     reservations: int = 1  # for how many blocked jobs room is kept
     half_life_seconds: float = 7 * 24 * _HOUR  # after which past usage counts half
-    share_weight_hours: float = 72.0  # head start of one who has used nothing
-    size_weight_hours: float = 6.0  # each doubling of device-hours asked for costs so much
+    share_weight: float = 2.0  # what having used one share costs
+    size_weight: float = 1.0  # what asking for twice as many GPU-hours costs
     assumed_limit_seconds: float = 24 * _HOUR  # of jobs without a time limit
     preempts: bool = True
-    classes: Mapping[str, PriorityClass] = CLASSES
-    charges: Charges = Charges()
+    classes: Mapping[str, PriorityClass] = field(default_factory=lambda: CLASSES)
+    charges: Charges = field(default_factory=Charges)
 
     def class_of(self, name: str) -> PriorityClass:
         return self.classes.get(name) or self.classes["normal"]

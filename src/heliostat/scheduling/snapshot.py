@@ -1,47 +1,128 @@
-"""What a decision is made from, and the decision. Plain frozen data: no clock, no database, no network."""
+"""What a decision is made from, and the decision. Plain data: no clock, no database, no network."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
+from functools import cached_property
 
-from heliostat.models import AttemptId, Job, JobId, Node
+import numpy as np
+
+from heliostat.models import Job, JobId, Place, Reservation
+from heliostat.scheduling.accounts import Accounts
+from heliostat.scheduling.columns import Array
+from heliostat.scheduling.free import Free
+from heliostat.scheduling.machines import Machines
+from heliostat.scheduling.shapes import Shape
+from heliostat.scheduling.shares import Tree
+
+PENDING = np.dtype(
+    [
+        ("job", np.int64),
+        ("points", np.float64),  # that do not change: see order.py
+        ("submitted", np.float64),
+        ("limit", np.float64),
+        ("shape", np.int32),
+        ("leaf", np.int32),
+        ("rank", np.int8),
+        ("gpus", np.float64),  # of all its tasks
+        ("cost", np.float64),  # GPU-hours it would be charged for if it ran to its limit
+        ("array", np.int64),  # -1: none
+    ]
+)
+RUNNING = np.dtype(
+    [
+        ("job", np.int64),
+        ("node", np.int32),
+        ("kind", np.int32),  # of device; -1: none
+        ("devices", np.int32),  # held whole
+        ("cpus", np.int64),
+        ("memory", np.int64),
+        ("started", np.float64),
+        ("limit", np.float64),
+        ("has_limit", np.bool_),
+        ("leaf", np.int32),
+        ("rank", np.int8),
+        ("gpus", np.float64),
+        ("rate", np.float64),  # what a second is charged
+        ("saved", np.float64),  # when its work was last saved; nan: never
+        ("preemptible", np.bool_),
+        ("overtime", np.bool_),
+        ("stops_in", np.float64),  # seconds of grace once it has been asked to stop; inf: not asked
+        ("array", np.int64),
+    ]
+)
 
 
-@dataclass(frozen=True, slots=True)
-class Allocation:
-    """What a running attempt holds on its node."""
-
-    attempt_id: AttemptId
-    job: Job
-    node: str
-    devices: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Snapshot:
-    """The cluster at one moment; pending jobs in the order of the queue (`plan.queue_key`)."""
+    """The cluster at one moment. A running job has a row for each node and kind of device it is on."""
 
-    nodes: tuple[Node, ...]
-    allocations: tuple[Allocation, ...]
-    pending: tuple[Job, ...]
+    machines: Machines
+    pending: Array  # of PENDING, in no order
+    running: Array  # of RUNNING
+    jobs: Mapping[JobId, Job]  # those the rows speak of, and more
+    shapes: Sequence[Shape]  # by number
+    tree: Tree
+    free: Free  # by node: what nobody holds
+    past_usage: Array  # by leaf: what counts of what it used, without what it holds now
+    present_usage: Callable[[Array], Array]  # by running row: what counts of what it holds
+    held: Mapping[str, JobId]  # the devices that are in use as a whole, and by whom
+    parts: Mapping[str, float] = field(default_factory=dict)  # those that are shared: how much of each is in use
+    accounts: Accounts = field(default_factory=Accounts)
+    reservations: tuple[Reservation, ...] = ()
+    month: Mapping[tuple[str, str], float] = field(default_factory=dict)  # GPU-hours of (scope, name) so far
+    month_began: float = 0.0
+
+    @cached_property
+    def usage(self) -> Array:
+        """By leaf: what counts of its past, of what it holds now and of what that may still use."""
+        if not len(self.running):
+            return self.past_usage
+        present = self.present_usage(self.running)
+        return self.past_usage + np.bincount(self.running["leaf"], present, len(self.past_usage))
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
+    """A job that is to start, and where each of its tasks goes."""
+
     job: Job
-    node: str
-    devices: tuple[str, ...] = ()
+    places: tuple[Place, ...]
+    gpu_type: str | None = None
+
+    @property
+    def node(self) -> str:
+        return self.places[0].node
+
+    @property
+    def devices(self) -> tuple[str, ...]:
+        return tuple(uuid for place in self.places for uuid in place.devices)
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """A running job that is to make room."""
+
+    job: Job
+    why: str  # "preempt": it goes back to the queue; "overtime": it ends
+    words: str
+    for_job: JobId
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """A job that is blocked, and for which room is kept."""
+
+    job: JobId
+    at: datetime  # when it starts at the latest, if limits are honest
+    nodes: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What to start now, and why the first of the others wait (the rest wait for those)."""
+    """What to start and to stop now."""
 
     starts: tuple[Start, ...] = ()
-    reasons: Mapping[JobId, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True)
-class Policy:
-    """How to choose. Grows with the scheduler."""
-
-    reasons: int = 1000  # for how many waiting jobs a reason is worked out in one plan
+    stops: tuple[Stop, ...] = ()
+    heads: tuple[Head, ...] = ()
+    wake_at: datetime | None = None  # when to plan again even if nothing happens

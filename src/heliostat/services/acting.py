@@ -1,5 +1,6 @@
 """Changing accounts and projects: by whom, checked again where it happens, and in words that are safe to print."""
 
+import re
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -10,6 +11,8 @@ from heliostat.store import people
 from heliostat.store.database import Transaction
 
 T = TypeVar("T")
+_GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+_GROUP_NAME_RULE = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter or digit"
 
 
 def changed(context: Context, caller: Caller, change: Callable[[Transaction, User], T]) -> T:
@@ -38,6 +41,12 @@ def found_project(tx: Transaction, name: str) -> Project:
     if project is None:
         raise no_project(name)
     return project
+
+
+def check_group_name(name: str) -> None:
+    """Of a department, project or reservation."""
+    if _GROUP_NAME.fullmatch(name) is None:
+        raise invalid("name", f"{shown(name)} {_GROUP_NAME_RULE}")
 
 
 def shown(text: str) -> str:

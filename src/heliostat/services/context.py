@@ -8,6 +8,7 @@ from heliostat.auth.identity import Identities
 from heliostat.config import Settings
 from heliostat.engines.contract import Engine
 from heliostat.store.database import Store
+from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller
 from heliostat.workers.fleet import Fleet
 
@@ -24,4 +25,5 @@ class Context:
     fleet: Fleet
     controller: Controller
     identities: Identities
+    rules: Rules
     now: Callable[[], datetime] = field(default=utc_now)

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from heliostat.errors import Conflict, NotFound
+from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
 from heliostat.services.context import Context
 from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs
@@ -50,6 +50,17 @@ def release_job(context: Context, caller: Caller, job_id: JobId) -> Job:
 def requeue_job(context: Context, caller: Caller, job_id: JobId) -> Job:
     """Stop the running attempt and put the job back into the queue."""
     return _change(context, caller, job_id, "job.requeue", _requeue)
+
+
+def note_checkpoint(context: Context, caller: Caller, job_id: JobId) -> Job:
+    """It has saved its work by now. Only its owner can know that, or an admin who stands in for them."""
+    inspectable_job(context, caller, job_id)
+
+    def change(tx: Transaction) -> Job:
+        _note_checkpoint(context, caller, tx, _there(stored.get_job(tx.conn, job_id), job_id))
+        return _there(stored.get_job(tx.conn, job_id), job_id)
+
+    return context.store.write(change)
 
 
 def array_members(context: Context, array_id: int) -> list[JobId]:
@@ -115,6 +126,19 @@ def _requeue(context: Context, caller: Caller, tx: Transaction, job: Job) -> Non
     if job.state not in ACTIVE or job.stop_requested:
         return
     _ask_to_stop(context, tx, job, "requeue", f"requeued by {caller.user.name}")
+
+
+def _note_checkpoint(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    if job.user != caller.user.name and not caller.user.is_admin:
+        raise Forbidden(f"Only {job.user} can say that job {job.id} has saved its work.", "Leave it to the job.")
+    if job.state is not JobState.RUNNING:
+        raise Conflict(
+            f"Job {job.id} is {job.state}; only a running job saves its work.",
+            "Call `helio checkpointed` from within the job.",
+        )
+    now = context.now()
+    moves.set_job(tx, job.id, {"checkpointed_at": now})
+    moves.note_job(tx, job, "checkpointed", None, now)
 
 
 def _ask_to_stop(context: Context, tx: Transaction, job: Job, what: str, reason: str) -> None:

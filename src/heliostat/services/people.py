@@ -4,7 +4,7 @@ An admin may do everything; everybody else only looks after themselves. Rights a
 transaction, because they may have gone since the request came in.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from heliostat.auth.identity import is_account_name
 from heliostat.auth.passwords import hash_password
@@ -13,6 +13,7 @@ from heliostat.models import (
     Caller,
     Membership,
     ProjectRole,
+    Quota,
     Role,
     User,
 )
@@ -24,9 +25,11 @@ from heliostat.services.acting import (
     shown,
 )
 from heliostat.services.context import Context
+from heliostat.services.quotas import QuotaChange, change_quota
 from heliostat.services.rights import require_admin
 from heliostat.store import people
 from heliostat.store.database import Transaction
+from heliostat.store.quotas import Scope
 
 LOGIN_TOKEN = "login"  # noqa: S105 - the name of the tokens that a login makes
 
@@ -50,6 +53,7 @@ class UserChange:
     active: bool | None = None
     unix_user: str | None = None
     clear_unix_user: bool = False
+    quota: QuotaChange = field(default_factory=dict)
 
 
 def create_user(context: Context, caller: Caller, new: NewUser) -> User:
@@ -83,7 +87,7 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
 
 
 def update_user(context: Context, caller: Caller, name: str, wish: UserChange) -> User:
-    """Change role, activity and Unix user, all of it or nothing."""
+    """Change role, activity, Unix user and quota, all of it or nothing."""
     require_admin(caller.user)
     unix_user = None if wish.unix_user is None else _checked_unix_user(context, wish.unix_user)
     rulers = context.identities.unix.rulers()
@@ -97,6 +101,8 @@ def update_user(context: Context, caller: Caller, name: str, wish: UserChange) -
             _change_activity(context, tx, caller, user, bool(wish.active), rulers)
         if wish.clear_unix_user or wish.unix_user is not None:
             _change_unix_user(context, tx, caller, user, unix_user, rulers)
+        if told := change_quota(tx, Scope.USER, name, user.quota, wish.quota):
+            people.add_audit(tx, caller, "user.quota", name, told, context.now())
         return found_user(tx, name)
 
     return changed(context, caller, change)
@@ -255,4 +261,4 @@ def _as_seen_by(viewer: User, user: User) -> User:
     if viewer.is_admin or viewer.name == user.name:
         return user
     shared = tuple(m for m in user.memberships if viewer.belongs_to(m.project))
-    return replace(user, memberships=shared, has_password=False, unix_user=None)
+    return replace(user, memberships=shared, has_password=False, unix_user=None, quota=Quota())

@@ -3,23 +3,42 @@
 An admin may do everything; a manager adds and removes the members of their project.
 """
 
-import re
+from dataclasses import dataclass, field
 
-from heliostat.errors import Conflict, Forbidden
+from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import Caller, Department, Project, ProjectRole, User
-from heliostat.services.acting import changed, found_project, found_user, invalid, no_project, shown
+from heliostat.services.acting import (
+    changed,
+    check_group_name,
+    found_project,
+    found_user,
+    invalid,
+    no_project,
+    shown,
+)
 from heliostat.services.context import Context
+from heliostat.services.data_classes import MOST_SECRET, note_for_project
+from heliostat.services.quotas import QuotaChange, change_quota
 from heliostat.services.rights import require_admin
-from heliostat.store import people
+from heliostat.store import accounts, people
 from heliostat.store.database import Transaction
+from heliostat.store.quotas import Scope
 
-_GROUP_NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
-_GROUP_NAME_RULE = "must be 1 to 63 of a-z 0-9 _ . - and begin with a letter or digit"
+MOST_SHARES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What to change of a department or project; None leaves it. Departments have no data class."""
+
+    share: int | None = None
+    data_class: int | None = None
+    quota: QuotaChange = field(default_factory=dict)
 
 
 def create_department(context: Context, caller: Caller, name: str) -> Department:
     require_admin(caller.user)
-    _check_group_name(name)
+    check_group_name(name)
 
     def change(tx: Transaction, actor: User) -> Department:
         require_admin(actor)
@@ -34,12 +53,31 @@ def create_department(context: Context, caller: Caller, name: str) -> Department
 
 def list_departments(context: Context, caller: Caller) -> list[Department]:
     with context.store.read() as conn:
-        return people.list_departments(conn)
+        return accounts.list_departments(conn)
+
+
+def update_department(context: Context, caller: Caller, name: str, wish: GroupChange) -> Department:
+    """Change its share and quota, all of it or nothing."""
+    require_admin(caller.user)
+    _check_share(wish.share)
+
+    def change(tx: Transaction, actor: User) -> Department:
+        require_admin(actor)
+        before = _found_department(tx, name)
+        told = change_quota(tx, Scope.DEPARTMENT, name, before.quota, wish.quota)
+        if wish.share not in (None, before.share):
+            accounts.set_department_share(tx, name, wish.share or before.share)
+            told["share"] = [before.share, wish.share]
+        if told:
+            people.add_audit(tx, caller, "department.set", name, told, context.now())
+        return _found_department(tx, name)
+
+    return changed(context, caller, change)
 
 
 def create_project(context: Context, caller: Caller, name: str, department: str) -> Project:
     require_admin(caller.user)
-    _check_group_name(name)
+    check_group_name(name)
 
     def change(tx: Transaction, actor: User) -> Project:
         require_admin(actor)
@@ -52,6 +90,26 @@ def create_project(context: Context, caller: Caller, name: str, department: str)
         return Project(name, department)
 
     return changed(context, caller, change)
+
+
+def update_project(context: Context, caller: Caller, name: str, wish: GroupChange) -> tuple[Project, str | None]:
+    """Change its share, data class and quota, all of it or nothing; with what the change means for its jobs.
+
+    Waiting jobs follow a new data class at once; running ones are not stopped.
+    """
+    require_admin(caller.user)
+    _check_share(wish.share)
+    if wish.data_class is not None and not 0 <= wish.data_class <= MOST_SECRET:
+        raise invalid("data_class", f"must be between 0 (open) and {MOST_SECRET} (secret)")
+
+    def change(tx: Transaction, actor: User) -> Project:
+        require_admin(actor)
+        if told := _change_project(tx, found_project(tx, name), wish):
+            people.add_audit(tx, caller, "project.set", name, told, context.now())
+        return found_project(tx, name)
+
+    project = changed(context, caller, change)
+    return project, None if wish.data_class is None else note_for_project(context, name)
 
 
 def list_projects(context: Context, caller: Caller) -> list[Project]:
@@ -112,9 +170,28 @@ def _member_to_change(tx: Transaction, actor: User, project: str, user: str) -> 
     return present
 
 
-def _check_group_name(name: str) -> None:
-    if _GROUP_NAME.fullmatch(name) is None:
-        raise invalid("name", f"{shown(name)} {_GROUP_NAME_RULE}")
+def _change_project(tx: Transaction, before: Project, wish: GroupChange) -> dict[str, object]:
+    """What was before and is now, of what differs."""
+    told = change_quota(tx, Scope.PROJECT, before.name, before.quota, wish.quota)
+    if wish.share not in (None, before.share):
+        accounts.set_project_share(tx, before.name, wish.share or before.share)
+        told["share"] = [before.share, wish.share]
+    if wish.data_class not in (None, before.data_class):
+        accounts.set_project_data_class(tx, before.name, wish.data_class or 0)
+        told["data_class"] = [before.data_class, wish.data_class]
+    return told
+
+
+def _found_department(tx: Transaction, name: str) -> Department:
+    department = accounts.find_department(tx.conn, name)
+    if department is None:
+        raise NotFound(f"There is no department {shown(name)}.", "`helio department list` lists them.")
+    return department
+
+
+def _check_share(share: int | None) -> None:
+    if share is not None and not 1 <= share <= MOST_SHARES:
+        raise invalid("share", f"must be between 1 and {MOST_SHARES}")
 
 
 def _of(user: str, role: ProjectRole) -> dict[str, object]:

@@ -2,25 +2,24 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
 
 from sqlalchemy import bindparam, insert, select
 
 from heliostat.engines.contract import Foresees
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
-from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, JobState, Node, Resources, User
-from heliostat.scheduling.room import Room, cpus_in_words, gpus_in_words
+from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, User
 from heliostat.services.context import Context
+from heliostat.services.drafts import Desk, draft_job
+from heliostat.services.quotas import check_queued
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people, schema
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
 from heliostat.store.times import to_seconds
 
-_LEAST_MEMORY_MIB = 256
-_INTERPRETERS = {"python", "sh", "bash", "Rscript", "julia", "perl", "node", "torchrun"}
+_DATA_CLASS = Prepared(select(schema.projects.c.data_class).where(schema.projects.c.name == bindparam("name")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +27,6 @@ class Submitted:
     job_ids: tuple[JobId, ...]
     array_ids: tuple[int, ...]
     jobs: tuple[Job, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class _Desk:
-    """What is the same for all jobs of one submission."""
-
-    user: User
-    unix_user: str
-    nodes: Sequence[Node]
-    projects: Mapping[str | None, str]
-    now: datetime
-    default_time_limit_seconds: int | None
-    max_time_limit_seconds: int
 
 
 def submit_jobs(
@@ -57,18 +43,20 @@ def prepare_submission(
     user = caller.user
     if isinstance(context.engine, Foresees):
         context.engine.expect_start()
-    desk = _Desk(
+    projects = _known_projects(context, user, {request.project for request in requests})
+    desk = Desk(
         user=user,
         unix_user=_unix_user(user),
         nodes=context.fleet.nodes(),
-        projects=_known_projects(context, user, {request.project for request in requests}),
+        projects=projects,
+        data_classes=_data_classes(context, projects.values()),
         now=context.now(),
         default_time_limit_seconds=context.settings.default_time_limit_seconds,
         max_time_limit_seconds=context.settings.max_time_limit_seconds,
     )
     _check_size(context, requests)
     queue_full = _queue_full(context, user, requests)
-    drafts = [_draft(desk, request) for request in requests]
+    drafts = [draft_job(desk, request) for request in requests]
     digest = hashlib.sha256(repr(requests).encode()).hexdigest() if key else ""
 
     def change(tx: Transaction) -> Submitted:
@@ -77,6 +65,7 @@ def prepare_submission(
         if queue_full:  # not before: what was accepted once is answered again even if it has filled the queue
             raise queue_full
         submitted = _numbered(tx, requests, drafts)
+        check_queued(context, tx, submitted.jobs)
         moves.add_jobs(tx, submitted.jobs)
         if key:
             _remember(tx, user.name, key, digest, submitted)
@@ -118,103 +107,10 @@ def _project(context: Context, user: User, name: str | None) -> str:
     raise Invalid(f"You are not in a project {name!r}.", hint, fields={"project": "not one of yours"})
 
 
-def _draft(desk: _Desk, request: JobRequest) -> Job:
-    """The job but for its number."""
-    user, project = desk.user, desk.projects[request.project]
-    if request.priority > 0 and not user.manages(project):
-        raise Forbidden(
-            "Only a manager of the project or an admin may raise a job's priority.",
-            "Leave it at 0, or lower it to let others go first.",
-        )
-    return Job(
-        id=0,
-        kind="batch",
-        name=request.name or _default_name(request),
-        state=JobState.HELD if request.held else JobState.PENDING,
-        user=user.name,
-        unix_user=desk.unix_user,
-        project=project,
-        resources=_resources(request, desk.nodes),
-        spec=request.spec,
-        submitted_at=desk.now,
-        time_limit_seconds=_time_limit(desk, request),
-        priority=request.priority,
-        max_retries=request.max_retries,
-        array_limit=request.array.limit if request.array else None,
-        reason=f"held by {user.name}" if request.held else None,
-    )
-
-
-def _time_limit(desk: _Desk, request: JobRequest) -> int | None:
-    wanted, most = request.time_limit_seconds, desk.max_time_limit_seconds
-    if wanted is not None and wanted > most:
-        raise Invalid(
-            f"The longest time limit here is {most} seconds.",
-            "Ask for less, and let the job save its work so that it can go on from there.",
-            fields={"time_limit": f"must be at most {most} seconds"},
-        )
-    return wanted or desk.default_time_limit_seconds
-
-
-def _default_name(request: JobRequest) -> str:
-    if request.spec.script is not None or not request.spec.command:
-        return "script"
-    words = request.spec.command
-    if words[:2] == ("/bin/sh", "-c") and len(words) > 2:
-        words = tuple(words[2].split())
-    names = [word.rsplit("/", 1)[-1] for word in words if word and not word.startswith("-")]
-    is_interpreter = len(names) > 1 and names[0].rstrip("0123456789.") in _INTERPRETERS
-    name = names[1] if is_interpreter else names[0] if names else ""
-    return "".join(letter for letter in name if letter.isprintable())[:40].strip() or "job"
-
-
-def _resources(request: JobRequest, nodes: Sequence[Node]) -> Resources:
-    """What was asked for, completed with a fair part of the smallest suitable node."""
-    suitable = [node for node in nodes if _devices_of(node, request.gpu_type) >= request.gpus] or list(nodes)
-    cpus = request.cpus or min((_fair_cpus(node, request.gpus) for node in suitable), default=1)
-    memory = request.memory_mib or min((_fair_memory(node, cpus) for node in suitable), default=1024)
-    wanted = Resources(cpus, memory, request.gpus, request.gpu_type)
-    if not any(Room(node).could_ever_take(wanted) for node in nodes):
-        raise Invalid(f"No node has {_asked(request)}.", _largest(nodes), code="impossible", fields=_what(request))
-    return wanted
-
-
-def _fair_cpus(node: Node, gpus: float) -> int:
-    return max(1, int(node.cpus * gpus / max(1, len(node.devices))))
-
-
-def _fair_memory(node: Node, cpus: int) -> int:
-    return min(node.memory_mib, max(_LEAST_MEMORY_MIB, node.memory_mib * cpus // node.cpus))
-
-
-def _devices_of(node: Node, gpu_type: str | None) -> int:
-    return Room(node).devices_in_all(gpu_type)
-
-
-def _largest(nodes: Sequence[Node]) -> str:
-    if not nodes:
-        return "There is no node at all; see `helio nodes`."
-    cpus, memory = max(node.cpus for node in nodes), max(node.memory_mib for node in nodes)
-    gpus = sorted({f"{_devices_of(n, d.type)} {d.type}" for n in nodes for d in n.devices})
-    return f"The largest nodes have {cpus} cpus, {memory} MiB and {', '.join(gpus) or 'no GPU'}."
-
-
-def _asked(request: JobRequest) -> str:
-    """What was asked for; not what we filled in."""
-    gpus = gpus_in_words(request.gpus, request.gpu_type) if request.gpus else None
-    cpus = cpus_in_words(request.cpus) if request.cpus else None
-    memory = f"{request.memory_mib} MiB of memory" if request.memory_mib else None
-    return ", ".join(part for part in (gpus, cpus, memory) if part) or "room for this"
-
-
-def _what(request: JobRequest) -> dict[str, str]:
-    asked = {
-        "cpus": request.cpus,
-        "memory": request.memory_mib,
-        "gpus": request.gpus,
-        "gpu_type": request.gpu_type,
-    }
-    return {name: f"no node has {value} together with the rest" for name, value in asked.items() if value}
+def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
+    with context.store.read() as conn:
+        found = {name: _DATA_CLASS.first(conn, {"name": name}) for name in projects}
+    return {name: row[0] for name, row in found.items() if row is not None}
 
 
 def _check_size(context: Context, requests: Sequence[JobRequest]) -> None:

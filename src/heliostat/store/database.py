@@ -37,12 +37,14 @@ class Changes:
     moved: list[tuple[JobId, dict[str, Any]]] = field(default_factory=list)  # job, its new values
     events: list[JobEvent] = field(default_factory=list)
     nodes: bool = False
+    rules: bool = False  # shares, quotas, data classes, reservations
 
     def extend(self, other: "Changes") -> None:
         self.added += other.added
         self.moved += other.moved
         self.events += other.events
         self.nodes = self.nodes or other.nodes
+        self.rules = self.rules or other.rules
 
 
 @dataclass(slots=True)

@@ -11,16 +11,17 @@ from sqlalchemy.sql import ColumnElement
 from heliostat.models import (
     AuditEntry,
     Caller,
-    Department,
     Membership,
     Project,
     ProjectRole,
+    Quota,
     Role,
     Token,
     User,
 )
 from heliostat.store import schema
 from heliostat.store.database import Transaction
+from heliostat.store.quotas import NO_QUOTA, Scope, find_quota, list_quotas
 from heliostat.store.times import to_seconds, to_time
 
 _users, _memberships, _tokens, _audit = schema.users, schema.memberships, schema.tokens, schema.audit
@@ -40,8 +41,9 @@ def list_users(conn: Connection) -> list[User]:
     memberships: dict[str, list[Membership]] = defaultdict(list)
     for row in conn.execute(select(_memberships).order_by(_memberships.c.project)):
         memberships[row.user].append(_membership(row))
+    quotas = list_quotas(conn, Scope.USER)
     rows = conn.execute(select(_users).order_by(_users.c.name))
-    return [_user(row, memberships[row.name]) for row in rows]
+    return [_user(row, memberships[row.name], quotas.get(row.name, NO_QUOTA)) for row in rows]
 
 
 def password_hash(conn: Connection, name: str) -> str | None:
@@ -80,19 +82,18 @@ def has_department(conn: Connection, name: str) -> bool:
     return _is_text(name) and conn.execute(found).first() is not None
 
 
-def list_departments(conn: Connection) -> list[Department]:
-    return [Department(name) for name in conn.execute(select(_departments.c.name).order_by("name")).scalars()]
-
-
 def add_department(tx: Transaction, name: str) -> None:
     tx.conn.execute(insert(_departments).values(name=name))
+    tx.changes.rules = True
 
 
 def find_project(conn: Connection, name: str) -> Project | None:
     if not _is_text(name):
         return None
     row = conn.execute(select(_projects).where(_projects.c.name == name)).first()
-    return None if row is None else _project(row, _members(conn, [name])[name])
+    if row is None:
+        return None
+    return _project(row, _members(conn, [name])[name], find_quota(conn, Scope.PROJECT, name))
 
 
 def list_projects(conn: Connection, names: Collection[str] | None = None) -> list[Project]:
@@ -100,12 +101,14 @@ def list_projects(conn: Connection, names: Collection[str] | None = None) -> lis
     statement = select(_projects).order_by(_projects.c.name)
     if names is not None:
         statement = statement.where(_projects.c.name.in_(names))
-    members = _members(conn, names)
-    return [_project(row, members[row.name]) for row in conn.execute(statement)]
+    members, quotas = _members(conn, names), list_quotas(conn, Scope.PROJECT)
+    rows = conn.execute(statement)
+    return [_project(row, members[row.name], quotas.get(row.name, NO_QUOTA)) for row in rows]
 
 
 def add_project(tx: Transaction, name: str, department: str) -> None:
     tx.conn.execute(insert(_projects).values(name=name, department=department))
+    tx.changes.rules = True
 
 
 def ensure_project(tx: Transaction, name: str, department: str) -> None:
@@ -224,7 +227,8 @@ def _one_user(conn: Connection, condition: ColumnElement[bool]) -> User | None:
     if row is None:
         return None
     mine = select(_memberships).where(_memberships.c.user == row.name).order_by(_memberships.c.project)
-    return _user(row, [_membership(membership) for membership in conn.execute(mine)])
+    memberships = [_membership(membership) for membership in conn.execute(mine)]
+    return _user(row, memberships, find_quota(conn, Scope.USER, row.name))
 
 
 def _members(conn: Connection, projects: Collection[str] | None) -> dict[str, list[tuple[str, ProjectRole]]]:
@@ -241,7 +245,7 @@ def _is_member(project: str, user: str) -> tuple[ColumnElement[bool], ColumnElem
     return _memberships.c.project == project, _memberships.c.user == user
 
 
-def _user(row: Row[Any], memberships: Collection[Membership]) -> User:
+def _user(row: Row[Any], memberships: Collection[Membership], quota: Quota) -> User:
     return User(
         name=row.name,
         role=Role(row.role),
@@ -250,6 +254,7 @@ def _user(row: Row[Any], memberships: Collection[Membership]) -> User:
         created_at=to_time(row.created_at),
         memberships=tuple(memberships),
         has_password=row.password_hash is not None,
+        quota=quota,
     )
 
 
@@ -257,8 +262,8 @@ def _membership(row: Row[Any]) -> Membership:
     return Membership(row.project, ProjectRole(row.role))
 
 
-def _project(row: Row[Any], members: Collection[tuple[str, ProjectRole]]) -> Project:
-    return Project(row.name, row.department, tuple(members))
+def _project(row: Row[Any], members: Collection[tuple[str, ProjectRole]], quota: Quota) -> Project:
+    return Project(row.name, row.department, tuple(members), row.share, quota, row.data_class)
 
 
 def _token(row: Row[Any]) -> Token:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import structlog
 
-from heliostat.engines.contract import Engine, Reports
+from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports
 from heliostat.errors import HeliostatError
 from heliostat.models import (
     ACTIVE,
@@ -27,19 +27,26 @@ from heliostat.models import (
     Observation,
     Started,
 )
+from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
-from heliostat.scheduling.snapshot import Plan, Policy, Start
+from heliostat.scheduling.policy import Policy
+from heliostat.scheduling.snapshot import Plan, Start, Stop
+from heliostat.scheduling.why import Explainer, Why
 from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Changes, Store, Transaction
+from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
-from heliostat.workers.outcome import move_for_end, move_for_start
+from heliostat.workers.outcome import attempt_state_after, move_for_end, move_for_start
+from heliostat.workers.past import past_usage
 from heliostat.workers.queue import Queue
 
 log = structlog.get_logger()
 
 _TRIES = 5  # to start an attempt that the engine could not start
 _RETRY_SECONDS = 1.0
+_LONGEST_SLEEP_SECONDS = 3600.0
+_LOOK_SECONDS = 5.0  # between looks for checkpoints
 _COMPANY_SECONDS = 0.005  # how long the word that something runs waits for others to share its commit
 
 
@@ -71,24 +78,38 @@ class _Round:
     ended: list[AttemptId] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the controller works with."""
+
+    store: Store
+    engine: Engine
+    fleet: Fleet
+    rules: Rules
+
+
 class Controller:
-    def __init__(self, store: Store, engine: Engine, fleet: Fleet, now: Callable[[], datetime]) -> None:
-        self._store, self._engine, self._fleet, self._now = store, engine, fleet, now
-        self._queue = Queue()
-        self._policy = Policy()
-        self._plan = Plan()
+    def __init__(self, parts: Parts, now: Callable[[], datetime], policy: Policy | None = None) -> None:
+        self._store, self._engine, self._fleet, self._rules = parts.store, parts.engine, parts.fleet, parts.rules
+        self._now = now
+        self._policy = policy or Policy()
+        self._queue = Queue(Board(self._policy))
+        self._made = Plan()
+        self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
         self._inbox = _Inbox()
         self._wake = threading.Condition()
         self._stopping = False
         self._tries: dict[JobId, int] = {}
         self._not_before: dict[JobId, float] = {}
-        self._stop_asked: set[AttemptId] = set()
+        self._stop_asked: dict[AttemptId, str] = {}  # and why
+        self._next_look = 0.0  # for checkpoints
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
         """Take up what an earlier server left, then go on."""
         self._store.on_commit(self._on_commit)
         self._fleet.on_change(self._nudge)
+        self._rules.on_change(self._nudge)
         if isinstance(self._engine, Reports):
             self._engine.on_observation(self._on_observation)
         attempts = self._take_up()
@@ -106,9 +127,15 @@ class Controller:
         """Why a job waits, as of the newest plan."""
         if job.state is not JobState.PENDING:
             return job.reason
-        if self._queue.get(job.id) is None:
-            return job.reason or "has just been submitted"
-        return self._plan.reasons.get(job.id) or job.reason or "waits for the jobs ahead of it"
+        return self._explainer.reason(job.id) or job.reason or "has just been submitted"
+
+    def why(self, job_id: JobId) -> Why | None:
+        """All that can be said about a waiting job, as of the newest plan; None: it does not wait in the queue."""
+        return self._explainer.why(job_id)
+
+    def fork(self) -> Board:
+        """A copy of the queue to think with."""
+        return self._queue.fork()
 
     def unfinished_jobs_of(self, user: str) -> int:
         """How many of the user's jobs are not over, as of the newest round."""
@@ -150,22 +177,37 @@ class Controller:
 
     def _handle(self, inbox: _Inbox) -> None:
         for changes in inbox.changes:
-            self._queue.apply(changes)
+            self._queue.apply(changes, self._now())
         self._stop_those_asked_for(inbox.changes)
         this_round = self._decide(inbox.observations)
-        if not (this_round.observations or this_round.plan.starts):
+        if not (this_round.observations or this_round.plan.starts or this_round.plan.stops):
             return
         self._store.write(lambda tx: self._record(tx, this_round))
         self._carry_out(this_round)
         self._apply_own_changes(this_round)
 
     def _decide(self, observations: list[Observation]) -> _Round:
-        ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
-        delayed = self._delayed()
-        snapshot = self._queue.snapshot(self._fleet.nodes(), ended, delayed)
         now = self._now()
-        self._plan = plan(snapshot, self._policy, now)
-        return _Round(observations, self._plan, now)
+        board = self._queue.board
+        board.set_nodes(self._fleet.nodes())
+        board.set_accounts(self._rules.accounts())
+        board.set_reservations(self._rules.reservations())
+        self._look_for_checkpoints(now)
+        ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
+        snapshot = self._queue.snapshot(now, ended, self._delayed())
+        self._made = plan(snapshot, self._policy, now)
+        self._explainer = Explainer(snapshot, self._policy, self._made, now)
+        return _Round(observations, self._made, now)
+
+    def _look_for_checkpoints(self, now: datetime) -> None:
+        """Those who may be sent away lose less if they have just saved their work."""
+        if not isinstance(self._engine, KeepsCheckpoints) or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        jobs = [job for job in self._queue.active() if job.preemptible and job.started_at]
+        attempts = [Attempt(job.attempt_id, job, job.node or "", job.devices) for job in jobs]
+        for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
+            self._queue.note_checkpoint(attempt_id, saved_at, now)
 
     def _record(self, tx: Transaction, this_round: _Round) -> None:
         """While we hold the store: what was seen, then what is to start. Each is guarded by the state it finds."""
@@ -176,11 +218,21 @@ class Controller:
         done = {move.job_id for move in moves.move_jobs(tx, wishes)}
         jobs = stored.get_jobs(tx.conn, done) if done else {}
         this_round.started = [
-            Attempt(job.attempt_id, job, start.node, start.devices)
+            Attempt(job.attempt_id, job, start.node, start.devices, job.places, start.gpu_type)
             for start in starts
             if (job := jobs.get(start.job.id))
         ]
         moves.add_attempts(tx, this_round.started, this_round.now)
+        for stop in this_round.plan.stops:
+            self._record_stop(tx, stop, this_round.now)
+
+    def _record_stop(self, tx: Transaction, stop: Stop, now: datetime) -> None:
+        """It is asked to make room; if it has ended, or is being stopped already, there is nothing to do."""
+        job = stored.get_job(tx.conn, stop.job.id)
+        if job is None or job.attempt != stop.job.attempt or job.state not in ACTIVE or job.stop_requested:
+            return
+        moves.set_job(tx, job.id, {"stop_requested": stop.why, "reason": stop.words})
+        moves.note_job(tx, job, f"{stop.why}_requested", stop.words, now)
 
     def _record_observations(self, tx: Transaction, this_round: _Round) -> None:
         for kind in (Started, Ended):
@@ -205,7 +257,8 @@ class Controller:
         self._note_failed_starts(this_round)
         self._engine.start(this_round.started)
         if this_round.ended:
-            self._stop_asked.difference_update(this_round.ended)
+            for attempt_id in this_round.ended:
+                self._stop_asked.pop(attempt_id, None)
             self._engine.forget(this_round.ended)
 
     def _apply_own_changes(self, this_round: _Round) -> None:
@@ -217,7 +270,7 @@ class Controller:
             if any(_is_news(change, ours) for change in changes):
                 self._inbox.changes.append(Changes())
         for change in changes:
-            self._queue.apply(change)
+            self._queue.apply(change, this_round.now)
         self._stop_those_asked_for(changes)
 
     def _note_failed_starts(self, this_round: _Round) -> None:
@@ -236,18 +289,23 @@ class Controller:
                 self._stop(job)
 
     def _stop(self, job: Job) -> None:
-        if job.stop_requested is None or job.node is None or job.attempt_id in self._stop_asked:
+        """Once for each reason: who is asked to make room may be cancelled while it saves its work."""
+        if job.stop_requested is None or job.node is None:
             return
-        self._stop_asked.add(job.attempt_id)
+        if self._stop_asked.get(job.attempt_id) == job.stop_requested:
+            return
+        self._stop_asked[job.attempt_id] = job.stop_requested
         for attempt in self._attempts_of([job]):
-            self._engine.stop(attempt, attempt.job.spec.grace_seconds)
+            spec = attempt.job.spec
+            signal = spec.preempt_signal if job.stop_requested == "preempt" else "TERM"
+            self._engine.stop(attempt, spec.grace_seconds, signal)
 
     def _attempts_of(self, jobs: Sequence[Job]) -> list[Attempt]:
         if not jobs:
             return []
         with self._store.read() as conn:
             full = stored.get_jobs(conn, [job.id for job in jobs])
-        return [Attempt(job.attempt_id, job, job.node or "", job.devices) for job in full.values()]
+        return [Attempt(job.attempt_id, job, job.node or "", job.devices, job.places) for job in full.values()]
 
     def _recover(self, inbox: _Inbox, error: Exception) -> None:
         """The database could not be written, or we have a bug: start afresh from the database, a little later."""
@@ -279,7 +337,12 @@ class Controller:
         with self._wake:
             self._inbox.changes = [Changes()]
         with self._store.read() as conn:
-            self._queue = Queue(stored.unfinished_jobs(conn))
+            unfinished = stored.unfinished_jobs(conn)
+        board = Board(self._policy)
+        board.set_nodes(self._fleet.nodes())
+        board.set_accounts(self._rules.accounts())
+        board.add_usage(past_usage(self._store, self._policy, self._now()), self._now())
+        self._queue = Queue(board, unfinished, self._now())
 
     def _delayed(self) -> set[JobId]:
         now = time.monotonic()
@@ -287,9 +350,10 @@ class Controller:
         return set(self._not_before)
 
     def _seconds_to_next_try(self) -> float | None:
-        if not self._not_before:
-            return None
-        return max(0.0, min(self._not_before.values()) - time.monotonic())
+        waits = [when - time.monotonic() for when in self._not_before.values()]
+        if self._made.wake_at is not None:
+            waits.append((self._made.wake_at - self._now()).total_seconds())
+        return min(max(0.0, min(waits)), _LONGEST_SLEEP_SECONDS) if waits else None
 
 
 def _is_news(changes: Changes, ours: set[JobId]) -> bool:
@@ -303,6 +367,7 @@ def _move_to_start(start: Start, now: datetime) -> moves.Move:
         "attempt": start.job.attempt + 1,
         "node": start.node,
         "devices": start.devices,
+        "places": start.places if len(start.places) > 1 else (),
         "reason": None,
     }
     return moves.Move(start.job.id, JobState.STARTING, "starting", now, start.job.attempt, values, start.node)
@@ -311,8 +376,5 @@ def _move_to_start(start: Start, now: datetime) -> moves.Move:
 def _attempt_values(move: moves.Move) -> dict[str, object]:
     if move.to is JobState.RUNNING:
         return {"state": move.to, "started_at": move.at}
-    state = move.to
-    if move.to is JobState.PENDING:
-        state = JobState.CANCELLED if move.kind == "requeued" else JobState.LOST
     exit_code = move.values.get("exit_code")
-    return {"state": state, "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}
+    return {"state": attempt_state_after(move), "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}

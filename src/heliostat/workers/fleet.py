@@ -54,6 +54,15 @@ class Fleet:
 
 
 def _merged(node: Node, decision: stored.NodeDecision | None) -> Node:
-    if decision is None or decision.state is NodeState.UP or node.state is NodeState.DOWN:
+    if decision is None:
         return node
-    return replace(node, state=decision.state, reason=decision.reason)
+    drained = decision.state is not NodeState.UP and node.state is not NodeState.DOWN
+    return replace(
+        node,
+        state=decision.state if drained else node.state,
+        reason=decision.reason if drained else node.reason,
+        labels={**node.labels, **decision.labels},
+        data_class=decision.data_class,
+        min_data_class=decision.min_data_class,
+        splits_devices=decision.splits_devices,
+    )

@@ -1,76 +1,91 @@
-"""A picture in memory of all jobs that are not over, kept in step with the database by its commits."""
+"""The scheduler's board, kept in step with the database by its commits."""
 
-import bisect
+import threading
 from collections import Counter
 from collections.abc import Collection
 from dataclasses import replace
+from datetime import datetime
 
-from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, JobState, Node
-from heliostat.scheduling.plan import queue_key
-from heliostat.scheduling.snapshot import Allocation, Snapshot
+from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec
+from heliostat.scheduling.board import Board
+from heliostat.scheduling.snapshot import Snapshot
 from heliostat.store.database import Changes
 
 _NO_SPEC = JobSpec()
 
 
 class Queue:
-    """Belongs to one thread. Specs are left out: they may be large and only a start needs them."""
+    """Changed by one thread only; a lock lets others take a copy. Specs are left out: they may be large and only a
+    start needs them."""
 
-    def __init__(self, jobs: Collection[Job] = ()) -> None:
-        self._pending: dict[JobId, Job] = {}
-        self._order: list[tuple[int, JobId]] = []
-        self._active: dict[JobId, Job] = {}
-        self._held: dict[JobId, Job] = {}
+    def __init__(self, board: Board, jobs: Collection[Job] = (), now: datetime | None = None) -> None:
+        self.board = board
+        self._lock = threading.Lock()
         self._per_user: Counter[str] = Counter()
+        self._newest: datetime | None = None
         for job in jobs:
-            self._put(job)
+            self._put(self._in_line(job), now or job.submitted_at)
 
     def __len__(self) -> int:
-        return len(self._pending) + len(self._active) + len(self._held)
+        return len(self.board.jobs)
 
-    def apply(self, changes: Changes) -> None:
-        for job in changes.added:
-            self._put(replace(job, spec=_NO_SPEC))
-        for job_id, values in changes.moved:
-            if known := self.get(job_id):
-                self._put(replace(known, **values))
+    def apply(self, changes: Changes, now: datetime) -> None:
+        with self._lock:
+            for job in changes.added:
+                self._put(self._in_line(replace(job, spec=_without_secrets(job.spec))), now)
+            for job_id, values in changes.moved:
+                if known := self.get(job_id):
+                    self._put(replace(known, **values), now)
 
     def get(self, job_id: JobId) -> Job | None:
-        return self._pending.get(job_id) or self._active.get(job_id) or self._held.get(job_id)
+        return self.board.jobs.get(job_id)
 
     def active(self) -> list[Job]:
-        return list(self._active.values())
+        return [job for job in self.board.jobs.values() if job.state in ACTIVE]
 
-    def snapshot(
-        self, nodes: tuple[Node, ...], ended: Collection[AttemptId], delayed: Collection[JobId]
-    ) -> Snapshot:
+    def snapshot(self, now: datetime, ended: Collection[AttemptId], delayed: Collection[JobId]) -> Snapshot:
         """As it will be once these attempts are recorded as ended; the delayed are not yet to be tried again."""
-        allocations = tuple(
-            Allocation(job.attempt_id, job, job.node or "", job.devices)
-            for job in self._active.values()
-            if not ended or job.attempt_id not in ended
-        )
-        pending = tuple(self._pending[key[-1]] for key in self._order if key[-1] not in delayed)
-        return Snapshot(nodes, allocations, pending)
+        over = [attempt_id.partition(".") for attempt_id in ended]
+        jobs = [int(number) for number, _, attempt in over if self._attempt_of(int(number)) == attempt]
+        return self.board.snapshot(now, jobs, delayed)
+
+    def note_checkpoint(self, attempt_id: AttemptId, saved_at: datetime, now: datetime) -> None:
+        """The engine has seen that it saved its work."""
+        job = self.get(int(attempt_id.partition(".")[0]))
+        if (
+            job
+            and job.attempt_id == attempt_id
+            and (job.checkpointed_at is None or job.checkpointed_at < saved_at)
+        ):
+            with self._lock:
+                self._put(replace(job, checkpointed_at=saved_at), now)
+
+    def fork(self) -> Board:
+        """A copy of the board to think with."""
+        with self._lock:
+            return self.board.fork()
 
     def count_of(self, user: str) -> int:
         return self._per_user[user]
 
-    def _put(self, job: Job) -> None:
-        self._take_out(job.id)
-        self._per_user[job.user] += not job.is_over
-        if job.state is JobState.PENDING:
-            self._pending[job.id] = job
-            bisect.insort(self._order, queue_key(job))
-        elif job.state in ACTIVE:
-            self._active[job.id] = job
-        elif not job.is_over:
-            self._held[job.id] = job
+    def _attempt_of(self, job_id: JobId) -> str | None:
+        job = self.get(job_id)
+        return None if job is None else str(job.attempt)
 
-    def _take_out(self, job_id: JobId) -> None:
-        if known := self.get(job_id):
+    def _in_line(self, job: Job) -> Job:
+        """Behind those submitted before it, also when the clock was set back in between."""
+        if self._newest and self._newest > job.submitted_at:
+            return replace(job, submitted_at=self._newest)
+        self._newest = job.submitted_at
+        return job
+
+    def _put(self, job: Job, now: datetime) -> None:
+        if known := self.get(job.id):
             self._per_user[known.user] -= 1
-        if known and self._pending.pop(job_id, None):
-            del self._order[bisect.bisect_left(self._order, queue_key(known))]
-        self._active.pop(job_id, None)
-        self._held.pop(job_id, None)
+        self._per_user[job.user] += not job.is_over
+        self.board.put(job, now)
+
+
+def _without_secrets(spec: JobSpec) -> JobSpec:
+    grace = spec.grace_seconds
+    return _NO_SPEC if grace == _NO_SPEC.grace_seconds else JobSpec(grace_seconds=grace)

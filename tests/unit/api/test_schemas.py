@@ -70,3 +70,44 @@ def test_the_longest_argument_linux_takes_is_accepted_and_no_longer_one(size: in
     JobBody(command=["true", "x" * size])
     with pytest.raises(ValidationError):
         JobBody(command=["true", "x" * (size + 2)])
+
+
+@pytest.mark.parametrize("gpus", [0, 1, 8, 0.5, 0.25, 0.01, 2.0])
+def test_gpus_are_a_whole_number_or_a_part_of_one(gpus: float) -> None:
+    asked = JobBody.model_validate({"command": "x", "gpus": gpus}).to_request().gpus
+    assert asked == gpus
+    assert isinstance(asked, int) is (gpus == int(gpus))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("gpus", 1.5),
+        ("gpus", 0.125),
+        ("gpus", -1),
+        ("gpus", True),
+        ("gpus", "1"),
+        ("gpus", float("nan")),
+        ("gpus", 10**400),
+        ("tasks", 0),
+        ("layout", "round"),
+        ("labels", ["a b"]),
+        ("labels", ["x"] * 21),
+        ("preempt_signal", "KILL"),
+        ("gpu_memory", "16G"),  # of no GPU
+        ("exclusive", 1),
+    ],
+)
+def test_what_makes_no_sense_is_refused(field: str, value: object) -> None:
+    with pytest.raises(ValidationError):
+        JobBody.model_validate({"command": "x", field: value})
+
+
+def test_the_class_may_be_written_short_but_not_twice() -> None:
+    assert JobBody.model_validate({"command": "x", "class": "urgent"}).to_request().priority_class == "urgent"
+    with pytest.raises(ValidationError):
+        JobBody.model_validate({"command": "x", "class": "urgent", "priority_class": "normal"})
+
+
+def test_a_signal_may_be_written_either_way() -> None:
+    assert JobBody.model_validate({"command": "x", "preempt_signal": "SIGUSR1"}).preempt_signal == "USR1"

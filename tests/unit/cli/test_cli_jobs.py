@@ -16,8 +16,17 @@ JOB = {
     "memory_mib": 16384,
     "gpus": 2,
     "gpu_type": "A100",
+    "gpu_memory_mib": None,
+    "tasks": 1,
+    "layout": "pack",
+    "exclusive": False,
+    "labels": [],
     "time_limit_seconds": 14400,
+    "overtime": False,
     "priority": 0,
+    "priority_class": "normal",
+    "preemptible": False,
+    "preemptions": 0,
     "max_retries": 0,
     "retries": 0,
     "array_id": None,
@@ -26,8 +35,10 @@ JOB = {
     "attempt": 0,
     "node": None,
     "devices": [],
+    "places": [],
     "submitted_at": "2026-01-02T03:04:05Z",
     "started_at": None,
+    "checkpointed_at": None,
     "ended_at": None,
     "exit_code": None,
     "reason": "waits for 2 A100",
@@ -71,6 +82,81 @@ def test_run_sends_what_was_asked_for(helio, serve, monkeypatch):
         "max_retries": 2,
         "grace_seconds": 60.0,
     }
+
+
+def test_run_sends_where_and_how_it_may_run(helio, serve):
+    server = serve(answer(JOB, 201))
+    ran = helio(
+        *("run --gpus 0.5 --gpu-memory 40G --tasks 4 --layout spread --exclusive --label fast").split(),
+        *("--label disk=ssd --class scavenger --preemptible --preempt-signal USR1 --overtime true").split(),
+    )
+    assert ran.code == 0
+    assert sent(server.requests[0]) == {
+        "command": ["true"],
+        "gpus": 0.5,
+        "gpu_memory": "40G",
+        "tasks": 4,
+        "layout": "spread",
+        "exclusive": True,
+        "labels": ["fast", "disk=ssd"],
+        "priority_class": "scavenger",
+        "preemptible": True,
+        "preempt_signal": "USR1",
+        "overtime": True,
+        "workdir": os.getcwd(),
+    }
+
+
+def test_a_list_counts_all_tasks_and_names_the_first_node(helio, serve):
+    places = [{"node": "n1", "devices": []}, {"node": "n2", "devices": []}]
+    gang = {**JOB, "tasks": 2, "node": "n1", "places": places}
+    serve(answer({"items": [gang], "next_cursor": None}))
+    row = helio("ps").out.splitlines()[1]
+    assert row.split()[4:7] == ["4xA100", "8", "32G"]
+    assert "n1 +1" in row
+
+
+def test_show_tells_of_tasks_parts_classes_and_checkpoints(helio, serve):
+    data = {
+        **JOB,
+        "gpus": 0.5,
+        "gpu_memory_mib": 40960,
+        "tasks": 3,
+        "layout": "spread",
+        "labels": ["fast"],
+        "overtime": True,
+        "priority_class": "scavenger",
+        "preemptible": True,
+        "preemptions": 2,
+        "checkpointed_at": "2026-01-02T03:04:05Z",
+    }
+    serve(answer(data))
+    out = helio("show", "7").out
+    for words in (
+        "3 tasks, each 0.5 A100 GPU with 40G each, 4 CPUs, 16G memory",
+        "one for each task, fast",
+        "4h00m, overtime",
+        "scavenger, preemptible",
+        "2 times",
+        "work saved",
+    ):
+        assert words in out
+
+
+def test_a_job_says_that_it_has_saved_its_work(helio, serve, monkeypatch):
+    monkeypatch.setenv("HELIOSTAT_JOB_ID", "7")
+    server = serve(answer({**JOB, "state": "running", "checkpointed_at": "2026-01-02T03:04:05Z"}))
+    ran = helio("checkpointed")
+    assert (ran.code, server.requests[0].split()[:2]) == (0, [b"POST", b"/api/v1/jobs/7/checkpoint"])
+    assert "is saved" in ran.out
+
+
+def test_outside_of_a_job_one_must_say_which_has_saved_its_work(helio, serve, monkeypatch):
+    monkeypatch.delenv("HELIOSTAT_JOB_ID", raising=False)
+    serve()
+    ran = helio("checkpointed")
+    assert ran.code == 2
+    assert "hint: " in ran.err
 
 
 def test_options_after_the_command_belong_to_it_without_a_double_dash(helio, serve):

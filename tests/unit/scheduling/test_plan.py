@@ -1,207 +1,261 @@
-"""Whatever the cluster looks like, a plan hands out nothing twice and nothing that is not there."""
+"""What starts where."""
 
-from collections import Counter
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
-
-from heliostat.models import Device, Job, Node, NodeState, Resources
-from heliostat.scheduling.plan import plan, queue_key
-from heliostat.scheduling.snapshot import Allocation, Plan, Policy, Snapshot
-from unit.scheduling.made_up import NOW, a_job, a_node
-
-TYPES = ("A100", "T4")
-
-
-def planned(
-    *pending: Job, nodes: tuple[Node, ...] = (), held: tuple[Allocation, ...] = (), reasons: int = 1000
-) -> Plan:
-    ordered = tuple(sorted(pending, key=queue_key))
-    return plan(Snapshot(nodes or (a_node(),), held, ordered), Policy(reasons), NOW)
-
-
-def started(made: Plan) -> list[int]:
-    return [start.job.id for start in made.starts]
-
-
-requests = st.builds(
+from heliostat.models import (
+    Department,
+    JobState,
+    Layout,
+    Node,
+    NodeState,
+    Placement,
+    Project,
+    Quota,
+    Reservation,
     Resources,
-    cpus=st.integers(1, 6),
-    memory_mib=st.integers(16, 600),
-    gpus=st.integers(0, 3),
-    gpu_type=st.sampled_from([None, "A100", "a100", "T4", "nonsense"]),
 )
+from heliostat.scheduling.accounts import Accounts
+from heliostat.scheduling.policy import PRESETS, Policy
+from unit.scheduling.made_up import FIFO_BACKFILL, NOW, a_board, a_job, a_node, a_plan, a_running_job, started
+
+HOUR = 3600
 
 
-@st.composite
-def nodes_of_any_kind(draw: st.DrawFn, name: str) -> Node:
-    devices = tuple(
-        Device(
-            f"{name}-{index}",
-            index,
-            draw(st.sampled_from(TYPES)),
-            "GPU",
-            16000,
-            problem=draw(st.sampled_from([None, None, None, "broken"])),
-            used_outside=draw(st.sampled_from([None, None, None, "in use"])),
-        )
-        for index in range(draw(st.integers(0, 4)))
-    )
-    state = draw(st.sampled_from([NodeState.UP, NodeState.UP, NodeState.DRAINED, NodeState.DOWN]))
-    return Node(name, draw(st.integers(1, 8)), draw(st.integers(100, 1000)), devices, state)
+def gpus(count: float, **fields: object) -> Resources:
+    return replace(Resources(1, 10, count), **fields)  # type: ignore[arg-type]
 
 
-@st.composite
-def snapshots(draw: st.DrawFn) -> Snapshot:
-    nodes = tuple(draw(nodes_of_any_kind(name)) for name in "abc"[: draw(st.integers(0, 3))])
-    limits = {array_id: draw(st.sampled_from([None, 1, 2])) for array_id in (1, 2)}
-    jobs = []
-    for number in range(1, draw(st.integers(0, 25)) + 1):
-        array_id = draw(st.sampled_from([None, None, 1, 2]))
-        jobs.append(
-            a_job(
-                number,
-                draw(requests),
-                priority=draw(st.integers(-1, 1)),
-                submitted_at=NOW - timedelta(seconds=draw(st.integers(0, 3))),
-                array_id=array_id,
-                array_limit=limits.get(array_id) if array_id else None,
-            )
-        )
-    first = plan(Snapshot(nodes, (), tuple(sorted(jobs[::2], key=queue_key))), Policy(), NOW)
-    running = {start.job.id for start in first.starts}
-    held = tuple(Allocation(f"{s.job.id}.1", s.job, s.node, s.devices) for s in first.starts)
-    pending = tuple(sorted((job for job in jobs if job.id not in running), key=queue_key))
-    return Snapshot(nodes, held, pending)
+def devices(node: str, *numbers: int) -> tuple[str, ...]:
+    return tuple(f"{node}-{number}" for number in numbers)
 
 
-@settings(max_examples=200, deadline=None)
-@given(snapshots())
-def test_a_plan_never_hands_out_more_than_there_is(snapshot: Snapshot) -> None:
-    made = plan(snapshot, Policy(), NOW)
-    nodes = {node.name: node for node in snapshot.nodes}
-    taken = [(held.node, held.job, held.devices) for held in snapshot.allocations]
-    taken += [(start.node, start.job, start.devices) for start in made.starts]
-    for name, node in nodes.items():
-        here = [(job, devices) for where, job, devices in taken if where == name]
-        assert sum(job.resources.cpus for job, _ in here) <= node.cpus
-        assert sum(job.resources.memory_mib for job, _ in here) <= node.memory_mib
-    handed = Counter(uuid for _, _, devices in taken for uuid in devices)
-    assert all(times == 1 for times in handed.values())
+def test_what_fits_starts_with_devices_of_its_own() -> None:
+    made = a_plan(a_board((a_node("a", gpus=4),), [a_job(1, gpus(2)), a_job(2, gpus(2))]))
+    assert started(made) == {1: ("a",), 2: ("a",)}
+    assert {uuid for start in made.starts for uuid in start.devices} == set(devices("a", 0, 1, 2, 3))
 
 
-@settings(max_examples=200, deadline=None)
-@given(snapshots())
-def test_what_is_handed_out_is_usable_and_what_was_asked_for(snapshot: Snapshot) -> None:
-    nodes = {node.name: node for node in snapshot.nodes}
-    for start in plan(snapshot, Policy(), NOW).starts:
-        node, wanted = nodes[start.node], start.job.resources
-        assert node.state is NodeState.UP
-        devices = {device.uuid: device for device in node.devices}
-        assert len(start.devices) == wanted.gpus
-        for uuid in start.devices:
-            assert devices[uuid].may_be_used
-            assert wanted.gpu_type is None or devices[uuid].type.lower() == wanted.gpu_type.lower()
+def test_devices_go_where_few_are_free_so_that_whole_nodes_stay_free() -> None:
+    nodes = (a_node("a", gpus=4), a_node("b", gpus=4))
+    running = a_running_job(9, "b", gpus(2), devices=devices("b", 0, 1))
+    assert started(a_plan(a_board(nodes, [running, a_job(1, gpus(2))]))) == {1: ("b",)}
 
 
-@settings(max_examples=200, deadline=None)
-@given(snapshots())
-def test_no_array_runs_more_at_once_than_its_limit(snapshot: Snapshot) -> None:
-    made = plan(snapshot, Policy(), NOW)
-    jobs = [held.job for held in snapshot.allocations] + [start.job for start in made.starts]
-    running = Counter(job.array_id for job in jobs)
-    assert all(job.array_limit is None or running[job.array_id] <= job.array_limit for job in jobs)
+def test_work_without_gpus_goes_where_there_are_none() -> None:
+    nodes = (a_node("a", gpus=4), a_node("b"))
+    assert started(a_plan(a_board(nodes, [a_job(1)]))) == {1: ("b",)}
 
 
-@settings(max_examples=100, deadline=None)
-@given(snapshots())
-def test_each_job_starts_once_or_waits_and_the_first_to_wait_has_a_reason(snapshot: Snapshot) -> None:
-    made = plan(snapshot, Policy(), NOW)
-    ids = [start.job.id for start in made.starts]
-    assert len(set(ids)) == len(ids)
-    assert set(ids) <= {job.id for job in snapshot.pending}
-    assert not set(ids) & made.reasons.keys()
-    waiting = [job.id for job in snapshot.pending if job.id not in ids]
-    assert not waiting or made.reasons[waiting[0]]
+def test_small_jobs_fill_the_hole_before_a_blocked_one_only_if_they_end_in_time() -> None:
+    running = a_running_job(9, "a", gpus(3), devices=devices("a", 0, 1, 2), time_limit_seconds=2 * HOUR)
+    head = a_job(1, gpus(4), time_limit_seconds=HOUR)
+    short = a_job(2, gpus(1), time_limit_seconds=HOUR)
+    too_long = a_job(3, gpus(1), time_limit_seconds=3 * HOUR)
+    node = a_node("a", gpus=4)
+    assert started(a_plan(a_board((node,), [running, head, too_long], FIFO_BACKFILL))) == {}
+    made = a_plan(a_board((node,), [running, head, too_long, short], FIFO_BACKFILL))
+    assert started(made) == {2: ("a",)}
+    assert [(head.job, head.at) for head in made.heads] == [(1, NOW + timedelta(hours=2))]
 
 
-@settings(max_examples=200, deadline=None)
-@given(snapshots())
-def test_of_jobs_that_want_the_same_none_overtakes_another(snapshot: Snapshot) -> None:
-    alone = tuple(replace(job, array_id=None, array_limit=None) for job in snapshot.pending)
-    starting = set(started(plan(replace(snapshot, pending=alone), Policy(), NOW)))
-    for wanted in {job.resources for job in alone}:
-        same = [job.id in starting for job in alone if job.resources == wanted]
-        assert same == sorted(same, reverse=True)
-
-
-@settings(max_examples=200, deadline=None)
-@given(snapshots())
-def test_whoever_waits_though_first_in_the_queue_really_has_no_room(snapshot: Snapshot) -> None:
-    made = plan(snapshot, Policy(), NOW)
-    if snapshot.pending and snapshot.pending[0].id not in started(made):
-        only = replace(snapshot, pending=snapshot.pending[:1])
-        assert plan(only, Policy(), NOW).starts == ()
-
-
-@settings(max_examples=100, deadline=None)
-@given(snapshots())
-def test_the_same_snapshot_gives_the_same_plan_and_stays_as_it_is(snapshot: Snapshot) -> None:
-    copy = replace(snapshot)
-    assert plan(snapshot, Policy(), NOW) == plan(copy, Policy(), NOW + timedelta(days=1))
-    assert snapshot == copy
-
-
-@settings(max_examples=100, deadline=None)
-@given(snapshots())
-def test_how_many_reasons_are_worked_out_does_not_change_what_starts(snapshot: Snapshot) -> None:
-    assert plan(snapshot, Policy(reasons=1), NOW).starts == plan(snapshot, Policy(), NOW).starts
-
-
-def test_the_order_is_priority_then_number_whatever_the_clock_said() -> None:
-    jobs = [
-        a_job(1, priority=-1),
-        a_job(2),
-        a_job(3),
-        a_job(4, submitted_at=NOW - timedelta(seconds=1)),
-        a_job(5, priority=1, submitted_at=NOW + timedelta(seconds=1)),
+def test_a_long_job_may_use_what_the_blocked_one_leaves_over() -> None:
+    nodes = (a_node("a", gpus=4), a_node("b", gpus=4))
+    running = [
+        a_running_job(8, "a", gpus(4), devices=devices("a", 0, 1, 2, 3), time_limit_seconds=2 * HOUR),
+        a_running_job(9, "b", gpus(3), devices=devices("b", 0, 1, 2), time_limit_seconds=9 * HOUR),
     ]
-    assert started(planned(*jobs)) == [5, 2, 3, 4, 1]
+    head, long = a_job(1, gpus(4), time_limit_seconds=HOUR), a_job(2, gpus(1), time_limit_seconds=99 * HOUR)
+    assert started(a_plan(a_board(nodes, [*running, head, long], FIFO_BACKFILL))) == {2: ("b",)}
 
 
-def test_a_long_array_that_runs_one_at_a_time_does_not_keep_others_from_the_free_rest() -> None:
-    array = [a_job(number, array_id=1, array_limit=1) for number in range(1, 50)]
-    assert started(planned(*array, a_job(100), reasons=5)) == [1, 100]
+def test_without_backfill_nobody_passes_the_first() -> None:
+    running = a_running_job(9, "a", gpus(3), devices=devices("a", 0, 1, 2), time_limit_seconds=2 * HOUR)
+    jobs = [running, a_job(1, gpus(4)), a_job(2, gpus(1), time_limit_seconds=60)]
+    assert started(a_plan(a_board((a_node("a", gpus=4),), jobs, PRESETS["fifo"]))) == {}
 
 
-def test_jobs_that_wait_for_gpus_do_not_keep_others_from_the_cpus() -> None:
-    waiting = [a_job(number, Resources(1, 100, gpus=1)) for number in range(1, 50)]
-    made = planned(*waiting, a_job(100), nodes=(a_node(gpus=1),), reasons=5)
-    assert started(made) == [1, 100]
-    assert len(made.reasons) == 5
+def test_a_job_that_no_node_can_run_keeps_nobody_back() -> None:
+    jobs = [a_job(1, gpus(64)), a_job(2, gpus(1))]
+    assert started(a_plan(a_board((a_node("a", gpus=4),), jobs, PRESETS["fifo"]))) == {2: ("a",)}
 
 
-def test_a_full_machine_still_says_what_the_first_in_the_queue_waits_for() -> None:
-    busy = Allocation("9.1", a_job(9, Resources(8, 500)), "a")
-    made = planned(a_job(1), a_job(2), held=(busy,))
-    assert made.starts == ()
-    assert made.reasons[1] == "needs 1 cpu, 100 MiB; 0 cpus, 500 MiB are free on a"
+def test_a_gang_starts_whole_or_not_at_all() -> None:
+    nodes = (a_node("a", gpus=4), a_node("b", gpus=4))
+    gang = a_job(1, gpus(4), placement=Placement(tasks=2))
+    made = a_plan(a_board(nodes, [gang]))
+    assert started(made) == {1: ("a", "b")}
+    assert [len(place.devices) for place in made.starts[0].places] == [4, 4]
+    running = a_running_job(9, "b", gpus(1), devices=devices("b", 0))
+    assert started(a_plan(a_board(nodes, [gang, running]))) == {}
 
 
-def test_reasons_name_the_cause() -> None:
-    drained = a_node(state=NodeState.DRAINED, reason="new fans")
-    assert "drained" in planned(a_job(1), nodes=(drained,)).reasons[1]
-    assert planned(a_job(1, Resources(99, 1))).reasons[1] == "no node has 99 cpus, 1 MiB"
-    assert plan(Snapshot((), (), (a_job(1),)), Policy(), NOW).reasons == {1: "no node is up"}
+def test_tasks_are_packed_or_spread_as_asked() -> None:
+    nodes = (a_node("a", gpus=4), a_node("b", gpus=4))
+    assert started(a_plan(a_board(nodes, [a_job(1, gpus(1), placement=Placement(tasks=2))]))) == {1: ("a", "a")}
+    apart = Placement(tasks=2, layout=Layout.SPREAD)
+    assert set(started(a_plan(a_board(nodes, [a_job(1, gpus(1), placement=apart)])))[1]) == {"a", "b"}
 
 
-def test_an_allocation_on_a_node_that_is_gone_harms_nothing() -> None:
-    ghost = Allocation("9.1", a_job(9, Resources(8, 500)), "gone", ("gone-0",))
-    assert started(planned(a_job(1), held=(ghost,))) == [1]
+def test_a_job_that_wants_to_be_alone_waits_for_an_empty_node() -> None:
+    nodes = (a_node("a"), a_node("b"))
+    alone = a_job(1, placement=Placement(exclusive=True))
+    made = a_plan(a_board(nodes, [a_running_job(9, "a"), alone, a_job(2)]))
+    assert started(made) == {1: ("b",), 2: ("a",)}
+    on_its_own = a_running_job(1, "b", placement=Placement(exclusive=True))
+    assert started(a_plan(a_board(nodes, [on_its_own, *(a_job(n) for n in range(2, 9))])))[2] == ("a",)
 
 
-def test_a_node_that_shrank_below_what_runs_on_it_takes_nothing_new() -> None:
-    held = Allocation("9.1", a_job(9, Resources(20, 5000)), "a")
-    assert started(planned(a_job(1), held=(held,))) == []
+def test_labels_data_classes_and_device_memory_are_kept() -> None:
+    nodes = (
+        a_node("a", gpus=1),
+        a_node("b", gpus=1, labels={"disk": "ssd"}),
+        a_node("c", gpus=1, data_class=3, min_data_class=2),
+    )
+    accounts = Accounts({}, {"secret": Project("secret", "default", data_class=2)})
+    jobs = [
+        a_job(1, placement=Placement(labels=("disk=ssd",))),
+        a_job(2, placement=Placement(labels=("disk=tape",))),
+        a_job(3, project="secret"),
+        a_job(4, gpus(1, gpu_memory_mib=90_000)),
+    ]
+    assert started(a_plan(a_board(nodes, jobs, accounts=accounts))) == {1: ("b",), 3: ("c",)}
+
+
+def test_parts_of_a_gpu_share_a_device_only_where_that_is_allowed() -> None:
+    jobs = [a_job(number, gpus(0.5)) for number in (1, 2, 3)]
+    made = a_plan(a_board((a_node("a", gpus=2), a_node("b", gpus=2, splits_devices=True)), jobs))
+    assert set(started(made).values()) == {("b",)}
+    assert [start.devices for start in made.starts] == [("b-0",), ("b-0",), ("b-1",)]
+    running = a_running_job(9, "b", gpus(0.5), devices=("b-1",))
+    made = a_plan(
+        a_board((a_node("b", gpus=2, splits_devices=True),), [running, a_job(1, gpus(0.5)), a_job(2, gpus(1))])
+    )
+    assert {start.job.id: start.devices for start in made.starts} == {1: ("b-1",), 2: ("b-0",)}
+
+
+def test_nothing_starts_on_a_node_that_is_drained_or_on_a_faulty_device() -> None:
+    node = a_node("a", gpus=2)
+    faulty = replace(node, devices=(replace(node.devices[0], problem="ECC"), node.devices[1]))
+    made = a_plan(a_board((faulty,), [a_job(1, gpus(1)), a_job(2, gpus(1))]))
+    assert [start.devices for start in made.starts] == [("a-1",)]
+    assert a_plan(a_board((replace(node, state=NodeState.DRAINED),), [a_job(1)])).starts == ()
+
+
+def test_quotas_hold_for_user_project_and_department() -> None:
+    node = a_node("a", gpus=8)
+    for accounts in (
+        Accounts(user_quotas={"ann": Quota(running_gpus=3)}),
+        Accounts(projects={"default": Project("default", "d", quota=Quota(running_gpus=3))}),
+        Accounts({"d": Department("d", quota=Quota(running_gpus=3))}, {"default": Project("default", "d")}),
+    ):
+        running = a_running_job(9, "a", gpus(1), devices=("a-7",))
+        jobs = [running, a_job(1, gpus(3)), a_job(2, gpus(2)), a_job(3, gpus(1)), a_job(4)]
+        assert set(started(a_plan(a_board((node,), jobs, accounts=accounts)))) in ({2, 4}, {3, 4})
+
+
+def test_a_reservation_is_for_its_project_and_others_drain_before_it() -> None:
+    soon = Reservation("course", ("a",), NOW + timedelta(hours=2), NOW + timedelta(hours=4), project="course")
+    jobs = [
+        a_job(1, gpus(1), time_limit_seconds=3 * HOUR),
+        a_job(2, gpus(1), time_limit_seconds=HOUR),
+        a_job(3, gpus(1), time_limit_seconds=3 * HOUR, project="course"),
+    ]
+    node = a_node("a", gpus=4)
+    made = a_plan(a_board((node,), jobs, reservations=(soon,)))
+    assert set(started(made)) == {2, 3}
+    assert made.wake_at == soon.starts_at
+    now = replace(soon, starts_at=NOW - timedelta(hours=1))
+    assert set(started(a_plan(a_board((node,), jobs, reservations=(now,))))) == {3}
+    maintenance = replace(now, project=None)
+    assert started(a_plan(a_board((node,), jobs, reservations=(maintenance,)))) == {}
+
+
+def test_a_reservation_of_some_gpus_leaves_the_others() -> None:
+    held = Reservation(
+        "course", ("a",), NOW - timedelta(hours=1), NOW + timedelta(hours=4), project="course", gpus_per_node=3
+    )
+    jobs = [a_job(number, gpus(1)) for number in (1, 2)] + [
+        a_job(3, gpus(3), project="course", time_limit_seconds=HOUR)
+    ]
+    assert set(started(a_plan(a_board((a_node("a", gpus=4),), jobs, reservations=(held,))))) == {1, 3}
+
+
+def test_an_array_runs_no_more_at_once_than_its_limit() -> None:
+    jobs = [a_job(number, array_id=1, array_index=number, array_limit=2) for number in range(1, 6)]
+    assert set(started(a_plan(a_board((a_node("a"),), [*jobs, a_job(9)])))) == {1, 2, 9}
+
+
+def test_one_with_300_jobs_does_not_keep_back_one_with_10() -> None:
+    many = [a_job(n, gpus(1), user="ann", project="ours", time_limit_seconds=HOUR) for n in range(1, 301)]
+    few = [a_job(n, gpus(1), user="bob", project="theirs", time_limit_seconds=HOUR) for n in range(301, 311)]
+    made = a_plan(a_board((a_node("a", cpus=64, memory_mib=10**6, gpus=20),), many + few))
+    assert sum(start.job.user == "bob" for start in made.starts) == 10
+
+
+def test_a_higher_class_goes_first_and_the_scavenger_last() -> None:
+    classes = ["scavenger", "normal", "interactive", "urgent"]
+    jobs = [a_job(number, gpus(1), priority_class=name) for number, name in enumerate(classes, 1)]
+    for room in range(1, 5):
+        assert sorted(started(a_plan(a_board((a_node("a", gpus=room),), jobs)))) == list(range(5 - room, 5))
+
+
+def test_the_preemptible_job_that_loses_least_makes_room_for_a_higher_class() -> None:
+    def victim(number: int, node: str, minutes: float, **fields: object):  # type: ignore[no-untyped-def]
+        job = a_running_job(number, node, gpus(4), devices=devices(node, 0, 1, 2, 3), time_limit_seconds=99 * HOUR)
+        at = NOW - timedelta(minutes=minutes)
+        return replace(job, preemptible=True, started_at=at, **fields)
+
+    nodes: tuple[Node, ...] = (a_node("a", gpus=4), a_node("b", gpus=4))
+    old = victim(8, "a", 600)
+    young = victim(9, "b", 30)
+    waiting = a_job(1, gpus(2), priority_class="interactive", time_limit_seconds=HOUR)
+    assert [stop.job.id for stop in a_plan(a_board(nodes, [old, young, waiting])).stops] == [9]
+    saved = replace(old, checkpointed_at=NOW - timedelta(minutes=1))
+    made = a_plan(a_board(nodes, [saved, young, waiting]))
+    assert [(stop.job.id, stop.why) for stop in made.stops] == [(8, "preempt")]
+    assert a_plan(a_board(nodes, [saved, young, replace(waiting, priority_class="normal")])).stops == ()
+    stopping = replace(saved, stop_requested="preempt")
+    assert a_plan(a_board(nodes, [stopping, young, waiting])).stops == ()
+    assert a_plan(a_board(nodes, [saved, young, waiting], Policy(preempts=False))).stops == ()
+
+
+def test_scavengers_go_for_anybody() -> None:
+    scavenger = a_running_job(
+        9, "a", gpus(4), devices=devices("a", 0, 1, 2, 3), priority_class="scavenger", time_limit_seconds=99 * HOUR
+    )
+    assert [
+        stop.job.id for stop in a_plan(a_board((a_node("a", gpus=4),), [scavenger, a_job(1, gpus(1))])).stops
+    ] == [9]
+
+
+def test_overtime_lasts_while_nobody_waits_for_what_it_holds() -> None:
+    over = a_running_job(9, "a", gpus(1), devices=("a-0",), time_limit_seconds=60, overtime=True)
+    nodes = (a_node("a", gpus=1), a_node("b", gpus=1))
+    later = NOW + timedelta(hours=1)
+    elsewhere = a_running_job(8, "b", gpus(1), devices=("b-0",), time_limit_seconds=99 * HOUR)
+    assert a_plan(a_board(nodes, [over, a_job(1, gpus(1))]), later).stops == ()
+    made = a_plan(a_board(nodes, [over, elsewhere, a_job(1, gpus(1))]), later)
+    assert [(stop.job.id, stop.why) for stop in made.stops] == [(9, "overtime")]
+    assert a_plan(a_board(nodes, [over, elsewhere, a_job(1, gpus(1))])).stops == ()
+
+
+def test_the_monthly_budget_of_a_class_ends_it_until_the_next_month() -> None:
+    middle = NOW + timedelta(days=14)
+    urgent = a_job(1, gpus(1), priority_class="urgent")
+    normal = a_job(2, gpus(1))
+    frugal = a_running_job(9, "a", gpus(1), priority_class="urgent", devices=("a-2",))
+    assert set(started(a_plan(a_board((a_node("a", gpus=3),), [frugal, urgent, normal])))) == {1, 2}
+    made = a_plan(a_board((a_node("a", gpus=3),), [frugal, urgent, normal]), middle)
+    assert set(started(made)) == {2}
+    assert made.wake_at == datetime(2026, 4, 1, tzinfo=UTC)
+
+
+def test_the_month_counts_what_has_ended_too() -> None:
+    accounts = Accounts(user_quotas={"ann": Quota(gpu_hours_per_month=10)})
+    ran = a_running_job(9, "a", gpus(1), devices=("a-0",))
+    later = NOW + timedelta(hours=11)
+    board = a_board((a_node("a", gpus=2),), [ran, a_job(1, gpus(1))], accounts=accounts)
+    board.put(replace(ran, state=JobState.COMPLETED, ended_at=later), later)
+    assert started(a_plan(board, later)) == {}
+    assert started(a_plan(board, later + timedelta(days=31))) == {1: ("a",)}

@@ -1,0 +1,107 @@
+"""Reservations over HTTP."""
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+from fastapi import APIRouter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.api.people_schemas import Page
+from heliostat.api.schemas import Line
+from heliostat.models import Reservation
+from heliostat.services import reservations as services
+
+router = APIRouter(tags=["cluster"])
+_LONGEST_TIME = 40  # characters
+
+
+def _aware(value: object) -> datetime:
+    """A reservation means the same moment to everybody, so its times must say their zone."""
+    if not isinstance(value, str) or len(value) > _LONGEST_TIME:
+        raise ValueError("write a time as text: 2026-12-03T09:00:00+01:00")
+    try:
+        at = datetime.fromisoformat(value)
+    except ValueError:
+        raise ValueError("is not a time in ISO 8601; write 2026-12-03T09:00:00+01:00") from None
+    if at.tzinfo is None:
+        raise ValueError("has no time zone; write 2026-12-03T09:00:00+01:00, or Z at its end for UTC")
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        raise ValueError("is too far away") from None
+
+
+Time = Annotated[
+    datetime,
+    BeforeValidator(_aware, json_schema_input_type=str),
+    Field(description="ISO 8601 with its time zone."),
+]
+Number = Annotated[int, Field(strict=True)]
+NodeName = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True)]
+
+
+class ReservationBody(BaseModel):
+    """Nodes or GPUs to set aside. Without a project it is maintenance: for nobody."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Annotated[str, StringConstraints(max_length=200, strict=True)]
+    nodes: Annotated[list[NodeName], Field(min_length=1, max_length=10_000)]
+    starts_at: Time
+    ends_at: Time
+    project: Annotated[str, StringConstraints(max_length=200, strict=True)] | None = None
+    gpus_per_node: Annotated[Number, Field(ge=1, le=10_000, description="Left out: whole nodes.")] | None = None
+    weeks: Annotated[Number, Field(ge=1, le=services.MOST_WEEKS, description="How many weeks in a row.")] = 1
+    reason: Annotated[Line, StringConstraints(max_length=128)] | None = None
+
+
+class OccurrenceAnswer(BaseModel):
+    starts_at: datetime
+    ends_at: datetime
+
+
+class ReservationAnswer(BaseModel):
+    name: str
+    project: str | None = Field(description="Null: maintenance.")
+    nodes: list[str]
+    gpus_per_node: int | None = Field(description="Null: whole nodes.")
+    starts_at: datetime
+    ends_at: datetime
+    weeks: int
+    reason: str
+    next: OccurrenceAnswer | None = Field(description="When it holds next, or holds now; null: it is over.")
+
+    @classmethod
+    def of(cls, one: Reservation, now: datetime) -> "ReservationAnswer":
+        upcoming = next(one.occurrences(now), None)
+        held: dict[str, Any] = {name: getattr(one, name) for name in cls.model_fields if name != "next"}
+        when = OccurrenceAnswer(starts_at=upcoming[0], ends_at=upcoming[1]) if upcoming else None
+        return cls(**held, next=when)
+
+
+@router.get("/reservations", summary="What is set aside, by its next time")
+def list_reservations(caller: CallerDep, context: ContextDep, past: bool = False) -> Page[ReservationAnswer]:
+    now = context.now()
+    found = services.list_reservations(context, caller, past=past)
+    return Page(items=[ReservationAnswer.of(one, now) for one in found])
+
+
+@router.post("/reservations", status_code=201, summary="Set nodes aside for a project, or for maintenance")
+def create_reservation(body: ReservationBody, caller: CallerDep, context: ContextDep) -> ReservationAnswer:
+    wish = Reservation(
+        name=body.name,
+        nodes=tuple(body.nodes),
+        starts_at=body.starts_at,
+        ends_at=body.ends_at,
+        project=body.project,
+        gpus_per_node=body.gpus_per_node,
+        weeks=body.weeks,
+        reason=body.reason or "",
+    )
+    return ReservationAnswer.of(services.create_reservation(context, caller, wish), context.now())
+
+
+@router.delete("/reservations/{name}", status_code=204, summary="Delete a reservation")
+def delete_reservation(name: str, caller: CallerDep, context: ContextDep) -> None:
+    services.delete_reservation(context, caller, name)

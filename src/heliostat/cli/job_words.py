@@ -1,0 +1,156 @@
+"""How a job reads: as a row of a list, and as facts one a line."""
+
+import shlex
+from typing import TYPE_CHECKING, Any
+
+from heliostat.cli.output import Cell, Column, State, counted, print_table
+from heliostat.cli.units import clock, duration, seconds_between, size
+
+if TYPE_CHECKING:
+    from heliostat.client.shapes import JobData
+
+JOB_COLUMNS = (
+    Column("ID", right=True),
+    Column("NAME", shrinks=True),
+    Column("USER", optional=True),
+    Column("STATE"),
+    Column("GPUS"),
+    Column("CPUS", right=True, optional=True),
+    Column("MEM", right=True, optional=True),
+    Column("TIME", right=True),
+    Column("NODE", optional=True),
+    Column("REASON", shrinks=True),
+)
+
+
+def job_row(job: "JobData") -> list[Cell]:
+    return [
+        str(job["id"]),
+        _name(job),
+        job["user"],
+        State(job["state"]),
+        _gpus(job),
+        str(job["cpus"] * _tasks(job)),
+        size(job["memory_mib"] * _tasks(job)),
+        duration(_time(job)),
+        _nodes(job) or "-",
+        _why(job),
+    ]
+
+
+def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
+    """Everything about one job; None: not worth a line."""
+    spec: dict[str, Any] = job.get("spec") or {}
+    limit = job["time_limit_seconds"]
+    return [
+        ("job", str(job["id"])),
+        ("name", _name(job)),
+        ("state", State(job["state"])),
+        ("reason", _why(job) or None),
+        ("exit code", _text(job["exit_code"]) if job["exit_code"] == 0 or job["reason"] else None),
+        ("user", f"{job['user']} in {job['project']}"),
+        ("asks for", _asks(job)),
+        ("of nodes", _of_nodes(job)),
+        ("time limit", "none" if limit is None else duration(limit) + (", overtime" * job.get("overtime", False))),
+        ("array", _array(job)),
+        ("priority", _text(job["priority"] or None)),
+        ("class", _class(job)),
+        ("preempted", counted(job["preemptions"], "time") if job.get("preemptions") else None),
+        ("node", _nodes(job)),
+        ("devices", ", ".join(job["devices"]) or None),
+        ("submitted", clock(job["submitted_at"])),
+        ("started", clock(job["started_at"]) if job["started_at"] else None),
+        ("work saved", clock(job["checkpointed_at"]) if job.get("checkpointed_at") else None),
+        ("ended", clock(job["ended_at"]) if job["ended_at"] else None),
+        ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
+        ("attempt", _text(job["attempt"] or None)),
+        ("command", shlex.join(spec["command"]) if spec.get("command") else None),
+        ("script", f"{len(spec['script'].splitlines())} lines" if spec.get("script") else None),
+        ("workdir", spec.get("workdir")),
+        ("env", " ".join(sorted(spec["env"])) if spec.get("env") else None),
+    ]
+
+
+def print_attempts(attempts: list[dict[str, Any]]) -> None:
+    columns = (Column("ATTEMPT", right=True), Column("STATE"), Column("NODE"), Column("STARTED"), Column("RAN"))
+    rows = [
+        [
+            str(attempt["number"]),
+            State(attempt["state"]),
+            attempt["node"],
+            clock(attempt["started_at"]),
+            duration(seconds_between(attempt["started_at"], attempt["ended_at"])),
+            attempt["reason"] or "",
+        ]
+        for attempt in attempts
+    ]
+    print_table((*columns, Column("REASON", shrinks=True)), rows)
+
+
+def _name(job: "JobData") -> str:
+    name = job["name"] or "(private)"
+    return name if job["array_index"] is None else f"{name}[{job['array_index']}]"
+
+
+def _gpus(job: "JobData") -> str:
+    """Of all tasks together, like the columns beside it."""
+    if not job["gpus"]:
+        return "-"
+    number = f"{job['gpus'] * _tasks(job):g}"
+    return f"{number}x{job['gpu_type']}" if job["gpu_type"] else number
+
+
+def _tasks(job: "JobData") -> int:
+    return job.get("tasks", 1)
+
+
+def _nodes(job: "JobData") -> str | None:
+    """`n01 +3`: the first, and how many others."""
+    others = len({place["node"] for place in job.get("places", [])}) - 1
+    return f"{job['node']} +{others}" if others > 0 else job["node"]
+
+
+def _time(job: "JobData") -> float | None:
+    """How long it runs, ran, or has been waiting."""
+    if job["started_at"]:
+        return seconds_between(job["started_at"], job["ended_at"])
+    return seconds_between(job["submitted_at"], job["ended_at"])
+
+
+def _why(job: "JobData") -> str:
+    if job["stop_requested"]:
+        return f"being stopped ({job['stop_requested']})"
+    if job["reason"]:
+        return job["reason"]
+    return f"exit code {job['exit_code']}" if job["exit_code"] else ""
+
+
+def _asks(job: "JobData") -> str:
+    kind = f"{job['gpu_type']} GPU" if job["gpu_type"] else "GPU"
+    gpus = [f"{job['gpus']:g} {kind}{'s' if job['gpus'] > 1 else ''}"] if job["gpus"] else []
+    if gpus and job.get("gpu_memory_mib"):
+        gpus[0] += f" with {size(job['gpu_memory_mib'])} each"
+    each = ", ".join([*gpus, counted(job["cpus"], "CPU"), f"{size(job['memory_mib'])} memory"])
+    return each if _tasks(job) == 1 else f"{_tasks(job)} tasks, each {each}"
+
+
+def _of_nodes(job: "JobData") -> str | None:
+    spread = ["one for each task"] if job.get("layout") == "spread" and _tasks(job) > 1 else []
+    alone = ["with nobody else"] if job.get("exclusive") else []
+    return ", ".join([*spread, *alone, *job.get("labels", [])]) or None
+
+
+def _class(job: "JobData") -> str | None:
+    name, preemptible = job.get("priority_class", "normal"), job.get("preemptible", False)
+    return None if name == "normal" and not preemptible else name + ", preemptible" * preemptible
+
+
+def _array(job: "JobData") -> str | None:
+    if job["array_id"] is None:
+        return None
+    limit = f", {job['array_limit']} at once" if job["array_limit"] else ""
+    return f"{job['array_id']}, index {job['array_index']}{limit}"
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)

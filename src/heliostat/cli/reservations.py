@@ -1,0 +1,121 @@
+"""Reservations: nodes set aside for a project, or for maintenance."""
+
+from datetime import datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heliostat.cli.app import noun
+from heliostat.cli.connect import connect
+from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table
+from heliostat.cli.units import parse_time
+from heliostat.errors import Invalid
+
+if TYPE_CHECKING:
+    from heliostat.client.shapes import Reservation
+
+reservation = noun("Nodes set aside for a course, a deadline, or maintenance.")
+Name = Annotated[str, typer.Argument(metavar="NAME")]
+_COLUMNS = ("NAME", "FOR", "NODES", "GPUS", "FROM", "TO", "WEEKS")
+
+
+@reservation.command()
+def create(
+    name: Name,
+    nodes: Annotated[str, typer.Option(metavar="NAMES", help="Which machines: n01,n02.")],
+    starts_at: Annotated[
+        str, typer.Option("--from", metavar="TIME", help="'2026-12-03 09:00', in your time zone unless it says.")
+    ],
+    ends_at: Annotated[str, typer.Option("--to", metavar="TIME", help="As --from.")],
+    project: Annotated[str | None, typer.Option(help="For whom; without it, maintenance: for nobody.")] = None,
+    gpus_per_node: Annotated[
+        int | None, typer.Option(metavar="N", help="So many GPUs of each; else all of it.")
+    ] = None,
+    weeks: Annotated[int, typer.Option(metavar="N", help="So many weeks in a row.")] = 1,
+    reason: Annotated[str | None, typer.Option(metavar="TEXT", help="What people will read.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Set machines aside for a time: for a project, or for maintenance."""
+    made = connect().create_reservation(
+        name,
+        [node.strip() for node in nodes.split(",") if node.strip()],
+        _time("--from", starts_at),
+        _time("--to", ends_at),
+        project=project,
+        gpus_per_node=gpus_per_node,
+        weeks=weeks,
+        reason=reason,
+    )
+    if as_json:
+        print_json(made)
+    else:
+        _print_one(made)
+
+
+@reservation.command("list")
+def list_reservations(
+    past: Annotated[bool, typer.Option("--all", "-a", help="Also those that are over.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List what is set aside, by its next time."""
+    found = connect().reservations(past=past)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print("Nothing is set aside.")
+        return
+    columns = [Column(title, shrinks=title == "NODES") for title in _COLUMNS]
+    print_table([*columns, Column("REASON", shrinks=True)], (_row(one) for one in found))
+
+
+@reservation.command()
+def delete(name: Name, as_json: JsonFlag = False) -> None:
+    """Delete a reservation; its machines are for everybody again."""
+    connect().delete_reservation(name)
+    if as_json:
+        print_json({"name": name, "deleted": True})
+    else:
+        print(f"Reservation {name} is deleted.")
+
+
+def _time(option: str, text: str) -> datetime:
+    try:
+        return datetime.fromisoformat(text.strip()).astimezone()
+    except (ValueError, OverflowError):
+        hint = "Write '2026-12-03 09:00', or ISO 8601: 2026-12-03T09:00:00+01:00."
+        raise Invalid(f"{option}: {text!r} is not a time.", hint) from None
+
+
+def _row(one: "Reservation") -> list[str]:
+    times = one["next"] or {"starts_at": one["starts_at"], "ends_at": one["ends_at"]}
+    return [
+        one["name"],
+        one["project"] or "maintenance",
+        ",".join(one["nodes"]),
+        "all" if one["gpus_per_node"] is None else f"{one['gpus_per_node']} each",
+        _local(times["starts_at"]),
+        _local(times["ends_at"]) if one["next"] else "over",
+        str(one["weeks"]),
+        one["reason"],
+    ]
+
+
+def _print_one(one: "Reservation") -> None:
+    weeks = f", {one['weeks']} weeks in a row" if one["weeks"] > 1 else ""
+    print_facts(
+        [
+            ("reservation", one["name"]),
+            ("for", one["project"] or "maintenance: nobody"),
+            ("nodes", ", ".join(one["nodes"])),
+            ("GPUs", "all" if one["gpus_per_node"] is None else f"{one['gpus_per_node']} of each node"),
+            ("time", f"{_local(one['starts_at'])} to {_local(one['ends_at'])}{weeks}"),
+            ("reason", one["reason"] or None),
+        ]
+    )
+
+
+def _local(text: str) -> str:
+    """With its date, also today's."""
+    at = parse_time(text)
+    return "-" if at is None else at.astimezone().strftime("%Y-%m-%d %H:%M")

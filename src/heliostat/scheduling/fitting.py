@@ -1,0 +1,81 @@
+"""What empty nodes could hold, whatever runs there now; and what is asked for, in words. Pure."""
+
+from collections.abc import Iterable
+
+from heliostat.models import Device, Layout, Node, Placement, Resources
+
+
+def could_ever_run(nodes: Iterable[Node], wanted: Resources, placement: Placement, data_class: int = 0) -> bool:
+    """Whether these nodes, were they empty, could run all its tasks at once."""
+    suitable = [node for node in nodes if allows_data(node, data_class) and has_labels(node, placement.labels)]
+    return most_tasks(suitable, wanted, placement.layout) >= placement.tasks
+
+
+def most_tasks(nodes: Iterable[Node], wanted: Resources, layout: Layout) -> int:
+    """How many tasks of this size the empty nodes hold together; spread, each holds one."""
+    counts = (tasks_on(node, wanted) for node in nodes)
+    return sum(min(count, 1) if layout is Layout.SPREAD else count for count in counts)
+
+
+def tasks_on(node: Node, wanted: Resources) -> int:
+    """How many tasks of this size the empty node holds."""
+    by_cpus = node.cpus // max(1, wanted.cpus)
+    by_memory = node.memory_mib // max(1, wanted.memory_mib)
+    return min(by_cpus, by_memory, _tasks_by_devices(node, wanted)) if wanted.gpus else min(by_cpus, by_memory)
+
+
+def suitable_devices(node: Node, gpu_type: str | None, gpu_memory_mib: int | None = None) -> list[Device]:
+    """Those of the type with at least that much memory, whatever state they are in."""
+    return [
+        device
+        for device in node.devices
+        if (gpu_type is None or device.type.lower() == gpu_type.lower())
+        and device.memory_mib >= (gpu_memory_mib or 0)
+    ]
+
+
+def allows_data(node: Node, data_class: int) -> bool:
+    """Cleared for this class of data, and not kept for a higher one."""
+    return node.min_data_class <= data_class <= node.data_class
+
+
+def has_labels(node: Node, labels: Iterable[str]) -> bool:
+    """Whether it has all of these: `fast` is there with any value, `disk=ssd` with this one."""
+    return all(_has_label(node, label) for label in labels)
+
+
+def parts_per_device(gpus: float) -> int:
+    """How many jobs of this part of a GPU share one; counted in hundredths, as they are asked for."""
+    return 100 // max(1, round(gpus * 100))
+
+
+def resources_in_words(wanted: Resources) -> str:
+    gpus = [gpus_in_words(wanted.gpus, wanted.gpu_type, wanted.gpu_memory_mib)] if wanted.gpus else []
+    return ", ".join([*gpus, cpus_in_words(wanted.cpus), f"{wanted.memory_mib} MiB"])
+
+
+def cpus_in_words(cpus: int) -> str:
+    return f"{cpus} cpu{'' if cpus == 1 else 's'}"
+
+
+def gpus_in_words(gpus: float, gpu_type: str | None, gpu_memory_mib: int | None = None) -> str:
+    """`2 A100`, `0.5 GPU`, `1 GPU with at least 16384 MiB`."""
+    kind = gpu_type or ("GPU" if gpus <= 1 else "GPUs")
+    memory = f" with at least {gpu_memory_mib} MiB" if gpu_memory_mib else ""
+    return f"{gpus:g} {kind}{memory}"
+
+
+def tasks_in_words(tasks: int) -> str:
+    return f"{tasks} task{'' if tasks == 1 else 's'}"
+
+
+def _tasks_by_devices(node: Node, wanted: Resources) -> int:
+    devices = len(suitable_devices(node, wanted.gpu_type, wanted.gpu_memory_mib))
+    if wanted.gpus >= 1:
+        return devices // wanted.devices
+    return devices * parts_per_device(wanted.gpus) if node.splits_devices else 0
+
+
+def _has_label(node: Node, label: str) -> bool:
+    name, equals, value = label.partition("=")
+    return name in node.labels and (not equals or node.labels[name] == value)

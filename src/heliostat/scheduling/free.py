@@ -1,0 +1,110 @@
+"""What is free of some nodes, and how many tasks of a shape that holds."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from heliostat.scheduling.columns import Array
+from heliostat.scheduling.shapes import Shape
+
+_PLENTY = 1 << 30
+_MANY = 4  # rows from which on it is quicker to sum up whole columns
+
+
+@dataclass(slots=True)
+class Free:
+    """Parallel arrays over some nodes. Changes while a plan hands it out; lives no longer than the plan."""
+
+    cpus: Array
+    memory: Array
+    gpus: Array  # nodes x kinds: whole devices
+    holders: Array  # how many rows of running jobs are on the node
+
+    def copy(self) -> "Free":
+        return Free(self.cpus.copy(), self.memory.copy(), self.gpus.copy(), self.holders.copy())
+
+    def of(self, nodes: Array) -> "Free":
+        """A copy of these nodes' part."""
+        return Free(self.cpus[nodes], self.memory[nodes], self.gpus[nodes], self.holders[nodes])
+
+    def add(self, places: Array, rows: Array, sign: int = 1) -> None:
+        """Rows (of RUNNING) give back what they hold, or with -1 take it."""
+        if len(rows) > _MANY:
+            self._add_many(places, rows, sign)
+            return
+        for place, row in zip(places.tolist(), rows, strict=True):
+            self._add_one(place, row, sign)
+
+    def take(self, row: np.void, sign: int = 1) -> None:
+        """A row of RUNNING, on the node it names; with -1 it gives it back."""
+        self._add_one(int(row["node"]), row, -sign)
+
+    def _add_one(self, place: int, row: np.void, sign: int) -> None:
+        self.cpus[place] += sign * row["cpus"]
+        self.memory[place] += sign * row["memory"]
+        self.holders[place] -= sign * (row["cpus"] > 0)
+        if row["kind"] >= 0:
+            self.gpus[place, row["kind"]] += sign * row["devices"]
+
+    def _add_many(self, places: Array, rows: Array, sign: int) -> None:
+        count, kinds = self.gpus.shape
+        self.cpus += sign * _sums(places, rows["cpus"], count)
+        self.memory += sign * _sums(places, rows["memory"], count)
+        self.holders -= sign * _sums(places, rows["cpus"] > 0, count)
+        with_devices = rows["kind"] >= 0
+        where = places[with_devices] * kinds + rows["kind"][with_devices]
+        self.gpus += sign * _sums(where, rows["devices"][with_devices], count * kinds).reshape(count, kinds)
+
+
+def _sums(places: Array, amounts: Array, count: int) -> Array:
+    return np.bincount(places, amounts, count).astype(np.int64)
+
+
+def capacity_for(shape: Shape, kind: int, free: Free) -> Array:
+    """How many of its tasks each node could take now, with devices of this kind (-1: none)."""
+    gpus = free.gpus[:, kind] if kind >= 0 else None
+    return tasks_in(shape, free.cpus, free.memory, gpus, free.holders)
+
+
+def tasks_in(shape: Shape, cpus: Array, memory: Array, gpus: Array | None, holders: Array) -> Array:
+    """The same over any parallel arrays."""
+    wanted = shape.resources
+    found = np.minimum(cpus // wanted.cpus, memory // max(wanted.memory_mib, 1))
+    if gpus is not None:
+        found = np.minimum(found, gpus // wanted.devices)
+    if shape.placement.exclusive:
+        found = np.where(holders == 0, found, 0)
+    return np.asarray(np.maximum(found, 0))
+
+
+def spread_over(capacity: Array, shape: Shape, leftover: Array) -> Array | None:
+    """How many tasks go to each node so that all have a place, or None. `leftover` says where it hurts least."""
+    tasks = shape.placement.tasks
+    if tasks == 1:
+        return _one(capacity, leftover)
+    if shape.placement.layout == "spread":
+        capacity = np.minimum(capacity, 1)
+    if capacity.sum() < tasks:
+        return None
+    chosen = np.zeros(len(capacity), np.int64)
+    left = capacity.copy()
+    while tasks:
+        enough = left >= tasks
+        if enough.any():  # the tightest node that takes the rest
+            node = int(np.argmin(np.where(enough, left * _PLENTY + leftover, np.iinfo(np.int64).max)))
+        else:
+            node = int(np.argmax(left))
+        taken = min(int(left[node]), tasks)
+        chosen[node] += taken
+        left[node] = 0
+        tasks -= taken
+    return chosen
+
+
+def _one(capacity: Array, leftover: Array) -> Array | None:
+    able = capacity > 0
+    if not able.any():
+        return None
+    chosen = np.zeros(len(capacity), np.int64)
+    chosen[int(np.argmin(np.where(able, leftover, np.iinfo(np.int64).max)))] = 1
+    return chosen

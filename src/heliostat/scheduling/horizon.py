@@ -1,0 +1,175 @@
+"""When room becomes free, if running jobs take as long as they may: for those who are blocked."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from heliostat.scheduling.columns import Array, joined
+from heliostat.scheduling.free import Free, capacity_for, spread_over, tasks_in
+from heliostat.scheduling.machines import Machines
+from heliostat.scheduling.rooms import Fit, Keep, Rooms, needs_of
+from heliostat.scheduling.shapes import Shape
+from heliostat.scheduling.snapshot import RUNNING, Snapshot
+from heliostat.scheduling.windows import Window
+
+
+@dataclass(frozen=True, slots=True)
+class Booking:
+    """When and where a blocked job can start."""
+
+    at: float
+    fit: Fit
+
+
+def ends_of(running: Array, policy_assumes: float, now: float) -> Array:
+    """When each running row gives back what it holds. One without a limit that has outlived what we assumed, or in
+    overtime, is thought to take as long again."""
+    length = np.where(running["has_limit"], running["limit"], policy_assumes)
+    age = now - running["started"]
+    again = np.exp2(np.floor(np.log2(np.maximum(age / length, 0.5)) + 1))
+    length = np.where(running["has_limit"] & ~running["overtime"], length, length * again)
+    ends = np.maximum(running["started"] + length, now)
+    return np.asarray(np.minimum(ends, now + running["stops_in"]))
+
+
+@dataclass(slots=True)
+class Horizon:
+    """What is free now, and what is given back when: rows of RUNNING whose `limit` is that time."""
+
+    machines: Machines
+    free: Free
+    releases: Array
+    windows: list[Window]
+
+    def earliest(self, shape: Shape, project: str, length: float) -> Booking | None:
+        """The first time at which all tasks of such a job have room; None: never."""
+        suitable = self.machines.suitable(shape)
+        windows = [window for window in self.windows if window.concerns(project)]
+        best: Booking | None = None
+        for kind in suitable.kinds:
+            found = _Steps(shape, kind, self, suitable.open_nodes).first(shape, length, windows)
+            if found and (best is None or found.at < best.at):
+                best = found
+        return best
+
+    def book(self, booking: Booking, shape: Shape, length: float) -> None:
+        """Those who are booked later find that this room is taken from now on until the end of this job."""
+        rows = needs_of(shape, booking.fit, self.machines)
+        self.free.add(rows["node"], rows, -1)
+        rows["limit"] = booking.at + length
+        self.releases = joined([self.releases, rows])
+
+
+def horizon_of(snapshot: Snapshot, rooms: Rooms, windows: list[Window], ends: Array) -> Horizon:
+    """As it is after what this plan has started so far."""
+    rows = snapshot.running.copy()
+    rows["limit"] = ends
+    openings = [_opening(window) for window in windows]
+    shared = [_shared_devices(snapshot, ends)] if snapshot.parts else []
+    releases = joined([rows, *rooms.started, *openings, *shared])
+    return Horizon(snapshot.machines, rooms.free.copy(), releases, windows)
+
+
+def _opening(window: Window) -> Array:
+    """Its end gives back nothing, but is a time at which to look again."""
+    rows = np.zeros(len(window.nodes), RUNNING)
+    rows["node"], rows["kind"], rows["limit"] = window.nodes, -1, window.end
+    return rows
+
+
+def _shared_devices(snapshot: Snapshot, ends: Array) -> Array:
+    """A shared device is free when the last of those on it has ended."""
+    machines, last = snapshot.machines, dict[str, float]()
+    for row, end in zip(snapshot.running, ends, strict=True):
+        if 0 < row["gpus"] < 1:
+            for uuid in snapshot.jobs[int(row["job"])].devices:
+                last[uuid] = max(last.get(uuid, 0.0), float(end))
+    known = [uuid for uuid in last if uuid in machines.node_of]
+    rows = np.zeros(len(known), RUNNING)
+    rows["node"] = [machines.node_of[uuid] for uuid in known]
+    rows["kind"] = [machines.kind_of[uuid] for uuid in known]
+    rows["devices"], rows["limit"] = 1, [last[uuid] for uuid in known]
+    return rows
+
+
+def keep_for_booking(booking: Booking, shape: Shape, rooms: Rooms, releases: Array) -> Keep:
+    """What is left on its nodes once it has started."""
+    fit = booking.fit
+    left = rooms.free.of(fit.nodes)
+    where = {int(node): place for place, node in enumerate(fit.nodes)}
+    mine = np.zeros(len(rooms.machines.nodes), bool)
+    mine[fit.nodes] = True
+    chosen = releases[(releases["limit"] <= booking.at) & mine[releases["node"]]]
+    if len(chosen):
+        left.add(np.array([where[int(node)] for node in chosen["node"]]), chosen)
+    left.add(np.arange(len(fit.nodes)), needs_of(shape, fit, rooms.machines), -1)
+    return Keep(booking.at, fit.nodes, left)
+
+
+class _Steps:
+    """How many tasks each node could take after each of the releases on it."""
+
+    def __init__(self, shape: Shape, kind: int, horizon: Horizon, allowed: Array) -> None:
+        free, rows = horizon.free, horizon.releases
+        rows = rows[allowed[rows["node"]]]
+        rows = rows[np.lexsort((rows["limit"], rows["node"]))]
+        self.node, self.at, self.kind = rows["node"], rows["limit"], kind
+        is_first = np.ones(len(rows), bool)
+        is_first[1:] = self.node[1:] != self.node[:-1]
+        self._firsts = np.flatnonzero(is_first)
+        self._group = np.cumsum(is_first) - 1
+        gpus = None
+        if kind >= 0:
+            gpus = self._sum(np.where(rows["kind"] == kind, rows["devices"], 0)) + free.gpus[self.node, kind]
+        self.capacity = tasks_in(
+            shape,
+            self._sum(rows["cpus"]) + free.cpus[self.node],
+            self._sum(rows["memory"]) + free.memory[self.node],
+            gpus,
+            free.holders[self.node] - self._sum((rows["cpus"] > 0).astype(np.int64)),
+        )
+        self.now = np.where(allowed, capacity_for(shape, kind, free), 0)
+        self._leftover = free.gpus.sum(axis=1)
+        if shape.placement.layout == "spread" and shape.placement.tasks > 1:
+            self.now, self.capacity = np.minimum(self.now, 1), np.minimum(self.capacity, 1)
+
+    def first(self, shape: Shape, length: float, windows: list[Window]) -> Booking | None:
+        capacity = self.capacity
+        for window in windows:  # it must be over before, or begin after
+            hit = (self.at < window.end) & (self.at + length > window.start) & np.isin(self.node, window.nodes)
+            capacity = np.where(hit, 0, capacity)
+        if not len(capacity):
+            return None
+        if shape.placement.tasks == 1:
+            able = np.flatnonzero(capacity > 0)
+            if not len(able):
+                return None
+            row = able[np.argmin(self.at[able])]
+            return Booking(float(self.at[row]), Fit(self.node[row : row + 1], np.ones(1, np.int64), self.kind))
+        return self._first_gang(shape, capacity)
+
+    def _first_gang(self, shape: Shape, capacity: Array) -> Booking | None:
+        before = np.zeros_like(capacity)
+        before[1:] = capacity[:-1]
+        before[self._firsts] = self.now[self.node[self._firsts]]
+        by_time = np.argsort(self.at, kind="stable")
+        reached = self.now.sum() + np.cumsum((capacity - before)[by_time])
+        enough = np.flatnonzero(reached >= shape.placement.tasks)
+        if not len(enough):
+            return None
+        at = self.at[by_time[enough[0]]]
+        then = self.now.copy()
+        past = np.flatnonzero(self.at <= at)
+        then[self.node[past]] = capacity[past]  # rows of a node are in order of time: the last one stays
+        tasks = spread_over(then, shape, self._leftover)
+        if tasks is None:
+            return None
+        nodes = np.flatnonzero(tasks)
+        return Booking(float(at), Fit(nodes, tasks[nodes], self.kind))
+
+    def _sum(self, amounts: Array) -> Array:
+        """Running sums, each node from its first row on."""
+        if not len(amounts):
+            return amounts
+        sums = np.cumsum(amounts)
+        return np.asarray(sums - (sums[self._firsts] - amounts[self._firsts])[self._group])

@@ -1,0 +1,103 @@
+"""The nodes as arrays: what each has in all, and who may use it."""
+
+from collections import Counter
+from dataclasses import dataclass
+
+import numpy as np
+
+from heliostat.models import Device, Node, NodeState
+from heliostat.scheduling.columns import Array
+from heliostat.scheduling.free import Free
+from heliostat.scheduling.shapes import Shape
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """Devices that are alike."""
+
+    type: str
+    memory_mib: int
+
+
+@dataclass(frozen=True, slots=True)
+class Suitable:
+    """Which nodes and which kinds of device a shape may use, whatever is free."""
+
+    nodes: Array  # bool: allowed there
+    open_nodes: Array  # bool: allowed there, and the node is up
+    kinds: tuple[int, ...]  # smallest first; (-1,) for a job without GPUs
+
+
+class Machines:
+    """Does not change; made anew when a node changes."""
+
+    def __init__(self, nodes: tuple[Node, ...] = ()) -> None:
+        self.nodes = nodes
+        self.index = {node.name: number for number, node in enumerate(nodes)}
+        kinds = {_kind(device) for node in nodes for device in node.devices}
+        self.kinds = tuple(sorted(kinds, key=lambda kind: (kind.memory_mib, kind.type)))
+        number_of = {kind: number for number, kind in enumerate(self.kinds)}
+        self.kind_of = {device.uuid: number_of[_kind(device)] for node in nodes for device in node.devices}
+        self.node_of = {device.uuid: place for place, node in enumerate(nodes) for device in node.devices}
+        self.cpus = np.array([node.cpus for node in nodes], np.int64)
+        self.memory = np.array([node.memory_mib for node in nodes], np.int64)
+        self.gpus = np.zeros((len(nodes), len(self.kinds)), np.int64)
+        for place, node in enumerate(nodes):
+            for device in node.devices:
+                self.gpus[place, self.kind_of[device.uuid]] += device.may_be_used
+        self.unusable = {d.uuid: place for place, n in enumerate(nodes) for d in n.devices if not d.may_be_used}
+        self.is_up = np.array([node.state is NodeState.UP for node in nodes], bool)
+        self._labels = [_labels(node) for node in nodes]
+        self.possible: dict[Shape, bool] = {}  # found out by others
+        self._suitable: dict[Shape, Suitable] = {}
+
+    def suitable(self, shape: Shape) -> Suitable:
+        found = self._suitable.get(shape)
+        if found is None:
+            found = self._suitable[shape] = self._find(shape)
+        return found
+
+    def devices_of(self, node: int, kind: int) -> list[Device]:
+        """Those that may be handed out, in their own order."""
+        return [d for d in self.nodes[node].devices if d.may_be_used and self.kind_of[d.uuid] == kind]
+
+    def empty(self) -> Free:
+        """What there is in all."""
+        return Free(self.cpus.copy(), self.memory.copy(), self.gpus.copy(), np.zeros(len(self.nodes), np.int64))
+
+    def count(self) -> Counter[str]:
+        """How many devices there are of each type."""
+        return Counter(device.type for node in self.nodes for device in node.devices)
+
+    def _find(self, shape: Shape) -> Suitable:
+        wanted = set(shape.placement.labels)
+        allowed = np.array(
+            [
+                wanted <= labels
+                and node.min_data_class <= shape.data_class <= node.data_class
+                and (node.splits_devices or not shape.is_part)
+                for node, labels in zip(self.nodes, self._labels, strict=True)
+            ],
+            bool,
+        )
+        return Suitable(allowed, allowed & self.is_up, self._kinds_for(shape))
+
+    def _kinds_for(self, shape: Shape) -> tuple[int, ...]:
+        wanted = shape.resources
+        if not wanted.gpus:
+            return (-1,)
+        return tuple(
+            number
+            for number, kind in enumerate(self.kinds)
+            if (wanted.gpu_type is None or kind.type.lower() == wanted.gpu_type.lower())
+            and kind.memory_mib >= (wanted.gpu_memory_mib or 0)
+        )
+
+
+def _kind(device: Device) -> Kind:
+    return Kind(device.type, device.memory_mib)
+
+
+def _labels(node: Node) -> frozenset[str]:
+    """`disk=ssd` is found as `disk` and as `disk=ssd`."""
+    return frozenset(node.labels) | {f"{name}={value}" for name, value in node.labels.items() if value}

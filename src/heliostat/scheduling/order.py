@@ -1,0 +1,104 @@
+"""The order of the queue.
+
+Under the fair-share policy jobs are ordered by points. Twice the wait is one point more, and twice the size one
+point less: a job of 10 GPU-hours has the same claim after ten hours as one of 1 GPU-hour after one. Those who have
+used more than their share lose points, a high class gains some. The wait grows without bound and everything else
+is bounded, so every job comes first some day.
+
+Each job is judged as if those of the same people that stand before it had been charged already: 300 jobs of one
+person do not keep back the 10 of another.
+"""
+
+import numpy as np
+
+from heliostat.models import Job
+from heliostat.scheduling.columns import Array
+from heliostat.scheduling.policy import Order, Policy
+from heliostat.scheduling.shares import levels, over_share
+from heliostat.scheduling.snapshot import Snapshot
+
+HOUR = 3600.0
+_POINTS_PER_PRIORITY = 3.0
+_FIRST_HOUR = 1.0  # what a job that has just come is thought to have waited
+_SMALLEST = 0.1  # GPU-hours: smaller jobs count like this
+_MOST_OVER = 8.0  # times the share: more makes no difference
+_FLOOR_HOURS = 24.0
+_TIE = 1e-12  # of equals, the one submitted first
+_LAST = 1e6  # points below everybody else
+
+
+def fixed_points(job: Job, policy: Policy, cost: float) -> float:
+    """Those that do not change while it waits: for class, priority and size."""
+    size = policy.size_weight * np.log2(cost + _SMALLEST)
+    priority_class = policy.class_of(job.priority_class)
+    last = _LAST if priority_class.rank == 0 else 0.0
+    return float(priority_class.points + job.priority * _POINTS_PER_PRIORITY - size - last - job.id * _TIE)
+
+
+def queue_order(snapshot: Snapshot, policy: Policy, now: float) -> Array:
+    """The rows of the pending jobs, first come first."""
+    rows = snapshot.pending
+    if policy.order is Order.SHARE:
+        return np.argsort(-points(snapshot, policy, now))
+    if policy.order is Order.SJF:
+        return np.lexsort((rows["job"], rows["limit"]))
+    if policy.order is Order.LAS:
+        return np.lexsort((rows["job"], snapshot.usage[rows["leaf"]]))
+    return np.argsort(rows["job"])
+
+
+def points(snapshot: Snapshot, policy: Policy, now: float) -> Array:
+    """By row; the highest goes first."""
+    rows = snapshot.pending
+    waited = np.maximum(now - rows["submitted"], 0.0) / HOUR + _FIRST_HOUR
+    without_share = rows["points"] + np.log2(waited)
+    if len(snapshot.tree.leaves) < 2:
+        return without_share
+    return without_share - policy.share_weight * shares_used(snapshot, policy, np.argsort(-without_share))
+
+
+def shares_used(snapshot: Snapshot, policy: Policy, order: Array) -> Array:
+    """By row: how many times their share its people have had, given what stands before it in this order."""
+    rows, tree = snapshot.pending, snapshot.tree
+    leaf, cost = rows["leaf"][order], rows["cost"][order]
+    level_of = levels(tree, snapshot.usage, _FLOOR_HOURS * capacity(snapshot, policy))
+    extra = (
+        _ahead(tree.department_of[leaf], cost, len(tree.departments)),
+        _ahead(tree.project_of[leaf], cost, len(tree.projects)),
+        _ahead(leaf, cost, len(tree.leaves)),
+    )
+    found = np.empty(len(rows))
+    found[order] = np.minimum(over_share(level_of, extra, leaf), _MOST_OVER)
+    return found
+
+
+def project_ratios(snapshot: Snapshot, policy: Policy) -> dict[str, float]:
+    """How many times its share each project has had lately; 1.0 for one without others beside it."""
+    if len(snapshot.tree.projects) < 2:
+        return dict.fromkeys(snapshot.tree.projects, 1.0)
+    level = levels(snapshot.tree, snapshot.usage, _FLOOR_HOURS * capacity(snapshot, policy))[1]
+    return dict(zip(snapshot.tree.projects, level.ratio.tolist(), strict=True))
+
+
+def capacity(snapshot: Snapshot, policy: Policy) -> float:
+    """What an hour of the whole cluster is charged."""
+    machines, charges = snapshot.machines, policy.charges
+    per_kind = [charges.gpus.get(kind.type.lower(), charges.gpu) for kind in machines.kinds]
+    return float(
+        machines.gpus.sum(axis=0) @ np.array(per_kind)
+        + machines.cpus.sum() * charges.cpu
+        + machines.memory.sum() / 1024 * charges.memory_gib
+    )
+
+
+def _ahead(account: Array, cost: Array, accounts: int) -> Array:
+    """What stands before each in the queue of its own account."""
+    if accounts == 1:
+        return np.cumsum(cost) - cost
+    together = np.argsort(account.astype(np.uint16) if accounts < 2**16 else account, kind="stable")
+    sums = np.cumsum(cost[together]) - cost[together]
+    sizes = np.bincount(account, minlength=accounts)
+    firsts = np.cumsum(sizes) - sizes
+    found = np.empty(len(cost))
+    found[together] = sums - np.repeat(sums[firsts[sizes > 0]], sizes[sizes > 0])
+    return found

@@ -1,0 +1,110 @@
+"""Limits on what people, projects and departments may hold at once and use in a month."""
+
+from collections import defaultdict
+from dataclasses import dataclass
+
+import numpy as np
+
+from heliostat.models import Job, Quota
+from heliostat.scheduling.accounts import Accounts
+from heliostat.scheduling.policy import Policy
+from heliostat.scheduling.snapshot import Snapshot
+
+Scope = tuple[str, str]  # ("user", "ann"), ("project", "vision"), ("department", "radiology")
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Which limit keeps a job back."""
+
+    scope: Scope
+    words: str
+    until_next_month: bool = False
+
+
+class Quotas:
+    """Counts along while a plan is made."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: float) -> None:
+        self._snapshot, self._policy, self._now = snapshot, policy, now
+        self._accounts = snapshot.accounts
+        self.exist = has_quotas(snapshot.accounts)
+        self._running: defaultdict[Scope, float] = defaultdict(float)
+        self._month: defaultdict[Scope, float] | None = None
+        if self.exist and len(snapshot.running):
+            self._count_running()
+
+    def refuse(self, job: Job, gpus: float) -> Refusal | None:
+        """Why it may not start now."""
+        budget = self._policy.class_of(job.priority_class).gpu_hours_per_month
+        if budget is not None and gpus and self.month[class_scope(job)] >= budget:
+            words = (
+                f"project {job.project} has used its {budget} GPU-hours of class {job.priority_class} this month"
+            )
+            return Refusal(class_scope(job), words, until_next_month=True)
+        if not self.exist or not gpus:
+            return None
+        for scope in scopes_of(job.user, job.project, self._accounts):
+            if refusal := self._over(scope, quota_of(scope, self._accounts), gpus):
+                return refusal
+        return None
+
+    @property
+    def month(self) -> defaultdict[Scope, float]:
+        """GPU-hours of this month, also of what runs."""
+        if self._month is None:
+            self._month = defaultdict(float, self._snapshot.month)
+            running = self._snapshot.running
+            seconds = self._now - np.maximum(running["started"], self._snapshot.month_began)
+            hours = running["gpus"] * np.maximum(seconds, 0.0) / 3600.0
+            for job_id, used in zip(running["job"].tolist(), hours.tolist(), strict=True):
+                job = self._snapshot.jobs[job_id]
+                for scope in (*scopes_of(job.user, job.project, self._accounts), class_scope(job)):
+                    self._month[scope] += used
+        return self._month
+
+    def _count_running(self) -> None:
+        running, leaves = self._snapshot.running, self._snapshot.tree.leaves
+        per_leaf = np.bincount(running["leaf"], running["gpus"], len(leaves))
+        for (project, user), gpus in zip(leaves, per_leaf.tolist(), strict=True):
+            for scope in scopes_of(user, project, self._accounts):
+                self._running[scope] += gpus
+
+    def count(self, job: Job, gpus: float) -> None:
+        """It starts."""
+        if self.exist:
+            for scope in scopes_of(job.user, job.project, self._accounts):
+                self._running[scope] += gpus
+
+    def _over(self, scope: Scope, quota: Quota, gpus: float) -> Refusal | None:
+        kind, name = scope
+        if quota.running_gpus is not None and self._running[scope] + gpus > quota.running_gpus + 1e-9:
+            held = self._running[scope]
+            words = f"{kind} {name} may run {quota.running_gpus} GPUs at once and holds {held:g}"
+            return Refusal(scope, words)
+        if quota.gpu_hours_per_month is not None and self.month[scope] >= quota.gpu_hours_per_month:
+            words = f"{kind} {name} has used its {quota.gpu_hours_per_month} GPU-hours of this month"
+            return Refusal(scope, words, until_next_month=True)
+        return None
+
+
+def scopes_of(user: str, project: str, accounts: Accounts) -> tuple[Scope, Scope, Scope]:
+    return ("user", user), ("project", project), ("department", accounts.project(project).department)
+
+
+def class_scope(job: Job) -> Scope:
+    """The budget of a class is per project."""
+    return f"class {job.priority_class}", job.project
+
+
+def quota_of(scope: Scope, accounts: Accounts) -> Quota:
+    kind, name = scope
+    if kind == "user":
+        return accounts.user_quota(name)
+    return accounts.project(name).quota if kind == "project" else accounts.department(name).quota
+
+
+def has_quotas(accounts: Accounts) -> bool:
+    given = [project.quota for project in accounts.projects.values()]
+    given += [department.quota for department in accounts.departments.values()]
+    return any(quota != Quota() for quota in (*given, *accounts.user_quotas.values()))

@@ -1,0 +1,218 @@
+"""The free room of the whole cluster while a plan is made: who fits where until when, and handing it out."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from heliostat.models import Job, Place
+from heliostat.scheduling.columns import Array
+from heliostat.scheduling.free import Free, capacity_for, spread_over
+from heliostat.scheduling.machines import Machines
+from heliostat.scheduling.shapes import Shape
+from heliostat.scheduling.snapshot import RUNNING, Snapshot, Start
+
+_NEARLY = 1e-9
+
+
+@dataclass(slots=True)
+class Keep:
+    """Room on some nodes that is kept from a time on: jobs that run longer find only what is left of them."""
+
+    at: float
+    nodes: Array
+    left: Free  # parallel to nodes
+    project: str | None = None  # whose jobs it does not concern
+    kept: Array | None = None  # how many devices are kept for them, parallel to nodes; None: all there are
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Where the tasks of a job would go: so many on each node, all with devices of one kind."""
+
+    nodes: Array
+    tasks: Array  # parallel to nodes
+    kind: int
+
+
+class Rooms:
+    """Lives no longer than the plan."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self.machines: Machines = snapshot.machines
+        self.free = _whole_devices(snapshot)
+        self.keeps: list[Keep] = []
+        self.started: list[Array] = []  # rows of RUNNING for what this plan starts
+        self._held: set[str] = set(snapshot.held)
+        self._parts = dict(snapshot.parts)
+        self._refresh()
+
+    def _refresh(self) -> None:
+        """The largest free amounts: they tell at once that a shape cannot fit."""
+        up = self.machines.is_up
+        if up.any():
+            self._most_gpus = self.free.gpus[up].max(axis=0, initial=0)
+            self._most_cpus = int(self.free.cpus[up].max())
+        else:
+            self._most_gpus = np.zeros(len(self.machines.kinds), np.int64)
+            self._most_cpus = 0
+
+    def surely_full(self, shape: Shape) -> bool:
+        """No node has enough left; False does not promise that one has."""
+        wanted = shape.resources
+        if wanted.cpus > self._most_cpus:
+            return True
+        if not wanted.gpus or (shape.is_part and self._parts):
+            return False
+        kinds = self.machines.suitable(shape).kinds
+        return all(wanted.devices > self._most_gpus[kind] for kind in kinds)
+
+    def find(self, shape: Shape, project: str, end: float) -> Fit | None:
+        """A place for a job that may run until then."""
+        suitable = self.machines.suitable(shape)
+        for kind in suitable.kinds:
+            if shape.is_part and self._parts and (shared := self._find_part(shape, kind, project, end)):
+                return shared
+            capacity = np.where(suitable.open_nodes, capacity_for(shape, kind, self.free), 0)
+            self._respect_keeps(capacity, shape, kind, project, end)
+            tasks = spread_over(capacity, shape, self._leftover(kind))
+            if tasks is not None:
+                nodes = np.flatnonzero(tasks)
+                return Fit(nodes, tasks[nodes], kind)
+        return None
+
+    def take(self, job: Job, shape: Shape, fit: Fit, until: float) -> Start:
+        """Hand it out; which device goes to which task is decided here."""
+        known = set(self._parts)
+        places = self._places(shape, fit)
+        rows = needs_of(shape, fit, self.machines)
+        if shape.is_part:  # a device that somebody shares already is not taken twice
+            rows["devices"] = len({uuid for place in places for uuid in place.devices} - known)
+        self.free.add(rows["node"], rows, -1)
+        for keep in self.keeps:
+            if keep.at < until:
+                _take_from(keep, rows, job.project)
+        rows["limit"] = until
+        self.started.append(rows)
+        self._refresh()
+        kind = self.machines.kinds[fit.kind].type if fit.kind >= 0 else None
+        return Start(job, places, kind)
+
+    def _respect_keeps(self, capacity: Array, shape: Shape, kind: int, project: str, end: float) -> None:
+        for keep in self.keeps:
+            if keep.at < end and (keep.project is None or keep.project != project):
+                left = capacity_for(shape, kind, keep.left)
+                capacity[keep.nodes] = np.minimum(capacity[keep.nodes], left)
+
+    def _leftover(self, kind: int) -> Array:
+        """Small is good: GPU jobs go where few GPUs stay free, others where there are none; then few cpus."""
+        free = self.free
+        return np.asarray(free.gpus.sum(axis=1) * 100_000 + np.minimum(free.cpus, 99_999))
+
+    def _find_part(self, shape: Shape, kind: int, project: str, end: float) -> Fit | None:
+        """The node of a shared device that has enough left: the fullest such device."""
+        open_nodes, wanted = self.machines.suitable(shape).open_nodes, shape.resources.gpus
+        for uuid in sorted(self._parts, key=lambda uuid: (-self._parts[uuid], uuid)):
+            node = self.machines.node_of[uuid]
+            if self.machines.kind_of[uuid] != kind or not open_nodes[node] or uuid in self.machines.unusable:
+                continue
+            if self._parts[uuid] + wanted <= 1 + _NEARLY and self._has_cpus(shape, node, project, end):
+                return Fit(np.array([node]), np.array([1]), kind)
+        return None
+
+    def _has_cpus(self, shape: Shape, node: int, project: str, end: float) -> bool:
+        wanted, free = shape.resources, self.free
+        if free.cpus[node] < wanted.cpus or free.memory[node] < wanted.memory_mib:
+            return False
+        return not any(
+            keep.at < end and node in keep.nodes and (keep.project is None or keep.project != project)
+            for keep in self.keeps
+        )
+
+    def _places(self, shape: Shape, fit: Fit) -> tuple[Place, ...]:
+        return tuple(
+            Place(self.machines.nodes[node].name, self._hand_out(int(node), shape, fit.kind))
+            for node, tasks in zip(fit.nodes, fit.tasks, strict=True)
+            for _ in range(tasks)
+        )
+
+    def _hand_out(self, node: int, shape: Shape, kind: int) -> tuple[str, ...]:
+        if kind < 0:
+            return ()
+        wanted = shape.resources
+        if shape.is_part:
+            uuid = self._choose_part(node, kind, wanted.gpus)
+            self._parts[uuid] = self._parts.get(uuid, 0.0) + wanted.gpus
+            return (uuid,)
+        chosen = tuple(self._untouched(node, kind)[: wanted.devices])
+        self._held.update(chosen)
+        return chosen
+
+    def _untouched(self, node: int, kind: int) -> list[str]:
+        uuids = [device.uuid for device in self.machines.devices_of(node, kind)]
+        return [uuid for uuid in uuids if uuid not in self._held and uuid not in self._parts]
+
+    def _choose_part(self, node: int, kind: int, part: float) -> str:
+        uuids = [device.uuid for device in self.machines.devices_of(node, kind)]
+        shared = [uuid for uuid in uuids if self._parts.get(uuid, 1.0) + part <= 1 + _NEARLY]
+        if shared:
+            return max(shared, key=lambda uuid: self._parts[uuid])
+        return self._untouched(node, kind)[0]
+
+
+def _whole_devices(snapshot: Snapshot) -> Free:
+    """What is free, counting shared devices as taken and faulty ones once."""
+    machines, free = snapshot.machines, snapshot.free.copy()
+    for uuid, node in machines.unusable.items():
+        if uuid in snapshot.held:  # counted as missing twice: out of order, and in use
+            free.gpus[node, machines.kind_of[uuid]] += 1
+    for uuid in snapshot.parts:
+        if uuid in machines.node_of and uuid not in machines.unusable:
+            free.gpus[machines.node_of[uuid], machines.kind_of[uuid]] -= 1
+    return free
+
+
+def is_possible(shape: Shape, machines: Machines) -> bool:
+    """Whether the nodes that are up could run it, were they empty."""
+    found = machines.possible.get(shape)
+    if found is None:
+        suitable, empty = machines.suitable(shape), machines.empty()
+        ways = (np.where(suitable.open_nodes, capacity_for(shape, kind, empty), 0) for kind in suitable.kinds)
+        found = machines.possible[shape] = any(spread_over(way, shape, empty.cpus) is not None for way in ways)
+    return found
+
+
+def needs_of(shape: Shape, fit: Fit, machines: Machines) -> Array:
+    """What such a job would hold, as rows of RUNNING; one per node."""
+    rows = np.zeros(len(fit.nodes), RUNNING)
+    wanted = shape.resources
+    rows["node"], rows["kind"] = fit.nodes, fit.kind
+    rows["devices"] = fit.tasks * wanted.devices
+    rows["cpus"], rows["memory"] = fit.tasks * wanted.cpus, fit.tasks * wanted.memory_mib
+    if shape.placement.exclusive:
+        rows["cpus"], rows["memory"] = machines.cpus[fit.nodes], machines.memory[fit.nodes]
+    return rows
+
+
+def _take_from(keep: Keep, rows: Array, project: str) -> None:
+    """What these rows hold is not left. Those for whom it is kept use up what is kept first."""
+    where = {int(node): place for place, node in enumerate(keep.nodes)}
+    inside = np.array([int(node) in where for node in rows["node"]], bool)
+    if not inside.any():
+        return
+    rows = rows[inside]
+    places = np.array([where[int(node)] for node in rows["node"]])
+    if keep.project == project:
+        if keep.kept is None:
+            return
+        own = np.minimum(keep.kept[places], rows["devices"])
+        keep.kept[places] -= own
+        rows["devices"] -= own.astype(rows["devices"].dtype)
+    keep.left.add(places, rows, -1)
+
+
+def fit_of(start: Start, machines: Machines) -> Fit:
+    """Where a job was put, as a plan sees it."""
+    names = [place.node for place in start.places]
+    nodes = list(dict.fromkeys(names))
+    kind = machines.kind_of[start.devices[0]] if start.devices else -1
+    return Fit(np.array([machines.index[name] for name in nodes]), np.array([names.count(n) for n in nodes]), kind)

@@ -1,0 +1,147 @@
+"""Who makes room for a blocked job: those that lose the least work, and those past their limit."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from heliostat.models import Job
+from heliostat.scheduling.columns import Array
+from heliostat.scheduling.free import Free, capacity_for, spread_over
+from heliostat.scheduling.horizon import Booking
+from heliostat.scheduling.policy import Policy
+from heliostat.scheduling.rooms import Rooms
+from heliostat.scheduling.shapes import Shape
+from heliostat.scheduling.snapshot import Snapshot, Stop
+
+_SOON = 60.0  # seconds: room that becomes free anyway is worth waiting for
+
+
+@dataclass(frozen=True, slots=True)
+class Blocked:
+    """A job for which there is no room now, and for which some is booked."""
+
+    job: Job
+    shape: Shape
+    length: float
+    booking: Booking
+
+
+def find_stops(
+    snapshot: Snapshot, policy: Policy, rooms: Rooms, blocked: list[Blocked], now: float
+) -> tuple[Stop, ...]:
+    """For the first of the blocked, in their order; nobody is sent away for one that will fit without."""
+    running = snapshot.running
+    may_go = _may_go(running, policy, now)
+    if not blocked or not may_go.any():
+        return ()
+    free = rooms.free.copy()
+    leaving = running[np.isfinite(running["stops_in"])]
+    free.add(leaving["node"], leaving)
+    stops: dict[int, Stop] = {}
+    for waiting in blocked:
+        rank = policy.class_of(waiting.job.priority_class).rank
+        able = may_go & (is_over_time(running, now) | (running["rank"] < rank))
+        able &= ~np.isin(running["job"], list(stops))
+        chosen = _least_loss(waiting, free, rooms, running[able], now)
+        for job_id in chosen:
+            rows = running[running["job"] == job_id]
+            free.add(rows["node"], rows)
+            stops[job_id] = _stop(snapshot.jobs[job_id], rows, waiting.job, now)
+        _reserve(waiting, free, rooms)
+    return tuple(stops.values())
+
+
+def is_over_time(running: Array, now: float) -> Array:
+    """Past a limit that it may pass while nobody waits."""
+    return np.asarray(running["overtime"] & running["has_limit"] & (running["started"] + running["limit"] <= now))
+
+
+def lost_work(rows: Array, now: float) -> Array:
+    """Device-seconds since the last checkpoint, or since the start; a job without GPUs counts by its cpus."""
+    since = np.where(np.isnan(rows["saved"]), rows["started"], np.maximum(rows["saved"], rows["started"]))
+    size = np.maximum(rows["gpus"], rows["cpus"] * 0.02)
+    return np.where(is_over_time(rows, now), 0.0, size * np.maximum(now - since, 0.0))
+
+
+def _may_go(running: Array, policy: Policy, now: float) -> Array:
+    may = is_over_time(running, now)
+    if policy.preempts:
+        may = may | running["preemptible"]
+    return np.asarray(may & ~np.isfinite(running["stops_in"]))
+
+
+def _least_loss(waiting: Blocked, free: Free, rooms: Rooms, able: Array, now: float) -> list[int]:
+    """Those to send away so that it fits; empty if it fits without, or not even then."""
+    if waiting.booking.at <= now + _SOON or not len(able) or _fits(waiting.shape, free, rooms):
+        return []
+    loss: dict[int, float] = {}
+    for job_id, lost in zip(able["job"].tolist(), lost_work(able, now).tolist(), strict=True):
+        loss[job_id] = loss.get(job_id, 0.0) + lost
+    if waiting.shape.placement.tasks > 1:
+        return _cheapest(waiting.shape, free, rooms, able, loss)
+    best: list[int] = []
+    for node in np.unique(able["node"]).tolist():
+        here = able[np.isin(able["job"], able["job"][able["node"] == node])]
+        found = _cheapest(waiting.shape, free, rooms, here, loss)
+        if found and (not best or _cost(found, loss) < _cost(best, loss)):
+            best = found
+    return best
+
+
+def _cost(jobs: list[int], loss: dict[int, float]) -> tuple[float, int]:
+    return sum(loss[job_id] for job_id in jobs), len(jobs)
+
+
+def _cheapest(shape: Shape, free: Free, rooms: Rooms, able: Array, loss: dict[int, float]) -> list[int]:
+    """Add by the work they lose until it fits, then spare those that are not needed, the dearest first."""
+    given = free.copy()
+    chosen: list[int] = []
+    for job_id in sorted(set(able["job"].tolist()), key=lambda job_id: (loss[job_id], job_id)):
+        rows = able[able["job"] == job_id]
+        given.add(rows["node"], rows)
+        chosen.append(job_id)
+        if _fits(shape, given, rooms):
+            break
+    else:
+        return []
+    for job_id in chosen[-2::-1]:
+        rows = able[able["job"] == job_id]
+        given.add(rows["node"], rows, -1)
+        if _fits(shape, given, rooms):
+            chosen.remove(job_id)
+        else:
+            given.add(rows["node"], rows)
+    return chosen
+
+
+def _fits(shape: Shape, free: Free, rooms: Rooms) -> bool:
+    return any(tasks is not None for _, tasks in _ways(shape, free, rooms))
+
+
+def _ways(shape: Shape, free: Free, rooms: Rooms) -> Iterator[tuple[int, Array | None]]:
+    """For each kind of device it may use: how many of its tasks would go to each node."""
+    suitable = rooms.machines.suitable(shape)
+    for kind in suitable.kinds:
+        capacity = np.where(suitable.open_nodes, capacity_for(shape, kind, free), 0)
+        yield kind, spread_over(capacity, shape, free.cpus)
+
+
+def _reserve(waiting: Blocked, free: Free, rooms: Rooms) -> None:
+    """What was freed for it is not there for the next one."""
+    wanted = waiting.shape.resources
+    for kind, tasks in _ways(waiting.shape, free, rooms):
+        if tasks is not None:
+            free.cpus -= tasks * wanted.cpus
+            free.memory -= tasks * wanted.memory_mib
+            if kind >= 0:
+                free.gpus[:, kind] -= tasks * wanted.devices
+            return
+
+
+def _stop(job: Job, rows: Array, waiting: Job, now: float) -> Stop:
+    if is_over_time(rows, now).any():
+        words = f"its time limit was over and job {waiting.id} waits for what it held"
+        return Stop(job, "overtime", words, waiting.id)
+    words = f"made room for job {waiting.id} of class {waiting.priority_class}"
+    return Stop(job, "preempt", words, waiting.id)

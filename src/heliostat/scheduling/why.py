@@ -1,0 +1,122 @@
+"""Why a job waits, in words a newcomer understands. Works on a snapshot and the plan that was made from it."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+
+from heliostat.models import Job, JobId
+from heliostat.scheduling.causes import Cause, Causes
+from heliostat.scheduling.columns import Array
+from heliostat.scheduling.order import project_ratios, queue_order
+from heliostat.scheduling.policy import Policy
+from heliostat.scheduling.snapshot import Head, Plan, Snapshot
+
+_MUCH = 1.1  # times its share: from here on it is worth a word
+_SHOWN_AHEAD = 10
+
+
+@dataclass(frozen=True, slots=True)
+class Why:
+    """All that can be said about one waiting job."""
+
+    job_id: JobId
+    sentence: str
+    blocked_by: str  # room, kept, reservation, quota, array, nodes, turn
+    position: int  # 1: next
+    pending: int
+    ahead_projects: int
+    first_ahead: tuple[JobId, ...]
+    share_used: float  # by its project, lately: 1.0 is just its share
+    starts_by: datetime | None = None  # for one that has room booked, if limits are honest
+
+
+class Explainer:
+    """Explains the jobs of one snapshot; what many explanations need is worked out once."""
+
+    def __init__(self, snapshot: Snapshot, policy: Policy, made: Plan, now: datetime) -> None:
+        self._snapshot, self._policy, self._made, self._now = snapshot, policy, made, now
+        self._started = {start.job.id for start in made.starts}
+
+    def reason(self, job_id: JobId) -> str | None:
+        """In short; None: it does not wait in this snapshot."""
+        row = self._rows.get(job_id)
+        return None if row is None else self._causes.of(self._snapshot.pending[row]).words
+
+    def why(self, job_id: JobId) -> Why | None:
+        """None: it does not wait in this snapshot."""
+        row = self._rows.get(job_id)
+        job = self._snapshot.jobs.get(job_id)
+        if row is None or job is None:
+            return None
+        cause, ahead, head = (
+            self._causes.of(self._snapshot.pending[row]),
+            self._ahead(row),
+            self._heads.get(job_id),
+        )
+        projects = {self._snapshot.tree.leaves[leaf][0] for leaf in set(ahead["leaf"].tolist())}
+        share = self.share_used(job.project)
+        return Why(
+            job_id=job_id,
+            sentence=_sentence(len(ahead), len(projects), job, share, cause),
+            blocked_by=cause.kind,
+            position=len(ahead) + 1,
+            pending=len(self._in_order),
+            ahead_projects=len(projects),
+            first_ahead=tuple(ahead["job"][:_SHOWN_AHEAD].tolist()),
+            share_used=round(share, 3),
+            starts_by=head.at if head else None,
+        )
+
+    def share_used(self, project: str) -> float:
+        """How many times its share a project has had lately; 1.0 if there is no other."""
+        return self._ratios.get(project, 0.0)
+
+    def position(self, job_id: JobId) -> int | None:
+        """1: the first of those that wait."""
+        row = self._rows.get(job_id)
+        return None if row is None else self._positions[row] + 1
+
+    def _ahead(self, row: int) -> Array:
+        return self._snapshot.pending[self._in_order[: self._positions[row]]]
+
+    @cached_property
+    def _rows(self) -> dict[JobId, int]:
+        numbers = enumerate(self._snapshot.pending["job"].tolist())
+        return {job_id: row for row, job_id in numbers if job_id not in self._started}
+
+    @cached_property
+    def _in_order(self) -> list[int]:
+        waiting = set(self._rows.values())
+        order = queue_order(self._snapshot, self._policy, self._now.timestamp())
+        return [row for row in order.tolist() if row in waiting]
+
+    @cached_property
+    def _positions(self) -> dict[int, int]:
+        return {row: position for position, row in enumerate(self._in_order)}
+
+    @cached_property
+    def _heads(self) -> dict[JobId, Head]:
+        return {head.job: head for head in self._made.heads}
+
+    @cached_property
+    def _ratios(self) -> dict[str, float]:
+        return project_ratios(self._snapshot, self._policy)
+
+    @cached_property
+    def _causes(self) -> Causes:
+        return Causes(self._snapshot, self._policy, self._made, self._now)
+
+
+def _sentence(ahead: int, projects: int, job: Job, share: float, cause: Cause) -> str:
+    parts = []
+    if ahead:
+        parts.append(
+            f"{_count(ahead, 'job')} of {_count(projects, 'project')} {'is' if ahead == 1 else 'are'} ahead"
+        )
+    if share >= _MUCH:
+        parts.append(f"project {job.project} has used {share:.1f}\N{MULTIPLICATION SIGN} its share lately")
+    return "; ".join([*parts, cause.words])
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"

@@ -1,0 +1,106 @@
+"""Why no node could ever run a job, in words that say what would be possible."""
+
+from collections.abc import Sequence
+
+from heliostat.errors import Invalid
+from heliostat.models import JobRequest, Layout, Node, Resources
+from heliostat.scheduling.fitting import (
+    allows_data,
+    cpus_in_words,
+    gpus_in_words,
+    has_labels,
+    most_tasks,
+    suitable_devices,
+    tasks_in_words,
+)
+
+
+def why_impossible(request: JobRequest, wanted: Resources, nodes: Sequence[Node], data_class: int) -> Invalid:
+    """The first thing in the way, of a request that `could_ever_run` has refused."""
+    if not nodes:
+        return _impossible(request, "There is no node at all.", "See `helio nodes`.")
+    cleared = [node for node in nodes if allows_data(node, data_class)]
+    if not cleared:
+        return _no_clearance(nodes, data_class)
+    labelled = [node for node in cleared if has_labels(node, request.placement.labels)]
+    if not labelled:
+        return _no_labels(request, cleared)
+    if 0 < request.gpus < 1 and not any(node.splits_devices for node in labelled):
+        fields = {"gpus": "no node shares its GPUs between jobs"}
+        hint = "Ask for a whole one: --gpus 1. An admin can let a node share its GPUs."
+        return _error("No node gives out parts of a GPU.", hint, fields)
+    possible = most_tasks(labelled, wanted, request.placement.layout)
+    if possible == 0:
+        return _impossible(request, f"No node has {_asked(request)}.", _largest(labelled))
+    return _too_many_tasks(request, possible)
+
+
+def _no_clearance(nodes: Sequence[Node], data_class: int) -> Invalid:
+    classes = sorted({(node.min_data_class, node.data_class) for node in nodes})
+    ranges = ", ".join(str(low) if low == high else f"{low} to {high}" for low, high in classes)
+    return _error(
+        f"No node may run jobs of a project with data of class {data_class}.",
+        f"Nodes are there for data of class {ranges}; an admin can clear one.",
+        {"project": f"no node for data of class {data_class}"},
+    )
+
+
+def _no_labels(request: JobRequest, nodes: Sequence[Node]) -> Invalid:
+    wanted = ", ".join(request.placement.labels)
+    known = sorted({f"{name}={value}" if value else name for node in nodes for name, value in node.labels.items()})
+    return _error(
+        f"No node that may run this has the labels {wanted}.",
+        f"Labels there are: {', '.join(known[:40]) or 'none'}.",
+        {"labels": "no node has all of these"},
+    )
+
+
+def _too_many_tasks(request: JobRequest, possible: int) -> Invalid:
+    placement, size = request.placement, _asked(request)
+    if placement.layout is Layout.SPREAD:
+        needed = f"{placement.tasks} tasks, each on a node of its own, need {placement.tasks} nodes with {size}"
+        return _error(
+            f"{needed}; there are {possible}.",
+            f"Ask for {tasks_in_words(possible)}, or for layout pack, which puts several on one node.",
+            {"tasks": f"at most {possible} with layout spread"},
+        )
+    return _error(
+        f"All nodes together hold {tasks_in_words(possible)} with {size} each, not {placement.tasks}.",
+        f"Ask for {tasks_in_words(possible)}, or for less in each: what you ask for is that of one task.",
+        {"tasks": f"at most {possible} of this size"},
+    )
+
+
+def _impossible(request: JobRequest, message: str, hint: str) -> Invalid:
+    asked = {
+        "cpus": request.cpus,
+        "memory": request.memory_mib,
+        "gpus": request.gpus,
+        "gpu_type": request.gpu_type,
+        "gpu_memory": request.gpu_memory_mib,
+    }
+    fields = {name: f"no node has {value} together with the rest" for name, value in asked.items() if value}
+    return _error(message, hint, fields)
+
+
+def _error(message: str, hint: str, fields: dict[str, str]) -> Invalid:
+    return Invalid(message, hint, code="impossible", fields=fields)
+
+
+def _largest(nodes: Sequence[Node]) -> str:
+    cpus, memory = max(node.cpus for node in nodes), max(node.memory_mib for node in nodes)
+    gpus = sorted({_devices_in_words(node, device.type) for node in nodes for device in node.devices})
+    return f"The largest nodes have {cpus} cpus, {memory} MiB and {', '.join(gpus) or 'no GPU'}."
+
+
+def _devices_in_words(node: Node, gpu_type: str) -> str:
+    devices = suitable_devices(node, gpu_type)
+    return f"{len(devices)} {gpu_type} of {max(device.memory_mib for device in devices)} MiB"
+
+
+def _asked(request: JobRequest) -> str:
+    """What was asked for; not what we filled in."""
+    gpus = gpus_in_words(request.gpus, request.gpu_type, request.gpu_memory_mib) if request.gpus else None
+    cpus = cpus_in_words(request.cpus) if request.cpus else None
+    memory = f"{request.memory_mib} MiB of memory" if request.memory_mib else None
+    return ", ".join(part for part in (gpus, cpus, memory) if part) or "room for this"

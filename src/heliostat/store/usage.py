@@ -1,0 +1,99 @@
+"""What ended attempts have used, summed up by the database; and what unfinished jobs ask for."""
+
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
+from typing import Any
+
+from sqlalchemy import (
+    JSON,
+    Connection,
+    Integer,
+    Row,
+    Select,
+    case,
+    cast,
+    func,
+    literal,
+    literal_column,
+    select,
+    type_coerce,
+)
+from sqlalchemy.sql import ColumnElement
+
+from heliostat.store import schema
+from heliostat.store.times import to_seconds
+
+_jobs, _attempts = schema.jobs, schema.attempts
+_DAY = 86400
+
+
+@dataclass(frozen=True, slots=True)
+class UsageRow:
+    """Sums over the attempts that agree in everything else."""
+
+    day: date  # on which they ended, in UTC
+    user: str
+    project: str
+    priority_class: str
+    gpu_type: str | None  # of the devices they had; for those without, what the job had asked for
+    gpu_seconds: float  # 2 GPUs for a minute: 120; of all tasks
+    cpu_seconds: float
+    memory_mib_seconds: float
+    attempts: int
+
+
+def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageRow]:
+    """Of attempts that ended after `since`, counted from then on at the earliest; not of those that still run.
+
+    One that never came to run has used nothing and is left out.
+    """
+    held = _seconds_held(to_seconds(since), to_seconds(now)) * _tasks()
+    day = cast(_attempts.c.ended_at / _DAY, Integer)
+    gpu_type = func.coalesce(_attempts.c.gpu_type, _jobs.c.gpu_type)
+    groups = (day, _jobs.c.user, _jobs.c.project, _jobs.c.priority_class, gpu_type)
+    sums = [func.sum(held * column) for column in (_jobs.c.gpus, _jobs.c.cpus, _jobs.c.memory_mib)]
+    query = (
+        select(*groups, *sums, func.count())
+        .select_from(_attempts.join(_jobs, _jobs.c.id == _attempts.c.job_id))
+        .where(_row_number("attempts").in_(_ended_since(since)), _attempts.c.started_at.is_not(None))
+        .group_by(*groups)
+        .order_by(*groups)
+    )
+    return [_usage(row) for row in conn.execute(query)]
+
+
+def gpus_asked_for(conn: Connection) -> dict[tuple[str, str], float]:
+    """By user and project: how many GPUs the jobs that are not over want, all tasks together."""
+    query = (
+        select(_jobs.c.user, _jobs.c.project, func.sum(_jobs.c.gpus * _tasks()))
+        .where(_jobs.c.ended_at.is_(None), _jobs.c.gpus > 0)
+        .group_by(_jobs.c.user, _jobs.c.project)
+    )
+    return {(user, project): gpus for user, project, gpus in conn.execute(query)}
+
+
+def _ended_since(since: datetime) -> Select[Any]:
+    """By way of the index alone, so that the rows are then read in the order they lie in: twice as quick."""
+    ended = _attempts.alias("ended")
+    return select(_row_number("ended")).where(ended.c.ended_at > to_seconds(since))
+
+
+def _row_number(table: str) -> ColumnElement[int]:
+    return literal_column(f"{table}.rowid", Integer)
+
+
+def _seconds_held(since: float, now: float) -> ColumnElement[Any]:
+    """Within the window. The clock may have been set back in between: that is no time, not less than none."""
+    begun = func.max(_attempts.c.started_at, since)
+    return func.max(func.min(_attempts.c.ended_at, now) - begun, 0.0)
+
+
+def _tasks() -> ColumnElement[Any]:
+    several = type_coerce(_jobs.c.placement, JSON)["tasks"].as_integer()
+    return case((_jobs.c.placement == "{}", literal(1)), else_=several)
+
+
+def _usage(row: Row[*tuple[Any, ...]]) -> UsageRow:
+    day, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts = row
+    on = datetime.fromtimestamp(day * _DAY, UTC).date()
+    return UsageRow(on, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts)

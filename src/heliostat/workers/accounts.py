@@ -1,0 +1,73 @@
+"""The rules the queue decides by, as admins have set them: shares, quotas, data classes, reservations."""
+
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from heliostat.models import Quota, Reservation
+from heliostat.scheduling.accounts import Accounts
+from heliostat.store.accounts import list_departments, list_projects_without_members
+from heliostat.store.database import Changes, Store
+from heliostat.store.quotas import Scope, list_quotas
+from heliostat.store.reservations import list_reservations
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    accounts: Accounts
+    reservations: tuple[Reservation, ...]
+    limits_queued: bool
+
+
+class Rules:
+    """Keeps what it has read until a commit changes it. Projects come without their members."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._lock = threading.Lock()
+        self._known: _Known | None = None
+        self._changed: list[Callable[[], None]] = []
+        store.on_commit(self._on_commit)
+
+    def on_change(self, changed: Callable[[], None]) -> None:
+        self._changed.append(changed)
+
+    def accounts(self) -> Accounts:
+        return self._now_known().accounts
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Also those that are over."""
+        return self._now_known().reservations
+
+    def limits_queued_gpus(self) -> bool:
+        """Is there any quota on what may be in the queue?"""
+        return self._now_known().limits_queued
+
+    def _now_known(self) -> _Known:
+        with self._lock:
+            if self._known is None:
+                self._known = self._look()
+            return self._known
+
+    def _on_commit(self, changes: Changes) -> None:
+        if not changes.rules:
+            return
+        with self._lock:
+            self._known = None
+        for changed in self._changed:
+            changed()
+
+    def _look(self) -> _Known:
+        with self._store.read() as conn:
+            accounts = Accounts(
+                departments={found.name: found for found in list_departments(conn)},
+                projects={found.name: found for found in list_projects_without_members(conn)},
+                user_quotas=list_quotas(conn, Scope.USER),
+            )
+            reservations = tuple(list_reservations(conn))
+        return _Known(accounts, reservations, any(quota.queued_gpus is not None for quota in _quotas(accounts)))
+
+
+def _quotas(accounts: Accounts) -> list[Quota]:
+    of_departments = [department.quota for department in accounts.departments.values()]
+    return [*accounts.user_quotas.values(), *of_departments, *(one.quota for one in accounts.projects.values())]

@@ -1,0 +1,41 @@
+"""What was used before this server started, as the board wants to know it."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, time, timedelta
+
+from heliostat.scheduling.board import Usage
+from heliostat.scheduling.policy import Policy
+from heliostat.store.database import Store
+from heliostat.store.usage import UsageRow, usage_since
+
+_HALF_LIVES = 8  # what is older counts for next to nothing
+_A_MONTH = timedelta(days=31)  # for the quotas
+
+
+def past_usage(store: Store, policy: Policy, now: datetime) -> list[Usage]:
+    """By day; when on the day something ran makes no difference to a half-life of days."""
+    counted = max(timedelta(seconds=_HALF_LIVES * policy.half_life_seconds), _A_MONTH)
+    with store.read() as conn:
+        rows = usage_since(conn, now - counted, now)
+    return list(_usages(rows, policy, now))
+
+
+def _usages(rows: list[UsageRow], policy: Policy, now: datetime) -> Iterator[Usage]:
+    charges = policy.charges
+    for row in rows:
+        begin = datetime.combine(row.day, time(), UTC)
+        end = min(begin + timedelta(days=1), now)
+        seconds = max((end - begin).total_seconds(), 1.0)
+        per_gpu = charges.gpus.get((row.gpu_type or "").lower(), charges.gpu)
+        memory = row.memory_mib_seconds / 1024 * charges.memory_gib
+        cost = (row.gpu_seconds * per_gpu + row.cpu_seconds * charges.cpu + memory) / 3600
+        start = begin.timestamp()
+        yield Usage(
+            user=row.user,
+            project=row.project,
+            priority_class=row.priority_class,
+            start=start,
+            end=start + seconds,
+            rate=cost / seconds,
+            gpu_hours=row.gpu_seconds / 3600,
+        )

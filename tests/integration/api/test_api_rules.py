@@ -1,0 +1,153 @@
+"""Shares, quotas, node settings and reservations over HTTP: who may, and what is refused how."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from integration.running_server import RunningServer
+from integration.unix_users import Person, needs_root
+
+pytestmark = needs_root
+COURSE = {
+    "name": "course",
+    "nodes": ["a100-01"],
+    "starts_at": "2099-12-03T09:00:00+01:00",
+    "ends_at": "2099-12-03T17:00:00+01:00",
+}
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    server = RunningServer('engine = "simulated"\nsimulated_nodes = "2x4xA100"\n')
+    yield server
+    server.remove()
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("PATCH", "/departments/default", {"share": 9}),
+        ("PATCH", "/projects/default", {"share": 9}),
+        ("PATCH", "/projects/default", {"data_class": 3}),
+        ("PATCH", "/users/root", {"quota": {"queued_gpus": 0}}),
+        ("PATCH", "/nodes/a100-01", {"data_class": 3}),
+        ("POST", "/reservations", COURSE),
+        ("DELETE", "/reservations/course", None),
+    ],
+)
+def test_only_admins_may_change_the_rules(
+    server: RunningServer, ann: Person, method: str, path: str, body: dict[str, Any] | None
+) -> None:
+    answer = server.ask(method, path, body, uid=ann.uid)
+    assert (answer.status, answer.error["code"]) == (403, "forbidden")
+    assert answer.error["hint"]
+
+
+def test_nobody_raises_their_own_quota(server: RunningServer, ann: Person) -> None:
+    me = server.ask("GET", "/whoami", uid=ann.uid).json["user"]["name"]
+    assert server.ask("PATCH", f"/users/{me}", {"quota": {"queued_gpus": 1}}).status == 200
+    assert server.ask("PATCH", f"/users/{me}", {"quota": {"queued_gpus": None}}, uid=ann.uid).status == 403
+    refused = server.ask("POST", "/jobs", {"command": "true", "gpus": 2, "held": True}, uid=ann.uid)
+    assert (refused.status, refused.error["code"]) == (409, "quota")
+    array = {"command": "true", "gpus": 1, "array": "0-1", "held": True}
+    assert server.ask("POST", "/jobs", array, uid=ann.uid).error["code"] == "quota"
+    assert server.ask("PATCH", f"/users/{me}", {"quota": {"queued_gpus": None}}).status == 200
+    assert server.ask("POST", "/jobs", array, uid=ann.uid).status == 201
+
+
+def test_a_repeated_submission_is_answered_again_though_it_has_filled_the_quota(server: RunningServer) -> None:
+    assert server.ask("PATCH", "/users/root", {"quota": {"queued_gpus": 1}}).status == 200
+    body, key = {"command": "true", "gpus": 1, "held": True}, {"Idempotency-Key": "once"}
+    first = server.ask("POST", "/jobs", body, headers=key)
+    again = server.ask("POST", "/jobs", body, headers=key)
+    assert (first.status, again.json["id"]) == (201, first.json["id"])
+    assert server.ask("POST", "/jobs", body).error["code"] == "quota"
+    assert server.ask("PATCH", "/users/root", {"quota": {"queued_gpus": None}}).status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("/departments/default", {"share": 0}, "share"),
+        ("/departments/default", {"share": None}, "share"),
+        ("/departments/default", {"share": True}, "share"),
+        ("/departments/default", {"data_class": 1}, "data_class"),
+        ("/projects/default", {"data_class": 4}, "data_class"),
+        ("/projects/default", {"data_class": None}, "data_class"),
+        ("/projects/default", {"quota": {"queued_gpus": -1}}, "quota.queued_gpus"),
+        ("/projects/default", {"quota": {"gpus": 1}}, "quota.gpus"),
+        ("/projects/default", {"quota": None}, "quota"),
+        ("/nodes/a100-01", {"labels": {"A": "x"}}, "labels"),
+        ("/nodes/a100-01", {"data_class": 4}, "data_class"),
+        ("/nodes/a100-01", {"min_data_class": 2}, "min_data_class"),
+        ("/nodes/a100-01", {"splits_devices": "yes"}, "splits_devices"),
+    ],
+)
+def test_a_wrong_value_is_refused_with_its_field(
+    server: RunningServer, path: str, body: dict[str, Any], field: str
+) -> None:
+    answer = server.ask("PATCH", path, body)
+    assert answer.status == 422, answer.body
+    assert field in answer.error["fields"]
+
+
+@pytest.mark.parametrize("path", ["/departments/none", "/projects/none", "/nodes/none"])
+def test_what_does_not_exist_cannot_be_changed(server: RunningServer, path: str) -> None:
+    assert server.ask("PATCH", path, {}).status == 404
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("starts_at", "2099-12-03T09:00:00"),
+        ("starts_at", "tomorrow"),
+        ("starts_at", 4_000_000_000),
+        ("starts_at", "0001-01-01T00:00:00+14:00"),
+        ("ends_at", "2099-12-03T08:00:00+01:00"),
+        ("nodes", []),
+        ("nodes", ["n99"]),
+        ("weeks", 61),
+        ("gpus_per_node", 5),
+        ("project", "none"),
+        ("name", "A b"),
+        ("reason", "two\nlines"),
+    ],
+)
+def test_a_wrong_reservation_is_refused_with_its_field(server: RunningServer, field: str, value: object) -> None:
+    soon = _soon()
+    answer = server.ask("POST", "/reservations", {**soon, field: value})
+    assert answer.status == 422, answer.body
+    assert field in answer.error["fields"]
+    assert server.ask("GET", "/reservations").json["items"] == []
+
+
+def test_a_time_without_a_zone_is_refused_with_how_to_write_one(server: RunningServer) -> None:
+    answer = server.ask("POST", "/reservations", {**_soon(), "starts_at": "2099-12-03T09:00:00"})
+    assert "no time zone" in answer.error["message"]
+    assert "+01:00" in answer.error["message"]
+
+
+def test_everybody_sees_a_reservation_and_its_overlap_is_a_conflict(server: RunningServer, ann: Person) -> None:
+    made = server.ask("POST", "/reservations", _soon())
+    assert made.status == 201, made.body
+    assert server.ask("GET", "/reservations", uid=ann.uid).json["items"] == [made.json]
+    clash = server.ask("POST", "/reservations", {**_soon(), "name": "other"})
+    assert (clash.status, "course" in clash.error["message"]) == (409, True)
+    assert server.ask("DELETE", "/reservations/course").status == 204
+    assert server.ask("DELETE", "/reservations/course").status == 404
+
+
+def test_settings_of_a_node_outlive_a_restart(server: RunningServer) -> None:
+    body = {"labels": {"disk": "ssd"}, "data_class": 2, "splits_devices": True}
+    assert server.ask("PATCH", "/nodes/a100-02", body).status == 200
+    server.stop()
+    server.start()
+    node = server.ask("GET", "/nodes/a100-02").json
+    assert (node["labels"], node["data_class"], node["splits_devices"]) == ({"disk": "ssd"}, 2, True)
+
+
+def _soon() -> dict[str, Any]:
+    begin = datetime.now(UTC) + timedelta(days=3)
+    return {**COURSE, "starts_at": begin.isoformat(), "ends_at": (begin + timedelta(hours=8)).isoformat()}

@@ -1,0 +1,168 @@
+"""What the commands about shares, quotas, nodes and reservations send and print."""
+
+import json
+from typing import Any
+
+import pytest
+
+from unit.client.stand_in_server import StandInServer, answer
+
+QUOTA = {"running_gpus": 8, "queued_gpus": None, "gpu_hours_per_month": 500}
+DEPARTMENT = {"name": "imaging", "share": 3, "quota": QUOTA}
+PROJECT = {
+    "name": "tumours",
+    "department": "imaging",
+    "share": 2,
+    "data_class": 1,
+    "quota": QUOTA,
+    "members": [],
+    "note": "No node takes data of class 1.",
+}
+NODE = {
+    "name": "n1",
+    "state": "up",
+    "reason": None,
+    "cpus": 8,
+    "memory_mib": 1024,
+    "cpus_used": 0,
+    "memory_used_mib": 0,
+    "gpus_used": 0.5,
+    "jobs": [7, 8],
+    "labels": {"disk": "ssd", "fast": ""},
+    "data_class": 3,
+    "min_data_class": 2,
+    "splits_devices": True,
+    "notes": [],
+    "devices": [],
+    "note": None,
+}
+COURSE = {
+    "name": "course",
+    "project": None,
+    "nodes": ["n1", "n2"],
+    "gpus_per_node": None,
+    "starts_at": "2026-12-03T09:00:00Z",
+    "ends_at": "2026-12-03T17:00:00Z",
+    "weeks": 12,
+    "reason": "new disk",
+    "next": {"starts_at": "2026-12-10T09:00:00Z", "ends_at": "2026-12-10T17:00:00Z"},
+}
+
+
+@pytest.fixture(autouse=True)
+def _far_from_greenwich(monkeypatch: pytest.MonkeyPatch) -> Any:
+    import time
+
+    monkeypatch.setenv("TZ", "Asia/Kolkata")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+def sent(server: StandInServer) -> tuple[str, Any]:
+    head, _, body = server.requests[-1].partition(b"\r\n\r\n")
+    method, path, _ = head.split(b"\r\n")[0].decode().split()
+    return f"{method} {path}", json.loads(body) if body else None
+
+
+def test_a_department_is_set_with_only_what_is_named(helio, serve):
+    server = serve(answer(DEPARTMENT))
+    ran = helio("department", "set", "imaging", "--share", "3", "--running-gpus", "8", "--queued-gpus", "none")
+    assert sent(server) == (
+        "PATCH /api/v1/departments/imaging",
+        {"share": 3, "quota": {"running_gpus": 8, "queued_gpus": None}},
+    )
+    assert "8 running, 500 h/month" in ran.out
+
+
+def test_a_project_is_set_and_what_that_means_is_said_beside_the_result(helio, serve):
+    server = serve(answer(PROJECT))
+    ran = helio("project", "set", "tumours", "--data-class", "1", "--gpu-hours-per-month", "500")
+    assert sent(server)[1] == {"data_class": 1, "quota": {"gpu_hours_per_month": 500}}
+    assert "data class  1" in ran.out
+    assert ran.err.strip() == PROJECT["note"]
+
+
+def test_a_user_gets_a_quota(helio, serve):
+    user = {"name": "bert", "role": "user", "unix_user": None, "active": True, "has_password": False}
+    server = serve(answer({**user, "created_at": "2026-01-01T00:00:00Z", "memberships": [], "quota": QUOTA}))
+    ran = helio("user", "set", "bert", "--running-gpus", "8")
+    assert sent(server) == ("PATCH /api/v1/users/bert", {"quota": {"running_gpus": 8}})
+    assert "8 running" in ran.out
+
+
+@pytest.mark.parametrize("text", ["-1", "x", "1.5", "", "9" * 30, "\u0663"])
+def test_a_limit_that_is_no_number_is_refused_before_anything_is_sent(helio, text):
+    ran = helio("project", "set", "tumours", f"--running-gpus={text}")
+    assert ran.code == 2
+    assert "or none" in ran.err
+
+
+@pytest.mark.parametrize("words", [("department", "set"), ("project", "set"), ("user", "set"), ("node", "set")])
+def test_to_change_nothing_is_a_mistake_that_names_the_options(helio, words):
+    ran = helio(*words, "x")
+    assert ran.code == 2
+    assert "Say what to change: --" in ran.err
+
+
+def test_lists_show_shares_classes_and_quotas(helio, serve):
+    serve(answer({"items": [DEPARTMENT]}), answer({"items": [PROJECT]}))
+    assert helio("department", "list").out.splitlines()[1].split()[:2] == ["imaging", "3"]
+    assert helio("project", "list").out.splitlines()[1].split()[:5] == ["tumours", "imaging", "2", "1", "0"]
+
+
+def test_a_node_is_set_with_labels_to_add_and_to_take_away(helio, serve):
+    server = serve(answer(NODE))
+    words = ("--label", "disk=ssd", "--label", "fast", "--no-label", "old", "--data-class", "0", "--no-split-gpus")
+    ran = helio("node", "set", "n1", *words)
+    labels = {"disk": "ssd", "fast": "", "old": None}
+    assert sent(server) == (
+        "PATCH /api/v1/nodes/n1",
+        {"labels": labels, "data_class": 0, "splits_devices": False},
+    )
+    assert "disk=ssd fast" in ran.out
+
+
+def test_nodes_and_node_show_tell_the_settings(helio, serve):
+    serve(answer({"items": [NODE]}), answer(NODE))
+    assert "disk=ssd fast; only data of class 2 to 3; GPUs may be shared" in helio("nodes").out
+    shown = helio("node", "show", "n1").out
+    assert "data classes   2 to 3" in shown
+    assert "7, 8" in shown
+
+
+def test_times_of_a_reservation_are_local_unless_they_say_otherwise(helio, serve):
+    server = serve(answer(COURSE, 201))
+    times = ("--from", "2026-12-03 09:00", "--to", "2026-12-03T17:00:00Z")
+    ran = helio("reservation", "create", "course", "--nodes", "n1, n2", *times, "--weeks", "12")
+    assert ran.code == 0, ran.err
+    body = sent(server)[1]
+    assert body["starts_at"] == "2026-12-03T09:00:00+05:30"
+    assert body["ends_at"] == "2026-12-03T22:30:00+05:30"
+    assert body["nodes"] == ["n1", "n2"]
+    assert "maintenance: nobody" in ran.out
+    assert "2026-12-03 14:30 to 2026-12-03 22:30, 12 weeks in a row" in ran.out
+
+
+@pytest.mark.parametrize("text", ["tomorrow", "2026-13-01", "0001-01-01", ""])
+def test_a_time_that_is_none_is_refused_with_how_to_write_one(helio, text):
+    ran = helio("reservation", "create", "x", "--nodes", "n1", "--from", text, "--to", "2026-12-03")
+    assert ran.code == 2
+    assert "Write '2026-12-03 09:00'" in ran.err
+
+
+def test_reservations_are_listed_with_their_next_time(helio, serve):
+    over = {**COURSE, "name": "old", "next": None}
+    server = serve(answer({"items": [COURSE, over]}), answer({"items": []}))
+    lines = helio("reservation", "list", "--all").out.splitlines()
+    assert sent(server)[0] == "GET /api/v1/reservations?past=true"
+    assert "2026-12-10 14:30  2026-12-10 22:30" in lines[1]
+    assert "over" in lines[2]
+    assert "Nothing is set aside." in helio("reservation", "list").out
+
+
+def test_a_reservation_is_deleted(helio, serve):
+    server = serve(b"HTTP/1.1 204 X\r\nContent-Length: 0\r\n\r\n")
+    assert json.loads(helio("reservation", "delete", "a/b", "--json").out) == {"name": "a/b", "deleted": True}
+    assert sent(server)[0] == "DELETE /api/v1/reservations/a%2Fb"

@@ -1,0 +1,86 @@
+"""An installation with three made-up nodes, an admin and whoever a test lets in."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+from heliostat.auth.identity import Identities
+from heliostat.config import Home, Settings
+from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState, Node, Resources
+from heliostat.services import audit, people, projects
+from heliostat.services.context import Context
+from heliostat.services.people import NewUser
+from heliostat.store import moves
+from heliostat.store import people as stored
+from heliostat.workers.accounts import Rules
+from heliostat.workers.fleet import Fleet
+from unit.auth.stand_ins import ROOT, Clock, FakeUnix, new_store
+
+
+@dataclass
+class Machines:
+    """An engine that knows nodes and nothing else."""
+
+    found: list[Node]
+
+    def nodes(self) -> list[Node]:
+        return self.found
+
+
+@dataclass
+class Site:
+    context: Context
+    clock: Clock
+    machines: Machines
+    root: Caller
+
+    def person(self, name: str, *in_projects: str) -> Caller:
+        people.create_user(self.context, self.root, NewUser(name, projects=in_projects or None))
+        with self.context.store.read() as conn:
+            user = stored.find_user(conn, name)
+        assert user is not None
+        return Caller(user, "token", "10.0.0.9")
+
+    def project(self, name: str, department: str = "default") -> None:
+        projects.create_project(self.context, self.root, name, department)
+
+    def audit(self) -> list[AuditEntry]:
+        return audit.list_audit(self.context, self.root)[0]
+
+    def add_job(self, number: int, **fields: object) -> Job:
+        job = replace(a_job(number, self.clock.at), **fields)  # type: ignore[arg-type]
+        self.context.store.write(lambda tx: moves.add_jobs(tx, [job]))
+        return job
+
+
+def a_job(number: int, at: object) -> Job:
+    spec, wanted = JobSpec(("true",)), Resources(gpus=1)
+    return Job(number, "batch", "job", JobState.PENDING, "root", "root", "default", wanted, spec, at)  # type: ignore[arg-type]
+
+
+@contextmanager
+def new_site(folder: Path) -> Iterator[Site]:
+    clock = Clock()
+    with new_store(folder) as store:
+        settings = Settings(Home(folder))
+        identities = Identities(store, settings, clock, FakeUnix())
+        machines = Machines([a_node("n1"), a_node("n2"), a_node("n3", gpus=0)])
+        parts = SimpleNamespace(
+            settings=settings,
+            store=store,
+            identities=identities,
+            now=clock,
+            fleet=Fleet(machines, store),  # type: ignore[arg-type]
+            rules=Rules(store),
+        )
+        root = Caller(identities.by_peer(ROOT), "socket", "local")
+        yield Site(cast(Context, parts), clock, machines, root)
+        identities.close()
+
+
+def a_node(name: str, gpus: int = 4) -> Node:
+    devices = tuple(Device(f"{name}-{n}", n, "A100", "A100", 1024) for n in range(gpus))
+    return Node(name, 8, 8192, devices, labels={"bought": "2024"})

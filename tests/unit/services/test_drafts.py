@@ -1,0 +1,95 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from heliostat.errors import Invalid
+from heliostat.models import JobRequest, JobSpec, Layout, Node, Placement, Role, User
+from heliostat.services.drafts import Desk, draft_job
+from unit.scheduling.made_up import a_node
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SPEC = JobSpec(command=("true",))
+BIG = a_node("big", cpus=16, memory_mib=64000, gpus=4, labels={"disk": "ssd"})
+
+
+def desk(*nodes: Node, data_class: int = 0) -> Desk:
+    user = User("ann", Role.USER, "ann", True, NOW)
+    return Desk(user, "ann", nodes or (BIG,), {None: "vision"}, {"vision": data_class}, NOW, None, 86400)
+
+
+def refusal(request: JobRequest, at: Desk) -> Invalid:
+    with pytest.raises(Invalid) as refused:
+        draft_job(at, request)
+    assert refused.value.hint
+    return refused.value
+
+
+def test_a_job_keeps_what_was_asked_for() -> None:
+    placement = Placement(2, Layout.PACK, True, ("disk=ssd",))
+    request = JobRequest(
+        SPEC, gpus=1, gpu_memory_mib=40000, placement=placement, priority_class="urgent", overtime=True
+    )
+    job = draft_job(desk(), request)
+    assert (job.placement, job.priority_class, job.overtime) == (placement, "urgent", True)
+    assert (job.resources.gpu_memory_mib, job.resources.cpus, job.preemptible) == (40000, 4, False)
+
+
+@pytest.mark.parametrize(("name", "preemptible"), [("scavenger", True), ("normal", False), ("interactive", False)])
+def test_a_scavenger_is_always_preemptible(name: str, preemptible: bool) -> None:
+    assert draft_job(desk(), JobRequest(SPEC, priority_class=name)).preemptible is preemptible
+
+
+def test_an_unknown_class_is_refused_with_those_there_are() -> None:
+    error = refusal(JobRequest(SPEC, priority_class="vip"), desk())
+    assert "scavenger, normal, interactive, urgent" in str(error.hint)
+    assert "priority_class" in error.fields
+
+
+def test_a_part_of_a_gpu_gets_its_part_of_the_node() -> None:
+    shared = a_node("shared", cpus=16, memory_mib=64000, gpus=2, splits_devices=True)
+    job = draft_job(desk(BIG, shared), JobRequest(SPEC, gpus=0.5))
+    assert (job.resources.gpus, job.resources.cpus, job.resources.memory_mib) == (0.5, 4, 16000)
+
+
+@pytest.mark.parametrize(
+    ("request_", "words", "possible", "field"),
+    [
+        (JobRequest(SPEC, gpus=5), "No node has 5 GPUs", "4 A100 of 80000 MiB", "gpus"),
+        (JobRequest(SPEC, gpus=1, gpu_memory_mib=90000), "at least 90000 MiB", "80000 MiB", "gpu_memory"),
+        (JobRequest(SPEC, gpus=0.5), "parts of a GPU", "--gpus 1", "gpus"),
+        (JobRequest(SPEC, placement=Placement(labels=("fast",))), "labels fast", "disk=ssd", "labels"),
+        (JobRequest(SPEC, gpus=2, placement=Placement(tasks=3)), "hold 2 tasks", "Ask for 2 tasks", "tasks"),
+        (
+            JobRequest(SPEC, placement=Placement(tasks=2, layout=Layout.SPREAD)),
+            "need 2 nodes",
+            "layout pack",
+            "tasks",
+        ),
+    ],
+    ids=["gpus", "gpu memory", "parts", "labels", "tasks", "spread"],
+)
+def test_what_no_node_could_ever_run_is_refused_with_what_is_possible(
+    request_: JobRequest, words: str, possible: str, field: str
+) -> None:
+    error = refusal(request_, desk())
+    assert error.code == "impossible"
+    assert words in error.message
+    assert possible in str(error.hint)
+    assert field in error.fields
+
+
+def test_data_of_a_higher_class_than_any_node_is_cleared_for_are_refused() -> None:
+    error = refusal(JobRequest(SPEC), desk(data_class=2))
+    assert "class 2" in error.message
+    assert error.fields.keys() == {"project"}
+
+
+def test_a_node_kept_for_sensitive_data_takes_no_others() -> None:
+    kept = a_node("kept", data_class=3, min_data_class=2)
+    refusal(JobRequest(SPEC), desk(kept))
+    assert draft_job(desk(kept, data_class=2), JobRequest(SPEC)).project == "vision"
+
+
+def test_without_any_node_nothing_is_possible() -> None:
+    at = Desk(desk().user, "ann", (), {None: "vision"}, {}, NOW, None, 86400)
+    assert "no node at all" in refusal(JobRequest(SPEC), at).message

@@ -1,0 +1,83 @@
+from dataclasses import replace
+
+import pytest
+
+from heliostat.errors import Conflict
+from heliostat.models import Job, JobState, Placement, Resources
+from heliostat.services import people, projects
+from heliostat.services.people import UserChange
+from heliostat.services.projects import GroupChange
+from heliostat.services.quotas import check_queued
+from unit.services.site import Site, a_job
+
+
+def submit(site: Site, *jobs: Job) -> None:
+    site.context.store.write(lambda tx: check_queued(site.context, tx, jobs))
+
+
+def of(gpus: float, project: str = "default", tasks: int = 1) -> Job:
+    job = a_job(0, None)
+    return replace(job, project=project, resources=Resources(gpus=gpus), placement=Placement(tasks=tasks))
+
+
+def limit_project(site: Site, most: int | None, name: str = "default") -> None:
+    projects.update_project(site.context, site.root, name, GroupChange(quota={"queued_gpus": most}))
+
+
+def test_without_a_quota_the_queue_is_not_even_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("heliostat.services.quotas.gpus_asked_for", lambda conn: pytest.fail("it looked"))
+    submit(site, of(1000))
+    limit_project(site, 4)
+    submit(site, of(0))
+    limit_project(site, None)
+    submit(site, of(1000))
+
+
+def test_up_to_the_quota_is_taken_and_one_more_is_refused_with_what_to_do(site: Site) -> None:
+    limit_project(site, 4)
+    site.add_job(1, resources=Resources(gpus=2))
+    submit(site, of(2))
+    with pytest.raises(Conflict) as caught:
+        submit(site, of(1), of(2))
+    assert caught.value.code == "quota"
+    assert "project default" in caught.value.message
+    assert "ask for 2, and this for 3 more" in caught.value.message
+    assert "helio project set default --queued-gpus 5" in str(caught.value.hint)
+
+
+def test_all_tasks_and_parts_of_a_gpu_count_and_what_is_over_does_not(site: Site) -> None:
+    limit_project(site, 4)
+    site.add_job(1, resources=Resources(gpus=1), placement=Placement(tasks=3), state=JobState.RUNNING)
+    site.add_job(2, resources=Resources(gpus=4), state=JobState.COMPLETED, ended_at=site.clock.at)
+    submit(site, of(0.5), of(0.5))
+    with pytest.raises(Conflict):
+        submit(site, of(0.5, tasks=3))
+
+
+def test_a_person_is_limited_over_all_their_projects(site: Site) -> None:
+    site.project("other")
+    people.update_user(site.context, site.root, "root", UserChange(quota={"queued_gpus": 3}))
+    site.add_job(1, resources=Resources(gpus=2), project="other")
+    submit(site, of(1))
+    with pytest.raises(Conflict, match="user root"):
+        submit(site, of(2))
+
+
+def test_a_department_is_limited_over_all_its_projects_and_only_those(site: Site) -> None:
+    projects.create_department(site.context, site.root, "physics")
+    site.project("optics", "physics")
+    site.project("lasers", "physics")
+    limits = GroupChange(quota={"queued_gpus": 3})
+    projects.update_department(site.context, site.root, "physics", limits)
+    site.add_job(1, resources=Resources(gpus=2), project="optics")
+    site.add_job(2, resources=Resources(gpus=50))
+    submit(site, of(1, "lasers"), of(100))
+    with pytest.raises(Conflict, match="department physics"):
+        submit(site, of(1, "lasers"), of(1, "optics"))
+
+
+def test_a_quota_of_0_lets_jobs_without_gpus_through(site: Site) -> None:
+    limit_project(site, 0)
+    submit(site, of(0))
+    with pytest.raises(Conflict):
+        submit(site, of(0.1))

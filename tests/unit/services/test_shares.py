@@ -1,0 +1,139 @@
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from heliostat.errors import Forbidden, Invalid, NotFound
+from heliostat.models import Caller, JobState, Quota, Role
+from heliostat.services import people, projects
+from heliostat.services.nodes import NodeChange, update_node
+from heliostat.services.people import UserChange
+from heliostat.services.projects import GroupChange
+from unit.services.site import Site
+
+
+def test_a_department_and_a_project_start_with_share_1_and_no_quota(site: Site) -> None:
+    (department,) = projects.list_departments(site.context, site.root)
+    project = projects.get_project(site.context, site.root, "default")
+    assert (department.share, department.quota) == (1, Quota())
+    assert (project.share, project.quota, project.data_class) == (1, Quota(), 0)
+
+
+def test_an_admin_changes_the_share_and_quota_of_a_department(site: Site) -> None:
+    wish = GroupChange(share=3, quota={"running_gpus": 8})
+    changed = projects.update_department(site.context, site.root, "default", wish)
+    assert (changed.share, changed.quota) == (3, Quota(running_gpus=8))
+    assert projects.list_departments(site.context, site.root) == [changed]
+    entry = site.audit()[0]
+    assert (entry.action, entry.target) == ("department.set", "default")
+    assert entry.detail == {"share": [1, 3], "running_gpus": [None, 8]}
+
+
+def test_only_the_limits_that_are_named_change_and_none_takes_one_away(site: Site) -> None:
+    def set_quota(**quota: int | None) -> Quota:
+        return projects.update_project(site.context, site.root, "default", GroupChange(quota=quota))[0].quota
+
+    assert set_quota(running_gpus=8, queued_gpus=0) == Quota(8, 0)
+    assert set_quota(gpu_hours_per_month=100) == Quota(8, 0, 100)
+    assert set_quota(running_gpus=None, gpu_hours_per_month=None) == Quota(None, 0)
+    assert set_quota(queued_gpus=None) == Quota()
+
+
+def test_the_scheduler_sees_a_change_at_once(site: Site) -> None:
+    woken: list[bool] = []
+    site.context.rules.on_change(lambda: woken.append(True))
+    assert site.context.rules.accounts().project("default").share == 1
+    projects.update_project(site.context, site.root, "default", GroupChange(share=5, data_class=2))
+    people.update_user(site.context, site.root, "root", UserChange(quota={"running_gpus": 1}))
+    accounts = site.context.rules.accounts()
+    assert (accounts.project("default").share, accounts.project("default").data_class) == (5, 2)
+    assert accounts.user_quota("root") == Quota(running_gpus=1)
+    assert len(woken) == 2
+
+
+def test_a_change_that_changes_nothing_is_not_in_the_audit_log(site: Site) -> None:
+    before = site.audit()
+    projects.update_department(site.context, site.root, "default", GroupChange(share=1))
+    projects.update_project(site.context, site.root, "default", GroupChange(1, 0, {"queued_gpus": None}))
+    people.update_user(site.context, site.root, "root", UserChange(quota={"queued_gpus": None}))
+    assert site.audit() == before
+
+
+@pytest.mark.parametrize("share", [0, -1, 10_001])
+def test_a_share_out_of_range_is_refused_with_its_field(site: Site, share: int) -> None:
+    for update in (projects.update_department, projects.update_project):
+        with pytest.raises(Invalid) as caught:
+            update(site.context, site.root, "default", GroupChange(share=share))
+        assert set(caught.value.fields) == {"share"}
+
+
+@pytest.mark.parametrize("data_class", [-1, 4])
+def test_a_data_class_out_of_range_is_refused_with_its_field(site: Site, data_class: int) -> None:
+    with pytest.raises(Invalid) as caught:
+        projects.update_project(site.context, site.root, "default", GroupChange(data_class=data_class))
+    assert set(caught.value.fields) == {"data_class"}
+
+
+def test_what_does_not_exist_is_not_found(site: Site) -> None:
+    for update in (projects.update_department, projects.update_project):
+        with pytest.raises(NotFound):
+            update(site.context, site.root, "no\nsuch", GroupChange(share=2))
+
+
+UPDATES: list[Callable[[Site, Caller], Any]] = [
+    lambda site, caller: projects.update_department(site.context, caller, "default", GroupChange(share=2)),
+    lambda site, caller: projects.update_project(site.context, caller, "default", GroupChange(share=2)),
+    lambda site, caller: people.update_user(site.context, caller, "ann", UserChange(quota={"queued_gpus": None})),
+]
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_only_admins_change_shares_and_quotas(site: Site, update: Callable[[Site, Caller], Any]) -> None:
+    ann = site.person("ann")
+    before = site.audit()
+    with pytest.raises(Forbidden):
+        update(site, ann)
+    assert site.audit() == before
+
+
+def test_an_admin_of_a_minute_ago_is_refused_inside_the_transaction(site: Site) -> None:
+    boss = site.person("boss")
+    stale = Caller(people.update_user(site.context, site.root, "boss", UserChange(Role.ADMIN)), "token", "")
+    people.update_user(site.context, site.root, "boss", UserChange(boss.user.role))
+    assert stale.user.is_admin
+    for update in UPDATES[:2]:
+        with pytest.raises(Forbidden):
+            update(site, stale)
+    assert projects.list_departments(site.context, site.root)[0].share == 1
+
+
+def test_the_quota_of_a_person_is_for_them_and_admins_to_see(site: Site) -> None:
+    ann, bob = site.person("ann"), site.person("bob")
+    people.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 2}))
+    assert people.get_user(site.context, ann, "ann").quota == Quota(running_gpus=2)
+    assert people.get_user(site.context, site.root, "ann").quota == Quota(running_gpus=2)
+    assert people.get_user(site.context, bob, "ann").quota == Quota()
+
+
+def test_a_project_that_no_node_is_cleared_for_is_told(site: Site) -> None:
+    _, note = projects.update_project(site.context, site.root, "default", GroupChange(data_class=2))
+    assert note is not None
+    assert "No node takes data of class 2" in note
+    update_node(site.context, site.root, "n1", NodeChange(data_class=2))
+    _, note = projects.update_project(site.context, site.root, "default", GroupChange(data_class=2))
+    assert note is None
+
+
+def test_running_jobs_left_out_of_place_by_a_new_data_class_are_named(site: Site) -> None:
+    update_node(site.context, site.root, "n1", NodeChange(data_class=2))
+    site.add_job(7, state=JobState.RUNNING, node="n1")
+    site.add_job(8, state=JobState.RUNNING, node="n2")
+    site.add_job(9)
+    _, note = projects.update_project(site.context, site.root, "default", GroupChange(data_class=2))
+    assert note is not None
+    assert note.endswith("helio requeue 8")
+    _, note = projects.update_project(site.context, site.root, "default", GroupChange(share=2))
+    assert note is None
+    _, note = update_node(site.context, site.root, "n1", NodeChange(data_class=0))
+    assert note is not None
+    assert note.endswith("helio requeue 7")

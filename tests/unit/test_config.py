@@ -1,0 +1,53 @@
+from pathlib import Path
+
+import pytest
+
+from heliostat.config import Home, Settings, load_settings
+from heliostat.errors import Invalid
+
+
+def load(folder: Path, text: str) -> Settings:
+    (folder / "cluster.toml").write_text(text)
+    return load_settings(Home(folder))
+
+
+def test_without_a_file_everything_has_its_default(tmp_path: Path) -> None:
+    assert load_settings(Home(tmp_path)) == Settings(Home(tmp_path))
+
+
+def test_settings_of_the_queue_are_read(tmp_path: Path) -> None:
+    settings = load(tmp_path, "half_life_days = 14\npreemption = false\ngpu_charges = { a100 = 2.0, t4 = 1 }\n")
+    assert (settings.half_life_days, settings.preemption) == (14, False)
+    assert settings.gpu_charges == {"a100": 2.0, "t4": 1}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "half_life_days = 0",
+        "half_life_days = -1.0",
+        "half_life_days = nan",
+        "share_weight_hours = inf",
+        "share_weight_hours = true",
+        'size_weight_hours = "6"',
+        "assumed_limit_hours = 0",
+        "backfill_reservations = 0",
+        "backfill_reservations = 1.5",
+        "preemption = 1",
+        "cpu_charge = -0.1",
+        "urgent_gpu_hours_per_month = -1",
+        "gpu_charges = 2.0",
+        "gpu_charges = { a100 = 0 }",
+        "gpu_charges = { a100 = -1 }",
+        "gpu_charges = { a100 = nan }",
+        'gpu_charges = { a100 = "2" }',
+        "gpu_charges = { a100 = true }",
+        "gpu_charges = { a100 = { x = 1 } }",
+        "gpu_charge = { a100 = 1 }",
+    ],
+)
+def test_a_setting_that_makes_no_sense_stops_the_start_and_is_named(tmp_path: Path, line: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        load(tmp_path, line)
+    assert line.partition(" ")[0] in caught.value.message
+    assert caught.value.hint
