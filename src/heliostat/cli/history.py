@@ -24,7 +24,7 @@ def export(
     anonymous: Annotated[bool, typer.Option("--anonymous", help="Pseudonyms instead of names.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Print finished jobs, one JSON object a line."""
+    """Print finished jobs, one JSON object a line: what helio simulate reads."""
     found = connect().history(since=_time("--from", since), until=_time("--to", until), anonymous=anonymous)
     if as_json:
         print_json(list(found))
