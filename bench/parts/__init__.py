@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, plan, startup, store, throughput
+from bench.parts import latency, memory, plan, replay, startup, store, throughput
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -15,4 +15,5 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "store": store.measure,
     "plan": plan.measure,
     "startup": startup.measure,
+    "replay": replay.measure,
 }

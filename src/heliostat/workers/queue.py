@@ -61,11 +61,9 @@ class Queue:
     def note_checkpoint(self, attempt_id: AttemptId, saved_at: datetime, now: datetime) -> None:
         """The engine has seen that it saved its work."""
         job = self.get(int(attempt_id.partition(".")[0]))
-        if (
-            job
-            and job.attempt_id == attempt_id
-            and (job.checkpointed_at is None or job.checkpointed_at < saved_at)
-        ):
+        if job is None or job.attempt_id != attempt_id:
+            return
+        if job.checkpointed_at is None or job.checkpointed_at < saved_at:
             with self._lock:
                 self._put(replace(job, checkpointed_at=saved_at), now)
 
