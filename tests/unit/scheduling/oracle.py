@@ -1,0 +1,188 @@
+"""Judges a plan with plain loops over nodes, times and jobs: slow, and easy to believe.
+
+It walks the queue on its own and says of each job whether it could start. Where several places would do it follows
+the plan, after having made sure that the place is a good one.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from heliostat.models import Job, Node, Place
+from heliostat.scheduling.policy import Order
+from heliostat.scheduling.quotas import quota_of, scopes_of
+from heliostat.scheduling.snapshot import Head, Plan
+from unit.scheduling.cases import Case
+from unit.scheduling.ground import Ground
+from unit.scheduling.made_up import NOW
+
+NOW_SECONDS = NOW.timestamp()
+
+
+@dataclass(frozen=True)
+class Booked:
+    job: Job
+    at: float
+    nodes: tuple[str, ...]
+
+
+class Oracle:
+    """For one blocked job that room is kept for, whole devices and whole nodes reserved."""
+
+    def __init__(self, case: Case, made: Plan) -> None:
+        self._case, self._made = case, made
+        self._ground = case.ground()
+        self._ends = {job.id: (self._end_of(job), job, job.task_places) for job in case.running}
+        self._booked: Booked | None = None
+        self._active = list(case.running)
+
+    def complaints(self) -> Iterator[str]:
+        """Where the plan is not what it should be."""
+        real = {start.job.id: start for start in self._made.starts}
+        may_pass = True
+        for job in self._queue():
+            start = real.get(job.id)
+            if start is not None:
+                yield from self._of_start(job, start.places, may_pass)
+                continue
+            if not may_pass or self._is_held_back(job):
+                continue
+            if self._could_start(job):
+                yield f"job {job.id} could start"
+            elif self._booked is None and self._is_possible(job):
+                yield from self._book(job)
+                may_pass = self._case.policy.backfill or self._booked is None
+
+    def _queue(self) -> list[Job]:
+        if self._case.policy.order is Order.SJF:
+            return sorted(self._case.pending, key=lambda job: (self._case.limit(job), job.id))
+        return sorted(self._case.pending, key=lambda job: job.id)
+
+    def _of_start(self, job: Job, places: tuple[Place, ...], may_pass: bool) -> Iterator[str]:
+        if not may_pass or self._is_held_back(job):
+            yield f"job {job.id} starts though it may not yet"
+        end = NOW_SECONDS + self._case.limit(job)
+        closed = self._closed(job, NOW_SECONDS)
+        if any(place.node in closed for place in places) or self._delays(job, places, end):
+            yield f"job {job.id} starts where it is in the way"
+        self._ground.put(job, places)
+        self._ends[job.id] = (end, job, places)
+        self._active.append(job)
+
+    def _is_held_back(self, job: Job) -> bool:
+        """By its array or a quota."""
+        if job.array_limit is not None:
+            if sum(other.array_id == job.array_id for other in self._active) >= job.array_limit:
+                return True
+        gpus = job.resources.gpus * job.placement.tasks
+        return gpus > 0 and any(
+            self._is_over(scope, gpus) for scope in scopes_of(job.user, job.project, self._case.accounts)
+        )
+
+    def _is_over(self, scope: tuple[str, str], more: float) -> bool:
+        quota, held, hours = quota_of(scope, self._case.accounts), 0.0, 0.0
+        for job in self._active:
+            if scope in scopes_of(job.user, job.project, self._case.accounts):
+                gpus = job.resources.gpus * job.placement.tasks
+                held += gpus
+                hours += gpus * (NOW - (job.started_at or NOW)) / timedelta(hours=1)
+        if quota.running_gpus is not None and held + more > quota.running_gpus:
+            return True
+        return quota.gpu_hours_per_month is not None and hours >= quota.gpu_hours_per_month
+
+    def _could_start(self, job: Job) -> bool:
+        """Node by node, task after task; with devices of one kind."""
+        closed = self._closed(job, NOW_SECONDS)
+        by_kind: dict[object, int] = {}
+        for name, node in self._ground.nodes.items():
+            if name not in closed:
+                by_kind[_kind(job, node)] = by_kind.get(_kind(job, node), 0) + self._most_tasks(job, name)
+        return max(by_kind.values(), default=0) >= job.placement.tasks
+
+    def _most_tasks(self, job: Job, name: str) -> int:
+        end, most = NOW_SECONDS + self._case.limit(job), 0
+        trial, places = self._ground.copy(), list[Place]()
+        limit = 1 if job.placement.layout == "spread" else job.placement.tasks
+        while len(places) < limit:
+            one = trial.places_for(_single(job), self._case.data_class(job), [name])
+            if one is None:
+                break
+            places += one
+            trial.put(job, one)
+            if self._delays(job, tuple(places), end):
+                break
+            most = len(places)
+        return most
+
+    def _delays(self, job: Job, places: tuple[Place, ...], end: float) -> bool:
+        """Whether the blocked job could then not start where and when room is kept for it."""
+        if self._booked is None or end <= self._booked.at:
+            return False
+        waiting, then = self._booked.job, self._ground_at(self._booked.at)
+        then.put(job, places)
+        found = then.places_for(waiting, self._case.data_class(waiting), self._booked.nodes)
+        return found is None or bool(then.overfull())
+
+    def _book(self, job: Job) -> Iterator[str]:
+        """Step through every time at which something becomes free."""
+        times = {end for end, _, _ in self._ends.values()}
+        times |= {reservation.ends_at.timestamp() for reservation in self._case.reservations}
+        for at in sorted(time for time in times if time >= NOW_SECONDS):
+            if self._fits_at(job, at, tuple(self._ground.nodes)):
+                break
+        else:
+            return
+        if not self._made.heads:
+            if self._made.starts:
+                yield f"job {job.id} is not booked"
+            self._booked = Booked(job, at, tuple(self._ground.nodes))
+            return
+        head: Head = self._made.heads[0]
+        if head.job != job.id or abs((head.at - NOW).total_seconds() - (at - NOW_SECONDS)) > 1:
+            hours = (at - NOW_SECONDS) / 3600
+            yield f"job {head.job} is booked at {head.at}, not job {job.id} in {hours} hours"
+        elif not self._fits_at(job, at, head.nodes):
+            yield f"job {job.id} does not fit where it is booked"
+        self._booked = Booked(job, at, head.nodes)
+
+    def _fits_at(self, job: Job, at: float, names: tuple[str, ...]) -> bool:
+        closed = self._closed(job, at)
+        open_names = [name for name in names if name not in closed]
+        return self._ground_at(at).places_for(job, self._case.data_class(job), open_names) is not None
+
+    def _is_possible(self, job: Job) -> bool:
+        empty = Ground(self._ground.nodes.values())
+        return empty.places_for(job, self._case.data_class(job), list(empty.nodes)) is not None
+
+    def _ground_at(self, at: float) -> Ground:
+        """If everybody takes as long as they may."""
+        then = self._ground.copy()
+        for end, job, places in self._ends.values():
+            if end <= at:
+                then.remove(job, places)
+        return then
+
+    def _closed(self, job: Job, at: float) -> set[str]:
+        """Nodes that are reserved for others at some moment while it would run."""
+        end = at + self._case.limit(job)
+        return {
+            name
+            for reservation in self._case.reservations
+            if reservation.project is None or reservation.project != job.project
+            if at < reservation.ends_at.timestamp() and reservation.starts_at.timestamp() < end
+            for name in reservation.nodes
+        }
+
+    def _end_of(self, job: Job) -> float:
+        assert job.started_at is not None
+        return max(NOW_SECONDS, job.started_at.timestamp() + self._case.limit(job))
+
+
+def _kind(job: Job, node: Node) -> object:
+    """Nodes here have devices of one kind each."""
+    return (node.devices[0].type, node.devices[0].memory_mib) if job.resources.gpus and node.devices else None
+
+
+def _single(job: Job) -> Job:
+    """One of its tasks."""
+    return replace(job, placement=replace(job.placement, tasks=1))
