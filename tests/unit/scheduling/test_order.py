@@ -7,12 +7,15 @@ from datetime import timedelta
 from random import Random
 
 import pytest
+from hypothesis import given
 
 from heliostat.models import Job, Resources
 from heliostat.scheduling.order import points, queue_order
 from heliostat.scheduling.policy import Order, Policy
+from unit.scheduling.cases import ALL, MANY, Case, cases
 from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_running_job
 from unit.scheduling.passing_time import World
+from unit.scheduling.points import order_by_hand, points_by_hand
 
 HOUR = 3600
 NODES = (a_node("a", gpus=4),)
@@ -84,3 +87,13 @@ def test_one_who_was_sent_away_does_not_take_the_place_back(order: Order) -> Non
     world.run(NOW + timedelta(hours=9))
     assert world.started_at == {2: NOW, 1: NOW + timedelta(hours=1)}
     assert len(world.plans) < 9
+
+
+@MANY
+@given(cases(replace(ALL, orders=(Order.SHARE,))))
+def test_points_and_order_are_those_worked_out_by_hand(case: Case) -> None:
+    snapshot = case.board().snapshot(NOW)
+    found = points(snapshot, case.policy, NOW.timestamp())
+    assert dict(zip(snapshot.pending["job"].tolist(), found, strict=True)) == pytest.approx(points_by_hand(case))
+    in_turn = snapshot.pending["job"][queue_order(snapshot, case.policy, NOW.timestamp())].tolist()
+    assert in_turn == order_by_hand(case)

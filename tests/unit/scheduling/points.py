@@ -1,0 +1,127 @@
+"""The points of each pending job, worked out with plain loops."""
+
+import math
+from collections import defaultdict
+
+from heliostat.models import Job
+from unit.scheduling.cases import Case
+from unit.scheduling.made_up import NOW
+
+Account = tuple[str, ...]  # (department,), (department, project), (department, project, user)
+WEIGHTS = (0.5, 0.3, 0.2)
+FLOOR_HOURS, SMALLEST, MOST_OVER, PER_PRIORITY = 24.0, 0.1, 8.0, 3.0
+
+
+def points_by_hand(case: Case) -> dict[int, float]:
+    """Class and priority, less the size, plus the wait, less what its people have had of their share."""
+    plain = {job.id: _without_share(case, job) for job in case.pending}
+    if len({_accounts(case, job)[2] for job in case.jobs}) < 2:
+        return plain
+    usage = _usage(case)
+    ahead: defaultdict[Account, float] = defaultdict(float)
+    found = {}
+    for job in _those_who_yield_last(case, sorted(case.pending, key=lambda job: (-plain[job.id], job.id))):
+        total, weights = 0.0, 0.0
+        for level, weight in enumerate(WEIGHTS):
+            if len({_accounts(case, other)[level] for other in case.jobs}) > 1:
+                account = _accounts(case, job)[level]
+                total += weight * (usage[account] + ahead[account]) / _part(case, usage, account)
+                weights += weight
+        over = min(total / weights, MOST_OVER) if weights else 0.0
+        found[job.id] = plain[job.id] - case.policy.share_weight * over
+        for account in _accounts(case, job):
+            ahead[account] += _cost(case, job)
+    return found
+
+
+def order_by_hand(case: Case) -> list[int]:
+    points = points_by_hand(case)
+    in_order = sorted(case.pending, key=lambda job: (-points[job.id], job.id))
+    return [job.id for job in _those_who_yield_last(case, in_order)]
+
+
+def _those_who_yield_last(case: Case, jobs: list[Job]) -> list[Job]:
+    """Whoever may be sent away moves behind the last of those of a higher class; highest classes first."""
+    for rank in (2, 1, 0):
+        mine = [job for job in jobs if _yields(case, job) and _rank(case, job) == rank]
+        higher = [place for place, job in enumerate(jobs) if _rank(case, job) > rank]
+        before = [job for job in mine if higher and jobs.index(job) < higher[-1]]
+        if before:
+            last = jobs[higher[-1]]
+            jobs = [job for job in jobs if job not in before]
+            place = jobs.index(last) + 1
+            jobs = jobs[:place] + before + jobs[place:]
+    return jobs
+
+
+def _yields(case: Case, job: Job) -> bool:
+    if not case.policy.preempts:
+        return _rank(case, job) == 0
+    return job.preemptible or case.policy.class_of(job.priority_class).preemptible
+
+
+def _rank(case: Case, job: Job) -> int:
+    return case.policy.class_of(job.priority_class).rank
+
+
+def _without_share(case: Case, job: Job) -> float:
+    waited = (NOW - job.submitted_at).total_seconds() / 3600 + 1
+    kind = case.policy.class_of(job.priority_class)
+    return kind.points + PER_PRIORITY * job.priority - math.log2(_cost(case, job) + SMALLEST) + math.log2(waited)
+
+
+def _per_hour(job: Job) -> float:
+    wanted = job.resources
+    return job.placement.tasks * (wanted.gpus + 0.02 * wanted.cpus + 0.002 * wanted.memory_mib / 1024)
+
+
+def _cost(case: Case, job: Job) -> float:
+    return _per_hour(job) * case.limit(job) / 3600
+
+
+def _accounts(case: Case, job: Job) -> tuple[Account, Account, Account]:
+    department = case.accounts.project(job.project).department
+    return (department,), (department, job.project), (department, job.project, job.user)
+
+
+def _usage(case: Case) -> defaultdict[Account, float]:
+    """What runs counts for what it has used, which fades, and for what it may still use."""
+    found: defaultdict[Account, float] = defaultdict(float)
+    half_life = case.policy.half_life_seconds
+    for job in case.running:
+        assert job.started_at is not None
+        age = (NOW - job.started_at).total_seconds()
+        so_far = half_life / math.log(2) * (1 - 2 ** (-age / half_life))
+        for account in _accounts(case, job):
+            found[account] += _per_hour(job) / 3600 * (so_far + max(case.limit(job) - age, 0))
+    return found
+
+
+def _part(case: Case, usage: dict[Account, float], account: Account) -> float:
+    """Of what its parent used, and of what everybody is thought to have used, what is its own by right."""
+    siblings = {
+        other
+        for job in case.jobs
+        for other in _accounts(case, job)
+        if other[:-1] == account[:-1] and len(other) == len(account)
+    }
+    share = _share(case, account) / sum(_share(case, other) for other in siblings)
+    whole = sum(usage[other] for other in siblings)
+    return max((whole + _floor(case, account[:-1])) * share, 1e-9)
+
+
+def _floor(case: Case, account: Account) -> float:
+    if account:
+        siblings = {other[: len(account)] for job in case.jobs for other in [_accounts(case, job)[2]]}
+        siblings = {other for other in siblings if other[:-1] == account[:-1]}
+        share = _share(case, account) / sum(_share(case, other) for other in siblings)
+        return _floor(case, account[:-1]) * share
+    gpus = sum(device.may_be_used for node in case.nodes for device in node.devices)
+    cpus, memory = sum(node.cpus for node in case.nodes), sum(node.memory_mib for node in case.nodes)
+    return FLOOR_HOURS * (gpus + 0.02 * cpus + 0.002 * memory / 1024)
+
+
+def _share(case: Case, account: Account) -> float:
+    if len(account) == 1:
+        return case.accounts.department(account[0]).share
+    return case.accounts.project(account[1]).share if len(account) == 2 else 1
