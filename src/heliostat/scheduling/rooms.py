@@ -14,6 +14,7 @@ from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import RUNNING, Snapshot, Start
 
 _NEARLY = 1e-9
+_SMALLEST_PART = 0.01
 _NOWHERE = np.iinfo(np.int64).max
 
 
@@ -56,6 +57,7 @@ class Rooms:
         self.part_ends: dict[str, float] = {}  # until when it gives parts of these devices away
         self._held: set[str] = set(snapshot.held)
         self._parts = dict(snapshot.parts)
+        self._roomy = {uuid for uuid in self._parts if self._has_room(uuid)}  # of those, which have a part left
         self._changed: list[int] = []  # nodes of which something was taken, in that order
         self._known: dict[tuple[Shape, int], _Capacity] = {}
         self._leftover = _leftover(self.free)
@@ -150,10 +152,13 @@ class Rooms:
         """Parts also fit on devices that are shared already."""
         free, part = self.free, shape.resources.gpus
         room = free.gpus[:, kind] * parts_per_device(part)
-        for uuid, used in self._parts.items():
+        for uuid in self._roomy:
             if self._is_usable(uuid, kind):
-                room[self.machines.node_of[uuid]] += int((1 + _NEARLY - used) / part)
+                room[self.machines.node_of[uuid]] += int((1 + _NEARLY - self._parts[uuid]) / part)
         return np.asarray(np.minimum(tasks_in(shape, free.cpus, free.memory, None, free.holders), room))
+
+    def _has_room(self, uuid: str) -> bool:
+        return self._parts[uuid] <= 1 - _SMALLEST_PART + _NEARLY
 
     def _is_usable(self, uuid: str, kind: int) -> bool:
         return self.machines.kind_of.get(uuid) == kind and uuid not in self.machines.unusable
@@ -163,7 +168,7 @@ class Rooms:
         if shape.placement.exclusive or shape.placement.tasks > 1:
             return None
         open_nodes, wanted = self.machines.suitable(shape).open_nodes, shape.resources.gpus
-        for uuid in sorted(self._parts, key=lambda uuid: (-self._parts[uuid], uuid)):
+        for uuid in sorted(self._roomy, key=lambda uuid: (-self._parts[uuid], uuid)):
             if not self._is_usable(uuid, kind) or not open_nodes[self.machines.node_of[uuid]]:
                 continue
             node = self.machines.node_of[uuid]
@@ -200,6 +205,7 @@ class Rooms:
         if shape.is_part:
             uuid = self._choose_part(node, kind, wanted.gpus)
             self._parts[uuid] = self._parts.get(uuid, 0.0) + wanted.gpus
+            (self._roomy.add if self._has_room(uuid) else self._roomy.discard)(uuid)
             return (uuid,)
         chosen = tuple(self._untouched(node, kind)[: wanted.devices])
         self._held.update(chosen)

@@ -143,17 +143,29 @@ def _stopped_in_vain(case: Case, made: Plan, waiting: Job) -> Iterator[str]:
     ground = after(case, made, earlier)
     if not _fits_without(case, ground, waiting, victims):
         yield f"job {waiting.id} does not fit even without {[stop.job.id for stop in victims]}"
-    if earlier or any(reservation.gpus_per_node for reservation in case.reservations):
+    if earlier or _is_judged_with_care(case):
         return
     for fewer in combinations(victims, len(victims) - 1):
         if _fits_without(case, ground, waiting, fewer):
             yield f"job {waiting.id} would fit without stopping all of {[stop.job.id for stop in victims]}"
 
 
+def _is_judged_with_care(case: Case) -> bool:
+    """Where a plan does not count what a victim would free: parts of devices, and what is on nodes of which some GPUs
+    are reserved. There it may send away one more, or another."""
+    return any(0 < job.resources.gpus < 1 for job in case.jobs) or any(
+        reservation.gpus_per_node for reservation in case.reservations
+    )
+
+
 def _stopped_dearly(case: Case, made: Plan) -> Iterator[str]:
     """No single other job that loses less would have been enough."""
     waiting = {job.id: job for job in case.pending}
-    if len({stop.for_job for stop in made.stops}) != 1 or case.reservations or case.policy.reservations > 1:
+    if (
+        len({stop.for_job for stop in made.stops}) != 1
+        or case.policy.reservations > 1
+        or _is_judged_with_care(case)
+    ):
         return
     job = waiting[made.stops[0].for_job]
     rank, lost = case.policy.class_of(job.priority_class).rank, sum(lost_work(stop.job) for stop in made.stops)

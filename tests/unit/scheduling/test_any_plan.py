@@ -1,6 +1,7 @@
 """Whatever the cluster and the queue: what every plan keeps to."""
 
 import copy
+from dataclasses import replace
 
 import numpy as np
 from hypothesis import given
@@ -8,7 +9,7 @@ from hypothesis import strategies as st
 
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.snapshot import Plan
-from unit.scheduling.cases import MANY, Case, cases, smallest
+from unit.scheduling.cases import ALL, MANY, Case, cases, smallest
 from unit.scheduling.made_up import NOW
 from unit.scheduling.rules import broken
 
@@ -53,3 +54,11 @@ def test_a_plan_changes_nothing_in_its_snapshot(case: Case) -> None:
     ):
         assert np.array_equal(array, kept)
     assert plan(snapshot, case.policy, NOW) == first
+
+
+@MANY
+@given(
+    cases(replace(ALL, nodes=2, running=14, pending=5, parts=False, accounts=False, arrays=False, max_reserved=1))
+)
+def test_no_plan_of_a_crowded_cluster_sends_away_the_wrong_ones(case: Case) -> None:
+    assert broken(case, plan_of(case)) == []

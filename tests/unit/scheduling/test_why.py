@@ -1,0 +1,157 @@
+"""The sentences people read."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+from heliostat.models import (
+    Department,
+    Job,
+    JobState,
+    Layout,
+    Node,
+    NodeState,
+    Placement,
+    Project,
+    Quota,
+    Reservation,
+    Resources,
+)
+from heliostat.scheduling.accounts import Accounts
+from heliostat.scheduling.board import Usage
+from heliostat.scheduling.why import Explainer, Why
+from unit.scheduling.made_up import FIFO_BACKFILL, NOW, a_board, a_job, a_node, a_plan, a_running_job
+
+HOUR = 3600
+NODE = a_node("a", gpus=4)
+
+
+def gpus(count: float, **fields: object) -> Resources:
+    return replace(Resources(1, 10, count), **fields)  # type: ignore[arg-type]
+
+
+def why(number: int, *jobs: Job, nodes: tuple[Node, ...] = (NODE,), **more: object) -> Why:
+    board = a_board(nodes, jobs, **more)  # type: ignore[arg-type]
+    snapshot = board.snapshot(NOW)
+    found = Explainer(snapshot, board.policy, a_plan(board), NOW).why(number)
+    assert found is not None
+    return found
+
+
+def said(number: int, *jobs: Job, **more: object) -> tuple[str, str]:
+    found = why(number, *jobs, **more)  # type: ignore[arg-type]
+    return found.blocked_by, found.sentence
+
+
+def busy(number: int, *devices: int, node: str = "a", **fields: object) -> Job:
+    uuids = tuple(f"{node}-{index}" for index in devices)
+    return a_running_job(
+        number, node, gpus(len(uuids)), devices=uuids, **{"time_limit_seconds": 2 * HOUR} | fields
+    )
+
+
+def test_without_nodes_or_with_none_that_could_run_it() -> None:
+    assert said(1, a_job(1), nodes=()) == ("nodes", "there is no node")
+    assert said(1, a_job(1, gpus(8))) == ("nodes", "no node can run it: it needs 8 GPUs on one node")
+    labelled = a_job(1, placement=Placement(labels=("disk=ssd",)))
+    assert said(1, labelled)[1] == "no node can run it: it needs 1 cpu, 100 MiB, label disk=ssd"
+    secret = Accounts(projects={"default": Project("default", "default", data_class=2)})
+    assert said(1, a_job(1, gpus(1, gpu_type="A100")), accounts=secret)[1].endswith("needs 1 A100, data class 2")
+
+
+def test_with_all_nodes_drained() -> None:
+    drained = replace(NODE, state=NodeState.DRAINED)
+    words = "every node that could run it is drained or down"
+    assert said(1, a_job(1), nodes=(drained,)) == ("nodes", words)
+
+
+def test_an_array_at_its_limit() -> None:
+    jobs = [a_job(number, array_id=1, array_index=number, array_limit=1) for number in (1, 2)]
+    assert said(2, *jobs) == ("array", "its array runs at most 1 at once")
+
+
+def test_a_quota_of_each_kind() -> None:
+    running, job = busy(9, 0, 1), a_job(1, gpus(2))
+    by_user = Accounts(user_quotas={"ann": Quota(running_gpus=3)})
+    assert said(1, running, job, accounts=by_user) == ("quota", "user ann may run 3 GPUs at once and holds 2")
+    project = Accounts(projects={"default": Project("default", "d", quota=Quota(running_gpus=2))})
+    assert said(1, running, job, accounts=project)[1] == "project default may run 2 GPUs at once and holds 2"
+    departments = {"d": Department("d", quota=Quota(gpu_hours_per_month=1))}
+    accounts = Accounts(departments, {"default": Project("default", "d")})
+    older = replace(running, started_at=NOW - timedelta(hours=1))
+    assert said(1, older, job, accounts=accounts)[1] == "department d has used its 1 GPU-hours of this month"
+    urgent = replace(job, priority_class="urgent")
+    board = a_board((NODE,), [urgent])
+    past = Usage("ann", "default", "urgent", NOW.timestamp() - HOUR, NOW.timestamp(), 0.0, 100.0)
+    board.add_usage([past], NOW)
+    found = Explainer(board.snapshot(NOW), board.policy, a_plan(board), NOW).why(1)
+    assert found is not None
+    assert found.sentence == "project default has used its 100 GPU-hours of class urgent this month"
+
+
+def test_no_room() -> None:
+    jobs = busy(9, 0, 1), a_job(1, gpus(4))
+    assert said(1, *jobs) == ("room", "needs 4 GPUs on one node; 2 GPUs, 7 cpus are free on a")
+    gang = a_job(1, gpus(2), placement=Placement(tasks=2))
+    assert said(1, busy(9, 0, 1), gang)[1] == (
+        "needs 2 tasks of 2 GPUs at once; there is room for 1 of its 2 tasks"
+    )
+    nodes = (NODE, a_node("b", gpus=4))
+    apart = replace(gang, placement=Placement(tasks=2, layout=Layout.SPREAD))
+    assert said(1, busy(9, 0, 1, 2), apart, nodes=nodes)[1] == (
+        "needs 2 tasks of 2 GPUs each on a node of its own; there is room for 1 of its 2 tasks"
+    )
+    alone = a_job(1, placement=Placement(exclusive=True))
+    assert said(1, busy(9, 0), alone)[1].startswith("needs 1 cpu, 100 MiB alone on a node; 7 cpus are free on a")
+
+
+def test_a_reservation_now_and_later() -> None:
+    course = Reservation("x", ("a",), NOW - timedelta(hours=1), NOW + timedelta(hours=3), project="course")
+    job = a_job(1, gpus(1), time_limit_seconds=5 * HOUR)
+    assert said(1, job, reservations=(course,)) == (
+        "reservation",
+        "a is reserved for project course until 2026-03-01 15:00 UTC",
+    )
+    later = replace(course, starts_at=NOW + timedelta(hours=2), project=None)
+    assert said(1, job, reservations=(later,))[1] == (
+        "a is kept free for maintenance from 2026-03-01 14:00 UTC until 2026-03-01 15:00 UTC; "
+        "a job that ends before that could start now"
+    )
+
+
+def test_room_that_is_kept_for_another() -> None:
+    long = a_job(2, gpus(1), time_limit_seconds=9 * HOUR)
+    found = why(2, busy(9, 0, 1), a_job(1, gpus(4), time_limit_seconds=HOUR), long, policy=FIFO_BACKFILL)
+    assert found.blocked_by == "kept"
+    assert found.sentence == (
+        "1 job of 1 project is ahead; the room on a is kept for job 1, which starts by 2026-03-01 14:00 UTC "
+        "at the latest; a job that ends before that could start now"
+    )
+    assert (found.position, found.pending, found.first_ahead) == (2, 2, (1,))
+    head = why(1, busy(9, 0, 1), a_job(1, gpus(4), time_limit_seconds=HOUR), long, policy=FIFO_BACKFILL)
+    assert head.starts_by == NOW + timedelta(hours=2)
+
+
+def test_how_many_are_ahead_and_what_the_project_has_used() -> None:
+    ahead = [
+        a_job(number, gpus(4), project=name, submitted_at=NOW - timedelta(hours=9))
+        for number, name in ((1, "red"), (2, "green"))
+    ]
+    found = why(3, busy(9, 0, 1, 2, 3, project="blue"), *ahead, a_job(3, gpus(4), project="blue"))
+    assert found.ahead_projects == 2
+    assert found.sentence.startswith("2 jobs of 2 projects are ahead; ")
+    many = a_node("a", cpus=64, memory_mib=10**5, gpus=4)
+    month = busy(9, 0, 1, 2, 3, project="blue", time_limit_seconds=40 * 24 * HOUR)
+    heavy = why(3, month, a_job(1, gpus(4), project="red"), a_job(3, gpus(4), project="blue"), nodes=(many,))
+    assert heavy.share_used > 1.1
+    assert (
+        f"project blue has used {heavy.share_used:.1f}\N{MULTIPLICATION SIGN} its share lately" in heavy.sentence
+    )
+
+
+def test_nothing_is_said_of_those_that_start_or_do_not_wait() -> None:
+    jobs = [a_job(1), replace(a_job(2), state=JobState.HELD), busy(9, 0)]
+    board = a_board((NODE,), jobs)
+    explainer = Explainer(board.snapshot(NOW), board.policy, a_plan(board), NOW)
+    assert [explainer.why(number) for number in (1, 2, 9, 77)] == [None] * 4
+    assert [explainer.reason(number) for number in (1, 2, 9, 77)] == [None] * 4
+    assert explainer.position(1) is None
