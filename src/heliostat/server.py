@@ -31,6 +31,7 @@ from heliostat.store.moves import drop_old_idempotency_keys
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
+from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
 
 log = structlog.get_logger()
@@ -101,7 +102,10 @@ def _start_parts(
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
     controller.start()
     stack.callback(controller.close)
-    return Context(settings, store, engine, fleet, controller, identities, rules)
+    forecaster = Forecaster(store, controller, utc_now)
+    forecaster.start()
+    stack.callback(forecaster.close)
+    return Context(settings, store, engine, fleet, controller, identities, rules, forecaster)
 
 
 def _make_home(home: Home) -> None:

@@ -42,6 +42,7 @@ from heliostat.workers import controller as controllers
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
+from heliostat.workers.forecaster import Forecaster
 
 NODE = Node("here", 4, 4096, tuple(Device(f"GPU-{n}", n, "A100", "A100", 1024) for n in range(2)))
 
@@ -261,6 +262,7 @@ class Stage:
             self.controller,
             self._identities,
             Rules(self.store),
+            Forecaster(self.store, self.controller, self.clock),
             self.clock,
         )
         self.controller.start()

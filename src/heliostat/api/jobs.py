@@ -12,6 +12,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
 from heliostat.api.feed import Behind, Feed
+from heliostat.api.queue_views import forecast_view
 from heliostat.api.schemas import BulkBody, CancelBody, JobBody, WaitBody
 from heliostat.api.views import job_detail_view, job_view, public_job_view
 from heliostat.errors import Invalid
@@ -115,7 +116,8 @@ def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     job = inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
         attempts = stored.attempts_of(conn, job_id)
-    return JSONResponse(job_detail_view(job, context.controller.reason(job), attempts))
+    forecast = forecast_view(context.forecaster.of(job))
+    return JSONResponse(job_detail_view(job, context.controller.reason(job), forecast, attempts))
 
 
 @router.post("/jobs/{job_id}/cancel")
@@ -181,7 +183,7 @@ def show_log_order(
 def _view(context: Context, caller: Caller, job: Job) -> dict[str, Any]:
     if not may_inspect(caller.user, job):
         return public_job_view(job)
-    return job_view(job, context.controller.reason(job))
+    return job_view(job, context.controller.reason(job), forecast_view(context.forecaster.of(job)))
 
 
 def _states(states: list[JobState] | None, unfinished: bool) -> set[JobState] | None:

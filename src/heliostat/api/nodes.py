@@ -55,14 +55,13 @@ def update(name: NodeName, body: NodeChangeBody, caller: CallerDep, context: Con
 
 @router.get("/status")
 def status(request: Request, caller: CallerDep, context: ContextDep) -> Response:
-    """The server: process, version, engine, how many jobs are in which state."""
+    """The server: process, version, engine, how many jobs are in which state, how good forecasts were."""
     with context.store.read() as conn:
         counts = stored.count_unfinished_by_state(conn)
     facts = request.app.state.facts
     jobs = {state.value: counts.get(state, 0) for state in counts}
-    return JSONResponse(
-        {**facts, "version": __version__, "engine": context.engine.name, "user": caller.user.name, "jobs": jobs}
-    )
+    told = {"version": __version__, "engine": context.engine.name, "user": caller.user.name, "jobs": jobs}
+    return JSONResponse({**facts, **told, "forecasts": asdict(context.forecaster.accuracy())})
 
 
 @router.get("/doctor")

@@ -216,6 +216,14 @@ class JobBody(BaseModel):
         )
 
 
+class WhenBody(JobBody):
+    """A job that is not to be submitted: what it runs may be left out."""
+
+    command: (
+        Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
+    ) = Field(default=["true"], description="Makes no difference.")
+
+
 class BulkBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 

@@ -10,7 +10,7 @@ from heliostat.models.nodes import Device
 Json = dict[str, Any]
 
 
-def job_view(job: Job, reason: str | None) -> Json:
+def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json:
     resources = job.resources
     return {
         "id": job.id,
@@ -43,12 +43,13 @@ def job_view(job: Job, reason: str | None) -> Json:
         "node": job.node,
         "devices": list(job.devices),
         "places": _places_view(job.places),
-        "submitted_at": _time(job.submitted_at),
-        "started_at": _time(job.started_at),
-        "checkpointed_at": _time(job.checkpointed_at),
-        "ended_at": _time(job.ended_at),
+        "submitted_at": time_view(job.submitted_at),
+        "started_at": time_view(job.started_at),
+        "checkpointed_at": time_view(job.checkpointed_at),
+        "ended_at": time_view(job.ended_at),
         "exit_code": job.exit_code,
         "reason": reason,
+        "forecast": forecast,
         "stop_requested": job.stop_requested,
     }
 
@@ -58,9 +59,9 @@ def public_job_view(job: Job) -> Json:
     return job_view(job, None) | {"name": None, "exit_code": None}
 
 
-def job_detail_view(job: Job, reason: str | None, attempts: list[AttemptRecord]) -> Json:
+def job_detail_view(job: Job, reason: str | None, forecast: Json | None, attempts: list[AttemptRecord]) -> Json:
     spec = job.spec
-    return job_view(job, reason) | {
+    return job_view(job, reason, forecast) | {
         "spec": {
             "command": list(spec.command),
             "script": spec.script,
@@ -124,7 +125,7 @@ def event_view(event: JobEvent) -> Json:
         "id": event.id,
         "job_id": event.job_id,
         "attempt": event.attempt,
-        "at": _time(event.at),
+        "at": time_view(event.at),
         "kind": event.kind,
         "state": event.state.value,
         "detail": event.detail,
@@ -180,13 +181,13 @@ def _attempt_view(attempt: AttemptRecord) -> Json:
         "devices": list(attempt.devices),
         "places": _places_view(attempt.places),
         "state": attempt.state.value,
-        "created_at": _time(attempt.created_at),
-        "started_at": _time(attempt.started_at),
-        "ended_at": _time(attempt.ended_at),
+        "created_at": time_view(attempt.created_at),
+        "started_at": time_view(attempt.started_at),
+        "ended_at": time_view(attempt.ended_at),
         "exit_code": attempt.exit_code,
         "reason": attempt.reason,
     }
 
 
-def _time(time: datetime | None) -> str | None:
+def time_view(time: datetime | None) -> str | None:
     return None if time is None else time.isoformat().replace("+00:00", "Z")

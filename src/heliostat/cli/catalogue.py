@@ -20,10 +20,14 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Watch": (
         Entry("ps", "jobs:ps", "List jobs, newest first."),
         Entry("show", "jobs:show", "Show everything about one job."),
+        Entry("why", "queue:why", "Say why a job waits, and when it will start."),
+        Entry("when", "queue:when", "Say when a job would start, before submitting it."),
         Entry("logs", "logs:logs", "Print what a job has printed."),
         Entry("wait", "watch:wait", "Wait until jobs are over."),
         Entry("events", "watch:events", "Show what happened to jobs."),
         Entry("top", "top:top", "Watch the cluster live."),
+        Entry("share", "accounting:share", "Show who is entitled to what, and has used how much of it."),
+        Entry("report", "accounting:report", "Show who used what in a month."),
     ),
     "Change": (
         Entry("cancel", "jobs:cancel", "Stop jobs."),

@@ -3,6 +3,7 @@
 import shlex
 from typing import TYPE_CHECKING, Any
 
+from heliostat.cli.forecast_words import forecast_in_words, likely_in_words
 from heliostat.cli.output import Cell, Column, State, counted, print_table
 from heliostat.cli.units import clock, duration, seconds_between, size
 
@@ -34,7 +35,7 @@ def job_row(job: "JobData") -> list[Cell]:
         size(job["memory_mib"] * _tasks(job)),
         duration(_time(job)),
         _nodes(job) or "-",
-        _why(job),
+        "; ".join(filter(None, [_soon(job), _why(job)])),
     ]
 
 
@@ -47,6 +48,7 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("name", _name(job)),
         ("state", State(job["state"])),
         ("reason", _why(job) or None),
+        ("starts", forecast_in_words(forecast) if (forecast := job.get("forecast")) else None),
         ("exit code", _text(job["exit_code"]) if job["exit_code"] == 0 or job["reason"] else None),
         ("user", f"{job['user']} in {job['project']}"),
         ("asks for", _asks(job)),
@@ -123,6 +125,11 @@ def _why(job: "JobData") -> str:
     if job["reason"]:
         return job["reason"]
     return f"exit code {job['exit_code']}" if job["exit_code"] else ""
+
+
+def _soon(job: "JobData") -> str | None:
+    forecast = job.get("forecast")
+    return likely_in_words(forecast) if forecast else None
 
 
 def _asks(job: "JobData") -> str:

@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heliostat.cli.forecast_words import accuracy_in_words
 from heliostat.cli.output import JsonFlag, print_facts, print_json, say
 from heliostat.errors import Conflict, ServerUnreachable
 
@@ -93,6 +94,7 @@ def status(as_json: JsonFlag = False) -> None:
             ("data", found.get("home")),
             ("engine", found["engine"]),
             ("jobs", jobs or "none waiting or running"),
+            ("forecasts", accuracy_in_words(found.get("forecasts"))),
         ]
     )
 

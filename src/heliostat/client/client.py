@@ -22,6 +22,7 @@ from heliostat.client.logs import (
 )
 from heliostat.client.pages import pages
 from heliostat.client.people import PeopleVerbs
+from heliostat.client.queue import QueueVerbs
 from heliostat.client.shapes import (
     Event,
     Finding,
@@ -41,7 +42,7 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(ClusterVerbs, PeopleVerbs):
+class Client(ClusterVerbs, PeopleVerbs, QueueVerbs):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()

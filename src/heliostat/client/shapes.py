@@ -90,10 +90,88 @@ class JobData(TypedDict, total=False):
     ended_at: str | None
     exit_code: int | None
     reason: str | None
+    forecast: "Forecast | None"
     stop_requested: str | None
     spec: dict[str, Any]
     attempts: list[dict[str, Any]]
     request: dict[str, Any]
+
+
+class Forecast(TypedDict):
+    """When a waiting job will start, if nobody new comes."""
+
+    earliest_at: str
+    likely_at: str
+    latest_at: str
+    confidence: float | None  # the part of the trial runs that lies in between
+    limits_at: str | None  # if every job takes all its time
+
+
+class Accuracy(TypedDict):
+    """How many of the last forecasts held the real start."""
+
+    within: int
+    of: int
+
+
+class Option(TypedDict):
+    """Another request and when it would start."""
+
+    words: str
+    change: dict[str, Any]
+    starts_now: bool
+    forecast: Forecast
+
+
+class Foreseen(TypedDict):
+    forecast: Forecast | None
+    what_if: list[Option]
+    accuracy: Accuracy
+
+
+class Why(TypedDict):
+    """Null is what does not apply: to a job that does not wait, most."""
+
+    job_id: int
+    state: str
+    sentence: str
+    blocked_by: str | None
+    position: int | None
+    pending: int | None
+    ahead: int | None
+    ahead_projects: int | None
+    first_ahead: list[dict[str, Any]]
+    share_used: float | None
+    starts_by: str | None
+    forecast: Forecast | None
+    accuracy: Accuracy
+    what_if: NotRequired[list[Option]]
+
+
+class Account(TypedDict):
+    """A department, project or user of the fair-share tree."""
+
+    kind: str
+    name: str
+    share: int
+    entitled: float | None
+    usage_gpu_hours: float
+    times_share: float
+    points_lost: float
+    below: "list[Account]"
+
+
+class ReportLine(TypedDict):
+    month: str
+    name: str
+    jobs: int
+    gpu_hours: float
+    cpu_hours: float
+    share: float
+    wasted_gpu_hours: float
+    wasted_cpu_hours: float
+    mean_wait_seconds: float | None
+    median_wait_seconds: float | None
 
 
 class Event(TypedDict):
@@ -173,6 +251,7 @@ class Status(TypedDict, total=False):
     started_at: str
     user: str
     jobs: dict[str, int]
+    forecasts: Accuracy
 
 
 class LogChunk(NamedTuple):

@@ -14,14 +14,14 @@ import numpy as np
 from heliostat.models import Job
 from heliostat.scheduling.columns import Array
 from heliostat.scheduling.policy import Order, Policy
-from heliostat.scheduling.shares import levels, over_share
+from heliostat.scheduling.shares import Level, levels, over_share
 from heliostat.scheduling.snapshot import Snapshot
 
 HOUR = 3600.0
 _POINTS_PER_PRIORITY = 3.0
 _FIRST_HOUR = 1.0  # what a job that has just come is thought to have waited
 _SMALLEST = 0.1  # GPU-hours: smaller jobs count like this
-_MOST_OVER = 8.0  # times the share: more makes no difference
+MOST_OVER = 8.0  # times the share: more makes no difference
 _FLOOR_HOURS = 24.0
 _TIE = 1e-12  # of equals, the one submitted first
 _LAST = 1e6  # points below everybody else
@@ -61,22 +61,27 @@ def shares_used(snapshot: Snapshot, policy: Policy, order: Array) -> Array:
     """By row: how many times their share its people have had, given what stands before it in this order."""
     rows, tree = snapshot.pending, snapshot.tree
     leaf, cost = rows["leaf"][order], rows["cost"][order]
-    level_of = levels(tree, snapshot.usage, _FLOOR_HOURS * capacity(snapshot, policy))
+    level_of = levels_now(snapshot, policy)
     extra = (
         _ahead(tree.department_of[leaf], cost, len(tree.departments)),
         _ahead(tree.project_of[leaf], cost, len(tree.projects)),
         _ahead(leaf, cost, len(tree.leaves)),
     )
     found = np.empty(len(rows))
-    found[order] = np.minimum(over_share(level_of, extra, leaf), _MOST_OVER)
+    found[order] = np.minimum(over_share(level_of, extra, leaf), MOST_OVER)
     return found
+
+
+def levels_now(snapshot: Snapshot, policy: Policy) -> tuple[Level, Level, Level]:
+    """Departments, projects, users: what each has used, and what of it would be its own."""
+    return levels(snapshot.tree, snapshot.usage, _FLOOR_HOURS * capacity(snapshot, policy))
 
 
 def project_ratios(snapshot: Snapshot, policy: Policy) -> dict[str, float]:
     """How many times its share each project has had lately; 1.0 for one without others beside it."""
     if len(snapshot.tree.projects) < 2:
         return dict.fromkeys(snapshot.tree.projects, 1.0)
-    level = levels(snapshot.tree, snapshot.usage, _FLOOR_HOURS * capacity(snapshot, policy))[1]
+    level = levels_now(snapshot, policy)[1]
     return dict(zip(snapshot.tree.projects, level.ratio.tolist(), strict=True))
 
 

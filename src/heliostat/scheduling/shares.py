@@ -75,6 +75,12 @@ def levels(tree: Tree, usage: Array, floor: float) -> tuple[Level, Level, Level]
     )
 
 
+def level_weights(level_of: tuple[Level, Level, Level]) -> tuple[float, ...]:
+    """How much each level counts: those at which nobody has siblings say nothing."""
+    heard = [importance * (len(level.usage) > 1) for level, importance in zip(level_of, _WEIGHTS, strict=True)]
+    return tuple(importance / (sum(heard) or 1.0) for importance in heard)
+
+
 def over_share(level_of: tuple[Level, Level, Level], extra: tuple[Array, Array, Array], leaf: Array) -> Array:
     """For each of these leaves, were it charged this much more at each level: 1.0 is just its share. A level at
     which nobody has siblings says nothing."""

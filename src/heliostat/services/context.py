@@ -11,6 +11,7 @@ from heliostat.store.database import Store
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller
 from heliostat.workers.fleet import Fleet
+from heliostat.workers.forecaster import Forecaster
 
 
 def utc_now() -> datetime:
@@ -26,4 +27,5 @@ class Context:
     controller: Controller
     identities: Identities
     rules: Rules
+    forecaster: Forecaster
     now: Callable[[], datetime] = field(default=utc_now)

@@ -8,6 +8,8 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from sqlalchemy import Connection
+
 from heliostat.errors import Conflict
 from heliostat.models import Job, Quota
 from heliostat.scheduling.accounts import Accounts
@@ -30,7 +32,7 @@ def change_quota(tx: Transaction, scope: Scope, name: str, quota: Quota, wish: Q
     return {limit: [before[limit], value] for limit, value in wish.items() if value != before[limit]}
 
 
-def check_queued(context: Context, tx: Transaction, jobs: Sequence[Job]) -> None:
+def check_queued(context: Context, conn: Connection, jobs: Sequence[Job]) -> None:
     """Refuse jobs that would let somebody have more GPUs in the queue than their quota says.
 
     Inside the transaction that adds them, so that two at once cannot both take the last room.
@@ -42,7 +44,7 @@ def check_queued(context: Context, tx: Transaction, jobs: Sequence[Job]) -> None
         more[job.user, job.project] += job.resources.gpus * job.placement.tasks
     if not any(more.values()):
         return
-    before = gpus_asked_for(tx.conn)
+    before = gpus_asked_for(conn)
     accounts = context.rules.accounts()
     for user, project in more:
         for one in _limits(accounts, user, project):

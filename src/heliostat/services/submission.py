@@ -43,6 +43,28 @@ def prepare_submission(
     user = caller.user
     if isinstance(context.engine, Foresees):
         context.engine.expect_start()
+    drafts = draft_jobs(context, caller, requests)
+    queue_full = _queue_full(context, user, requests)
+    digest = hashlib.sha256(repr(requests).encode()).hexdigest() if key else ""
+
+    def change(tx: Transaction) -> Submitted:
+        if key and (known := _answered_before(tx, user.name, key, digest)):
+            return known
+        if queue_full:  # not before: what was accepted once is answered again even if it has filled the queue
+            raise queue_full
+        submitted = _numbered(tx, requests, drafts)
+        check_queued(context, tx.conn, submitted.jobs)
+        moves.add_jobs(tx, submitted.jobs)
+        if key:
+            _remember(tx, user.name, key, digest, submitted)
+        return submitted
+
+    return change
+
+
+def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[Job]:
+    """One for each request, but for its number. Raises when the caller may not, or no node could ever run it."""
+    user = caller.user
     projects = _known_projects(context, user, {request.project for request in requests})
     desk = Desk(
         user=user,
@@ -55,23 +77,7 @@ def prepare_submission(
         max_time_limit_seconds=context.settings.max_time_limit_seconds,
     )
     _check_size(context, requests)
-    queue_full = _queue_full(context, user, requests)
-    drafts = [draft_job(desk, request) for request in requests]
-    digest = hashlib.sha256(repr(requests).encode()).hexdigest() if key else ""
-
-    def change(tx: Transaction) -> Submitted:
-        if key and (known := _answered_before(tx, user.name, key, digest)):
-            return known
-        if queue_full:  # not before: what was accepted once is answered again even if it has filled the queue
-            raise queue_full
-        submitted = _numbered(tx, requests, drafts)
-        check_queued(context, tx, submitted.jobs)
-        moves.add_jobs(tx, submitted.jobs)
-        if key:
-            _remember(tx, user.name, key, digest, submitted)
-        return submitted
-
-    return change
+    return [draft_job(desk, request) for request in requests]
 
 
 def _unix_user(user: User) -> str:

@@ -47,7 +47,7 @@ def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageR
 
     One that never came to run has used nothing and is left out.
     """
-    held = _seconds_held(to_seconds(since), to_seconds(now)) * _tasks()
+    held = _seconds_held(to_seconds(since), to_seconds(now)) * tasks_of_job()
     day = cast(_attempts.c.ended_at / _DAY, Integer)
     gpu_type = func.coalesce(_attempts.c.gpu_type, _jobs.c.gpu_type)
     groups = (day, _jobs.c.user, _jobs.c.project, _jobs.c.priority_class, gpu_type)
@@ -65,7 +65,7 @@ def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageR
 def gpus_asked_for(conn: Connection) -> dict[tuple[str, str], float]:
     """By user and project: how many GPUs the jobs that are not over want, all tasks together."""
     query = (
-        select(_jobs.c.user, _jobs.c.project, func.sum(_jobs.c.gpus * _tasks()))
+        select(_jobs.c.user, _jobs.c.project, func.sum(_jobs.c.gpus * tasks_of_job()))
         .where(_jobs.c.ended_at.is_(None), _jobs.c.gpus > 0)
         .group_by(_jobs.c.user, _jobs.c.project)
     )
@@ -88,7 +88,8 @@ def _seconds_held(since: float, now: float) -> ColumnElement[Any]:
     return func.max(func.min(_attempts.c.ended_at, now) - begun, 0.0)
 
 
-def _tasks() -> ColumnElement[Any]:
+def tasks_of_job() -> ColumnElement[Any]:
+    """How many it has, of a row of jobs."""
     several = type_coerce(_jobs.c.placement, JSON)["tasks"].as_integer()
     return case((_jobs.c.placement == "{}", literal(1)), else_=several)
 

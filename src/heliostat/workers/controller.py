@@ -190,10 +190,7 @@ class Controller:
 
     def _decide(self, observations: list[Observation]) -> _Round:
         now = self._now()
-        board = self._queue.board
-        board.set_nodes(self._fleet.nodes())
-        board.set_accounts(self._rules.accounts())
-        board.set_reservations(self._rules.reservations())
+        self._queue.set_surroundings(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations())
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         snapshot = self._queue.snapshot(now, ended, self._delayed())
         self._made = plan(snapshot, self._policy, now)

@@ -1,15 +1,20 @@
-"""What was used before this server started, as the board wants to know it."""
+"""What happened before: what was used, and how long jobs ran, as the scheduler wants to know it."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime, time, timedelta
 
+from heliostat.models import JobId
 from heliostat.scheduling.board import Usage
+from heliostat.scheduling.durations import Ran
 from heliostat.scheduling.policy import Policy
 from heliostat.store.database import Store
+from heliostat.store.forecasts import FinishedRun, finished_runs, runs_of
 from heliostat.store.usage import UsageRow, usage_since
 
 _HALF_LIVES = 8  # what is older counts for next to nothing
 _A_MONTH = timedelta(days=31)  # for the quotas
+_HISTORY = timedelta(days=90)
+_MOST_RUNS = 20_000
 
 
 def past_usage(store: Store, policy: Policy, now: datetime) -> list[Usage]:
@@ -18,6 +23,22 @@ def past_usage(store: Store, policy: Policy, now: datetime) -> list[Usage]:
     with store.read() as conn:
         rows = usage_since(conn, now - counted, now)
     return list(_usages(rows, policy, now))
+
+
+def past_durations(store: Store, now: datetime) -> list[Ran]:
+    """Of the newest finished jobs, oldest first."""
+    with store.read() as conn:
+        return [_ran(run) for run in finished_runs(conn, now - _HISTORY, _MOST_RUNS)]
+
+
+def recent_durations(store: Store, ids: Collection[JobId]) -> list[Ran]:
+    """Of these jobs, as far as they ran."""
+    with store.read() as conn:
+        return [_ran(run) for run in runs_of(conn, ids)]
+
+
+def _ran(run: FinishedRun) -> Ran:
+    return Ran(run.user, run.project, run.name, run.seconds, run.limit_seconds)
 
 
 def _usages(rows: list[UsageRow], policy: Policy, now: datetime) -> Iterator[Usage]:

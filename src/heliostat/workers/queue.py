@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec
+from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, Node, Reservation
+from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.snapshot import Snapshot
 from heliostat.store.database import Changes
@@ -36,6 +37,15 @@ class Queue:
                 if known := self.get(job_id):
                     self._put(replace(known, **values), now)
 
+    def set_surroundings(
+        self, nodes: tuple[Node, ...], accounts: Accounts, reservations: tuple[Reservation, ...]
+    ) -> None:
+        """What is as it was costs nothing."""
+        with self._lock:
+            self.board.set_nodes(nodes)
+            self.board.set_accounts(accounts)
+            self.board.set_reservations(reservations)
+
     def get(self, job_id: JobId) -> Job | None:
         return self.board.jobs.get(job_id)
 
@@ -46,7 +56,8 @@ class Queue:
         """As it will be once these attempts are recorded as ended; the delayed are not yet to be tried again."""
         over = [attempt_id.partition(".") for attempt_id in ended]
         jobs = [int(number) for number, _, attempt in over if self._newest(int(number)) == attempt]
-        return self.board.snapshot(now, jobs, delayed)
+        with self._lock:
+            return self.board.snapshot(now, jobs, delayed)
 
     def fork(self) -> Board:
         """A copy of the board to think with."""

@@ -1,0 +1,41 @@
+"""The monthly report."""
+
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import JSONResponse, Response
+
+from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.services.reports import as_csv, monthly_report
+
+router = APIRouter(tags=["reports"])
+Month = Annotated[str | None, Query(max_length=20, description="2026-11; the present month unless said.")]
+
+
+class Group(StrEnum):
+    DEPARTMENT = "department"
+    PROJECT = "project"
+    USER = "user"
+
+
+class Format(StrEnum):
+    JSON = "json"
+    CSV = "csv"
+
+
+@router.get("/report")
+def report(
+    caller: CallerDep,
+    context: ContextDep,
+    month: Month = None,
+    by: Group = Group.PROJECT,
+    format: Format = Format.JSON,  # noqa: A002 - the name people expect
+) -> Response:
+    """Who used what in a month. Everybody for admins, their projects for managers, else yourself."""
+    lines = monthly_report(context, caller, month, by.value)
+    if format is Format.CSV:
+        headers = {"Content-Disposition": f'attachment; filename="heliostat-{by.value}.csv"'}
+        return Response(as_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
+    return JSONResponse({"items": [asdict(line) for line in lines], "next_cursor": None})

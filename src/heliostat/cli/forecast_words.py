@@ -1,0 +1,58 @@
+"""How a forecast reads."""
+
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
+
+from heliostat.cli.units import duration, parse_time
+
+if TYPE_CHECKING:
+    from heliostat.client.shapes import Accuracy, Forecast
+
+_NOW_SECONDS = 60.0
+
+
+def likely_in_words(forecast: "Forecast") -> str:
+    """`in about 2h10m`."""
+    seconds = _seconds_from_now(forecast["likely_at"])
+    return "any moment" if seconds < _NOW_SECONDS else f"in about {_rough(seconds)}"
+
+
+def forecast_in_words(forecast: "Forecast") -> str:
+    """`in about 2h10m, between 14:05 and 16:40 (in 8 of 10 trial runs)`."""
+    begin, end = _minute(forecast["earliest_at"]), _minute(forecast["latest_at"])
+    span = f"between {begin} and {end}" if begin != end else f"at {begin}"
+    part = forecast["confidence"]
+    sure = "" if part is None else f" (in {round(part * 10)} of 10 trial runs)"
+    return f"{likely_in_words(forecast)}, {span}{sure}"
+
+
+def limits_in_words(forecast: "Forecast") -> str | None:
+    at = forecast["limits_at"]
+    return None if at is None else f"{_minute(at)}, if every job takes all its time"
+
+
+def accuracy_in_words(accuracy: "Accuracy | None") -> str | None:
+    if not accuracy or not accuracy["of"]:
+        return None
+    return f"{accuracy['within']} of the last {accuracy['of']} starts were within the range first told"
+
+
+def _rough(seconds: float) -> str:
+    """Without the seconds that nobody can foretell."""
+    return duration(seconds // 60 * 60).removesuffix("00s")
+
+
+def _seconds_from_now(text: str) -> float:
+    at = parse_time(text)
+    return (at - datetime.now(UTC)).total_seconds() if at else 0.0
+
+
+def _minute(text: str) -> str:
+    """Local time; with its date when that is not today's."""
+    at = parse_time(text)
+    if at is None:
+        return "-"
+    local, today = at.astimezone(), datetime.now(UTC).astimezone().date()
+    if local.date() == today:
+        return local.strftime("%H:%M")
+    return local.strftime("%a %H:%M" if local.date() - today < timedelta(days=6) else "%Y-%m-%d %H:%M")

@@ -1,0 +1,132 @@
+"""`helio why` and `helio when`: the queue explained."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heliostat.cli.connect import connect
+from heliostat.cli.forecast_words import (
+    accuracy_in_words,
+    forecast_in_words,
+    likely_in_words,
+    limits_in_words,
+)
+from heliostat.cli.output import Column, JsonFlag, State, print_facts, print_json, print_table, styled
+
+if TYPE_CHECKING:
+    from heliostat.client.shapes import Foreseen, Option, Why
+
+_SHOWN_AHEAD = 3
+
+
+def why(
+    job: Annotated[int, typer.Argument(metavar="JOB")],
+    what_if: Annotated[bool, typer.Option("--what-if", help="Also what would start earlier.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say why a job waits, and when it will start."""
+    told = connect().why(job, what_if=what_if)
+    if as_json:
+        print_json(told)
+        return
+    print(f"Job {told['job_id']} {styled(State(told['state']))}: {told['sentence']}")
+    if told["state"] != "pending":
+        return
+    forecast = told["forecast"]
+    print_facts(
+        [
+            ("position", f"{told['position']} of {told['pending']}" if told["position"] else None),
+            ("ahead", _ahead(told)),
+            ("starts", forecast_in_words(forecast) if forecast else "not foreseen yet; ask again in a minute"),
+            ("at the latest", limits_in_words(forecast) if forecast else None),
+            ("forecasts", accuracy_in_words(told["accuracy"])),
+        ]
+    )
+    if "what_if" in told:
+        _print_options(told["what_if"])
+
+
+def when(
+    gpus: Annotated[float | None, typer.Option(help="How many GPUs, or a part of one: 0.5.")] = None,
+    gpu_type: Annotated[str | None, typer.Option(help="A100, RTX-3090…; see helio nodes.")] = None,
+    gpu_memory: Annotated[str | None, typer.Option(help="The least memory of each GPU: 40G.")] = None,
+    cpus: Annotated[int | None, typer.Option(help="How many CPU cores.")] = None,
+    memory: Annotated[str | None, typer.Option(help="16G, 512M.")] = None,
+    time: Annotated[str | None, typer.Option(help="Time limit: 30m, 4h, 1d12h.")] = None,
+    tasks: Annotated[int | None, typer.Option(help="Parallel members; the rest is of one.")] = None,
+    layout: Annotated[str | None, typer.Option(help="Tasks on few nodes: pack; on one each: spread.")] = None,
+    exclusive: Annotated[bool, typer.Option("--exclusive", help="Nobody else on its nodes.")] = False,
+    label: Annotated[list[str] | None, typer.Option(help="Of its nodes: fast, disk=ssd. May repeat.")] = None,
+    name: Annotated[str | None, typer.Option(help="Of jobs like it, to know how long they take.")] = None,
+    project: Annotated[str | None, typer.Option(help="Whose share it uses.")] = None,
+    priority_class: Annotated[
+        str | None, typer.Option("--class", help="scavenger, normal, interactive, urgent.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say when a job would start, before submitting it.
+
+    helio when --gpus 4 --time 8h
+    """
+    wish: dict[str, Any] = {
+        "gpus": int(gpus) if gpus is not None and gpus.is_integer() else gpus,
+        "gpu_type": gpu_type,
+        "gpu_memory": gpu_memory,
+        "cpus": cpus,
+        "memory": memory,
+        "time": time,
+        "tasks": tasks,
+        "layout": layout,
+        "exclusive": exclusive or None,
+        "labels": label or None,
+        "name": name,
+        "project": project,
+        "priority_class": priority_class,
+    }
+    foreseen = connect().when(**wish)
+    if as_json:
+        print_json(foreseen)
+    else:
+        _print_foreseen(foreseen)
+
+
+def _print_foreseen(foreseen: "Foreseen") -> None:
+    forecast = foreseen["forecast"]
+    if forecast is None:
+        print("Nobody can tell: it does not start within the time that can be foreseen.")
+    elif forecast["earliest_at"] == forecast["latest_at"] == forecast["limits_at"] and forecast["confidence"] == 1:
+        print("Submitted now, it would start at once.")
+    else:
+        print(f"Submitted now, it would start {forecast_in_words(forecast)}.")
+        facts = [
+            ("at the latest", limits_in_words(forecast)),
+            ("forecasts", accuracy_in_words(foreseen["accuracy"])),
+        ]
+        print_facts(facts)
+    if foreseen["what_if"]:
+        _print_options(foreseen["what_if"])
+
+
+def _print_options(options: "list[Option]") -> None:
+    print()
+    if not options:
+        print("Nothing smaller was found that would start earlier.")
+        return
+    print("This would start earlier:")
+    print_table((Column("REQUEST"), Column("STARTS", shrinks=True)), (_option_row(one) for one in options))
+
+
+def _option_row(option: "Option") -> list[str]:
+    if not option["starts_now"]:
+        return [option["words"], likely_in_words(option["forecast"])]
+    return [option["words"], "now, by backfill" if "time_limit" in option["change"] else "now"]
+
+
+def _ahead(told: "Why") -> str | None:
+    """The first few."""
+    if not told["ahead"]:
+        return None
+    shown = told["first_ahead"][:_SHOWN_AHEAD]
+    words = ", ".join(f"{one['id']} ({one['user']} in {one['project']})" for one in shown)
+    more = told["ahead"] - len(shown)
+    return words + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,84 @@
+"""Smaller or different requests that may start earlier than the one that was made."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from heliostat.models import Job, Layout, Resources
+from heliostat.scheduling.fitting import gpus_in_words, tasks_in_words
+
+_SHORTER = (7 * 86400, 2 * 86400, 86400, 12 * 3600, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600)
+
+
+@dataclass(frozen=True, slots=True)
+class Variation:
+    """Another way to ask."""
+
+    words: str  # "2 GPUs"
+    change: dict[str, object]  # fields of a submission
+    job: Job
+
+
+def variations(job: Job) -> Iterator[Variation]:
+    """Those that make sense for it; whether any node could run them is not looked at."""
+    yield from _fewer_gpus(job)
+    wanted, placement = job.resources, job.placement
+    if wanted.gpus and wanted.gpu_type is not None:
+        yield Variation("any GPU type", {"gpu_type": None}, _asking(job, replace(wanted, gpu_type=None)))
+    if wanted.gpus and wanted.gpu_memory_mib is not None:
+        yield Variation("any GPU memory", {"gpu_memory": None}, _asking(job, replace(wanted, gpu_memory_mib=None)))
+    if not wanted.gpus and (wanted.cpus > 1 or wanted.memory_mib > 1024):
+        half = replace(wanted, cpus=math.ceil(wanted.cpus / 2), memory_mib=math.ceil(wanted.memory_mib / 2))
+        change: dict[str, object] = {"cpus": half.cpus, "memory": half.memory_mib}
+        yield Variation("half the cpus and memory", change, _asking(job, half))
+    if placement.tasks > 1:
+        tasks = placement.tasks // 2
+        fewer = replace(job, placement=replace(placement, tasks=tasks))
+        yield Variation(tasks_in_words(tasks), {"tasks": tasks}, fewer)
+        if placement.layout is Layout.SPREAD:
+            packed = replace(job, placement=replace(placement, layout=Layout.PACK))
+            yield Variation("layout pack", {"layout": "pack"}, packed)
+    if placement.exclusive:
+        shared = replace(job, placement=replace(placement, exclusive=False))
+        yield Variation("not exclusive", {"exclusive": False}, shared)
+    if job.priority_class != "scavenger":
+        idle = replace(job, priority_class="scavenger", preemptible=True)
+        yield Variation("class scavenger", {"priority_class": "scavenger"}, idle)
+
+
+def shorter(job: Job, assumed_limit_seconds: float) -> Iterator[Variation]:
+    """The same for less time, the longest first."""
+    limit = job.time_limit_seconds or assumed_limit_seconds
+    for seconds in _SHORTER:
+        if seconds < limit:
+            brief = replace(job, time_limit_seconds=seconds, overtime=False)
+            yield Variation(f"at most {_duration(seconds)}", {"time_limit": seconds}, brief)
+
+
+def _fewer_gpus(job: Job) -> Iterator[Variation]:
+    """With as much less of cpus and memory."""
+    wanted = job.resources
+    for gpus in dict.fromkeys((wanted.gpus // 2, 1)):
+        if 1 <= gpus < wanted.gpus:
+            part = gpus / wanted.gpus
+            fewer = Resources(
+                math.ceil(wanted.cpus * part),
+                math.ceil(wanted.memory_mib * part),
+                int(gpus),
+                wanted.gpu_type,
+                wanted.gpu_memory_mib,
+            )
+            words = gpus_in_words(fewer.gpus, fewer.gpu_type, fewer.gpu_memory_mib)
+            change: dict[str, object] = {"gpus": fewer.gpus, "cpus": fewer.cpus, "memory": fewer.memory_mib}
+            yield Variation(words, change, _asking(job, fewer))
+
+
+def _asking(job: Job, wanted: Resources) -> Job:
+    return replace(job, resources=wanted)
+
+
+def _duration(seconds: int) -> str:
+    for size, unit in ((86400, "d"), (3600, "h")):
+        if seconds >= size:
+            return f"{seconds // size}{unit}"
+    return f"{seconds // 60}m"

@@ -1,0 +1,132 @@
+"""What was first foretold of each job, when it then started; and how long finished jobs ran."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, bindparam, case, delete, func, select, update
+from sqlalchemy.dialects.sqlite import insert
+
+from heliostat.models import JobId, JobState
+from heliostat.store import schema
+from heliostat.store.database import Transaction
+from heliostat.store.times import to_seconds, to_time
+
+_forecasts, _jobs = schema.forecasts, schema.jobs
+_MANY = 500  # variables of one statement
+_SLACK_SECONDS = 60.0  # ranges are told by the minute
+_ENDED_BY_ITSELF = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT)
+
+
+@dataclass(frozen=True, slots=True)
+class FirstForecast:
+    job_id: JobId
+    made_at: datetime
+    earliest_at: datetime
+    latest_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedRun:
+    user: str
+    project: str
+    name: str
+    seconds: float
+    limit_seconds: float | None
+
+
+def add_forecasts(tx: Transaction, made: Sequence[FirstForecast]) -> None:
+    """The first of each job stays; later ones are dropped."""
+    if made:
+        tx.conn.execute(insert(_forecasts).on_conflict_do_nothing(), [_row(one) for one in made])
+
+
+def record_outcome(tx: Transaction, outcome: "Outcome") -> None:
+    """The first start of each stays; a forecast that can no longer come true is dropped."""
+    job = _forecasts.c.job_id == bindparam("job")
+    if outcome.started:
+        change = (
+            update(_forecasts).where(job, _forecasts.c.started_at.is_(None)).values(started_at=bindparam("at"))
+        )
+        starts = [{"job": job_id, "at": to_seconds(at)} for job_id, at in outcome.started.items()]
+        tx.conn.execute(change, starts)
+    if outcome.vanished:
+        tx.conn.execute(delete(_forecasts).where(job), [{"job": job_id} for job_id in outcome.vanished])
+
+
+def drop_old_forecasts(tx: Transaction, before: datetime) -> None:
+    tx.conn.execute(delete(_forecasts).where(_forecasts.c.made_at < to_seconds(before)))
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What became of jobs that were foretold to start."""
+
+    started: Mapping[JobId, datetime]
+    vanished: Sequence[JobId]  # they ended without having started
+
+
+def untold_outcomes(conn: Connection) -> Outcome:
+    """Of forecasts that have not heard of it yet."""
+    query = (
+        select(_forecasts.c.job_id, _jobs.c.started_at)
+        .join(_jobs, _jobs.c.id == _forecasts.c.job_id)
+        .where(
+            _forecasts.c.started_at.is_(None),
+            _jobs.c.started_at.is_not(None) | _jobs.c.ended_at.is_not(None),
+        )
+    )
+    found = {job_id: to_time(started) for job_id, started in conn.execute(query)}
+    return Outcome(
+        {job_id: at for job_id, at in found.items() if at is not None},
+        [job_id for job_id, at in found.items() if at is None],
+    )
+
+
+def count_within(conn: Connection, most: int) -> tuple[int, int]:
+    """Of the last jobs that started: how many did so within the range first told, and how many there are."""
+    c = _forecasts.c
+    within = (c.started_at >= c.earliest_at - _SLACK_SECONDS) & (c.started_at <= c.latest_at + _SLACK_SECONDS)
+    last = (
+        select(case((within, 1), else_=0).label("within"))
+        .where(c.started_at.is_not(None))
+        .order_by(c.started_at.desc())
+        .limit(most)
+        .subquery()
+    )
+    hits, count = conn.execute(select(func.sum(last.c.within), func.count()).select_from(last)).one()
+    return hits or 0, count
+
+
+def finished_runs(conn: Connection, since: datetime, most: int) -> list[FinishedRun]:
+    """How long the newest jobs ran that ended after `since`; oldest first."""
+    query = _RUNS.where(_jobs.c.ended_at > to_seconds(since)).order_by(_jobs.c.id.desc()).limit(most)
+    return [FinishedRun(*row) for row in conn.execute(query)][::-1]
+
+
+def runs_of(conn: Connection, ids: Collection[JobId]) -> list[FinishedRun]:
+    """The same for these jobs, as far as they are over and ran."""
+    wanted = list(ids)
+    found: list[FinishedRun] = []
+    for start in range(0, len(wanted), _MANY):
+        query = _RUNS.where(_jobs.c.id.in_(wanted[start : start + _MANY]))
+        found += [FinishedRun(*row) for row in conn.execute(query)]
+    return found
+
+
+_RUNS = select(
+    _jobs.c.user,
+    _jobs.c.project,
+    _jobs.c.name,
+    func.max(_jobs.c.ended_at - _jobs.c.started_at, 0.0),
+    _jobs.c.time_limit_seconds,
+).where(_jobs.c.state.in_([state.value for state in _ENDED_BY_ITSELF]), _jobs.c.started_at.is_not(None))
+
+
+def _row(one: FirstForecast) -> dict[str, object]:
+    return {
+        "job_id": one.job_id,
+        "made_at": to_seconds(one.made_at),
+        "earliest_at": to_seconds(one.earliest_at),
+        "latest_at": to_seconds(one.latest_at),
+    }

@@ -1,0 +1,209 @@
+"""Foretells when waiting jobs will start, beside the controller and never in its way.
+
+A thread of its own sleeps until something in the queue changes, thinks for a second or two on a copy of it, and
+keeps what it found. The first forecast of each job is stored and compared with its real start.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+
+from heliostat.errors import HeliostatError, TooManyRequests
+from heliostat.models import TERMINAL, Job, JobId, JobState
+from heliostat.scheduling.board import Board
+from heliostat.scheduling.durations import Durations
+from heliostat.scheduling.forecast import Effort, Forecast, forecast
+from heliostat.scheduling.whatif import Option, Question, what_if, when_it_starts
+from heliostat.store import forecasts as stored
+from heliostat.store.database import Changes, Store, Transaction
+from heliostat.workers.controller import Controller
+from heliostat.workers.past import past_durations, recent_durations
+
+log = structlog.get_logger()
+
+_SHORTEST_PAUSE_SECONDS = 3.0  # between two forecasts
+_STALE_SECONDS = 120.0  # after which one is made anew though nothing happened
+_SETTLING_SECONDS = 0.5  # most jobs start at once: let the controller speak first
+_BUDGET_SECONDS = 2.0
+_REST = 15  # times as long as it thinks, it rests
+_BREATH_SECONDS = 0.0005  # between two steps, for the other threads
+_KEPT = timedelta(days=90)
+_RELOAD_SECONDS = 86400.0
+_MOST_LEARNT = 2_000  # jobs at once
+_JUDGED = 100  # past forecasts that say how good we are
+_PATIENCE_SECONDS = 15.0  # of those who ask while another is being answered
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How many of the last forecasts held the real start."""
+
+    within: int = 0
+    of: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    forecast: Forecast | None
+    options: tuple[Option, ...]
+
+
+class Forecaster:
+    def __init__(self, store: Store, controller: Controller, now: Callable[[], datetime]) -> None:
+        self._store, self._controller, self._now = store, controller, now
+        self._forecasts: dict[JobId, Forecast] = {}
+        self._told: set[JobId] = set()  # whose first forecast is stored
+        self._accuracy = Accuracy()
+        self._thinking = threading.Lock()  # guards what follows
+        self._durations: Durations | None = None
+        self._loaded_at = 0.0
+        self._wake = threading.Condition()  # guards what follows
+        self._changed = True
+        self._waits = False
+        self._ended: list[JobId] = []
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="forecaster", daemon=True)
+
+    def start(self) -> None:
+        self._store.on_commit(self._on_commit)
+        self._thread.start()
+
+    def close(self) -> None:
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def of(self, job: Job) -> Forecast | None:
+        """When a waiting job will start, as of the newest forecast."""
+        return self._forecasts.get(job.id) if job.state is JobState.PENDING else None
+
+    def accuracy(self) -> Accuracy:
+        return self._accuracy
+
+    def ask(self, job: Job, instead_of: Job | None = None) -> Answer:
+        """When a job that is not in the queue would start, and what would start earlier. Stores nothing."""
+        with self._turn():
+            now, board = self._now(), self._controller.fork()
+            known = None if instead_of is None else board.jobs.get(instead_of.id)
+            if known is not None:
+                board.put(replace(known, state=JobState.CANCELLED, ended_at=now), now)
+            newest = replace(job, id=1 + max([job.id, *board.jobs]), state=JobState.PENDING, submitted_at=now)
+            question = Question(board, self._known_durations(board), newest, now, self._budget())
+            so_far = None if known is None else self.of(known)
+            if so_far is None:
+                so_far = when_it_starts(question, Effort().runs)
+            return Answer(so_far, tuple(what_if(replace(question, go_on=self._budget()), so_far)))
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One at a time: answers cost seconds, and there is one processor to share."""
+        if not self._thinking.acquire(timeout=_PATIENCE_SECONDS):
+            raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
+        try:
+            yield
+        finally:
+            self._thinking.release()
+
+    def _on_commit(self, changes: Changes) -> None:
+        if not (changes.added or changes.moved or changes.nodes or changes.rules):
+            return
+        ended = [job_id for job_id, values in changes.moved if values.get("state") in TERMINAL]
+        with self._wake:
+            self._changed = True
+            self._ended += ended[: _MOST_LEARNT - len(self._ended)]
+            if self._waits:
+                self._wake.notify()
+
+    def _run(self) -> None:
+        while self._wait_for_news():
+            worked = time.thread_time()
+            try:
+                self._round()
+            except HeliostatError as error:
+                log.error("forecast_failed", error=str(error))
+            except Exception:
+                log.exception("forecast_failed")
+            self._sleep(max(_SHORTEST_PAUSE_SECONDS, _REST * (time.thread_time() - worked)))
+
+    def _wait_for_news(self) -> bool:
+        """False: it is time to stop."""
+        with self._wake:
+            if not self._changed and not self._stopping:
+                self._waits = True
+                self._wake.wait(_STALE_SECONDS if self._forecasts else None)
+                self._waits = False
+        self._sleep(_SETTLING_SECONDS)
+        return not self._stopping
+
+    def _sleep(self, seconds: float) -> None:
+        """Until then, or until told to stop."""
+        deadline = time.monotonic() + seconds
+        with self._wake:
+            while not self._stopping and (left := deadline - time.monotonic()) > 0:
+                self._wake.wait(left)
+
+    def _round(self) -> None:
+        with self._wake:
+            ended, self._ended, self._changed = self._ended, [], False
+        now, board = self._now(), self._controller.fork()
+        waiting = any(job.state is JobState.PENDING for job in board.jobs.values())
+        with self._turn():
+            self._learn(ended)
+            durations = self._known_durations(board) if waiting else None
+        found: dict[JobId, Forecast] = {}
+        if durations is not None:
+            found = forecast(board, durations, now, Effort(go_on=self._budget()))
+        self._forecasts = found
+        self._note(found, now)
+
+    def _note(self, found: dict[JobId, Forecast], now: datetime) -> None:
+        """Store what is told for the first time, and what became of what was told before."""
+        with self._store.read() as conn:
+            outcome = stored.untold_outcomes(conn)
+        fresh = [
+            stored.FirstForecast(job_id, now, one.earliest_at, one.latest_at)
+            for job_id, one in found.items()
+            if job_id not in self._told
+        ]
+        if fresh or outcome.started or outcome.vanished:
+            self._store.write(lambda tx: _store(tx, fresh, outcome, now))
+        self._told = set(found)
+        with self._store.read() as conn:
+            self._accuracy = Accuracy(*stored.count_within(conn, _JUDGED))
+
+    def _learn(self, ended: list[JobId]) -> None:
+        if self._durations is not None and ended:
+            self._durations.learn(recent_durations(self._store, ended))
+
+    def _known_durations(self, board: Board) -> Durations:
+        if self._durations is None or time.monotonic() - self._loaded_at > _RELOAD_SECONDS:
+            self._durations = Durations(board.policy.assumed_limit_seconds)
+            self._durations.learn(past_durations(self._store, self._now()))
+            self._loaded_at = time.monotonic()
+        return self._durations
+
+    def _budget(self) -> Callable[[], bool]:
+        """Says whether to go on: no longer than this, no longer than the server, and with a breath in between."""
+        worked, began = time.thread_time(), time.monotonic()
+
+        def go_on() -> bool:
+            time.sleep(_BREATH_SECONDS)
+            is_long = (
+                time.thread_time() - worked > _BUDGET_SECONDS or time.monotonic() - began > 3 * _BUDGET_SECONDS
+            )
+            return not (is_long or self._stopping)
+
+        return go_on
+
+
+def _store(tx: Transaction, fresh: list[stored.FirstForecast], outcome: stored.Outcome, now: datetime) -> None:
+    stored.add_forecasts(tx, fresh)
+    stored.record_outcome(tx, outcome)
+    stored.drop_old_forecasts(tx, now - _KEPT)

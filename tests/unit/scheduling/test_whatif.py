@@ -1,0 +1,84 @@
+"""Which other request would start earlier."""
+
+from datetime import timedelta
+
+from heliostat.models import Job, Layout, Placement, Resources
+from heliostat.scheduling.board import Board
+from heliostat.scheduling.durations import Durations
+from heliostat.scheduling.variations import variations
+from heliostat.scheduling.whatif import Option, Question, what_if, when_it_starts
+from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_running_job
+
+HOUR = 3600
+
+
+def asked(board: Board, job: Job) -> dict[str, Option]:
+    question = Question(board, Durations(HOUR), job, NOW)
+    return {option.words: option for option in what_if(question, when_it_starts(question, 10))}
+
+
+def running(number: int, node: str, gpus: int, hours: int, first: int = 0) -> Job:
+    devices = tuple(f"{node}-{index}" for index in range(first, first + gpus))
+    return a_running_job(number, node, Resources(gpus, 10, gpus), devices=devices, time_limit_seconds=hours * HOUR)
+
+
+def test_fewer_gpus_that_are_free_would_start_now() -> None:
+    board = a_board((a_node("a", gpus=4),), [running(1, "a", 2, 8)])
+    found = asked(board, a_job(9, Resources(4, 40, 4), time_limit_seconds=HOUR))
+    assert found["2 GPUs"].now
+    assert found["2 GPUs"].change == {"gpus": 2, "cpus": 2, "memory": 20}
+    assert found["1 GPU"].now
+
+
+def test_nothing_is_said_to_one_that_starts_now() -> None:
+    board = a_board((a_node("a", gpus=4),), [])
+    assert asked(board, a_job(9, Resources(4, 40, 4), time_limit_seconds=HOUR)) == {}
+
+
+def test_the_longest_time_that_fills_the_hole_before_a_larger_job_is_found() -> None:
+    blocked = a_job(2, Resources(4, 40, 4), time_limit_seconds=HOUR, submitted_at=NOW - timedelta(days=9))
+    board = a_board((a_node("a", gpus=4),), [running(1, "a", 2, 5), blocked])
+    found = asked(board, a_job(9, Resources(1, 10, 1), time_limit_seconds=24 * HOUR))
+    assert found["at most 4h"].now
+    assert "at most 2h" not in found
+
+
+def test_another_type_of_gpu_is_named_when_it_is_earlier() -> None:
+    other = a_node("b", gpus=1)
+    other_type = tuple(type(one)(one.uuid, one.index, "T4", "T4", 16000) for one in other.devices)
+    nodes = (a_node("a", gpus=1), a_node("b", gpus=1, devices=other_type))
+    board = a_board(nodes, [running(1, "a", 1, 8)])
+    found = asked(board, a_job(9, Resources(1, 10, 1, "A100"), time_limit_seconds=HOUR))
+    assert found["any GPU type"].now
+    assert found["any GPU type"].change == {"gpu_type": None}
+
+
+def test_the_earliest_comes_first_and_only_what_is_earlier() -> None:
+    board = a_board((a_node("a", gpus=4),), [running(1, "a", 1, 2), running(2, "a", 2, 8, first=1)])
+    question = Question(board, Durations(HOUR), a_job(9, Resources(4, 40, 4), time_limit_seconds=HOUR), NOW)
+    so_far = when_it_starts(question, 10)
+    options = what_if(question, so_far)
+    assert [option.words for option in options] == ["1 GPU", "2 GPUs"]
+    assert so_far is not None
+    assert all(option.forecast.likely_at < so_far.likely_at for option in options)
+
+
+def test_every_part_of_a_large_request_has_its_variation() -> None:
+    placement = Placement(tasks=4, layout=Layout.SPREAD, exclusive=True)
+    job = a_job(9, Resources(8, 80, 4, "A100", 40000), placement=placement)
+    assert [one.words for one in variations(job)] == [
+        "2 A100 with at least 40000 MiB",
+        "1 A100 with at least 40000 MiB",
+        "any GPU type",
+        "any GPU memory",
+        "2 tasks",
+        "layout pack",
+        "not exclusive",
+        "class scavenger",
+    ]
+
+
+def test_the_board_stays_as_it_is() -> None:
+    board = a_board((a_node("a", gpus=4),), [running(1, "a", 2, 8)])
+    asked(board, a_job(9, Resources(4, 40, 4), time_limit_seconds=HOUR))
+    assert board.jobs.keys() == {1}
