@@ -3,11 +3,9 @@ from datetime import UTC, datetime, timedelta
 
 from unit.client.stand_in_server import answer
 
-NOW = datetime.now(UTC)
-
 
 def at(minutes):
-    return (NOW + timedelta(minutes=minutes)).isoformat()
+    return (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat()
 
 
 def forecast(likely, confidence=0.8):
@@ -18,6 +16,14 @@ def forecast(likely, confidence=0.8):
         "confidence": confidence,
         "limits_at": at(likely + 60),
     }
+
+
+def why(**fields):
+    return {**WHY, "forecast": forecast(130), **fields}
+
+
+def options():
+    return [{**one, "forecast": forecast(40)} for one in OPTIONS]
 
 
 WHY = {
@@ -32,18 +38,17 @@ WHY = {
     "first_ahead": [{"id": number, "user": "bert", "project": "mri", "gpus": 1} for number in (1, 2, 3, 4)],
     "share_used": 1.2,
     "starts_by": None,
-    "forecast": forecast(130),
     "accuracy": {"within": 83, "of": 100},
 }
 OPTIONS = [
-    {"words": "at most 2h", "change": {"time_limit": 7200}, "starts_now": True, "forecast": forecast(0)},
-    {"words": "2 A100", "change": {"gpus": 2}, "starts_now": True, "forecast": forecast(0)},
-    {"words": "any GPU type", "change": {"gpu_type": None}, "starts_now": False, "forecast": forecast(40)},
+    {"words": "at most 2h", "change": {"time_limit": 7200}, "starts_now": True},
+    {"words": "2 A100", "change": {"gpus": 2}, "starts_now": True},
+    {"words": "any GPU type", "change": {"gpu_type": None}, "starts_now": False},
 ]
 
 
 def test_why_says_it_all_in_a_few_lines(helio, serve):
-    serve(answer(WHY))
+    serve(answer(why()))
     ran = helio("why", "7")
     assert ran.code == 0
     first, position, ahead, starts, latest, accuracy = ran.out.splitlines()
@@ -57,7 +62,7 @@ def test_why_says_it_all_in_a_few_lines(helio, serve):
 
 
 def test_what_if_lists_what_would_start_earlier(helio, serve):
-    server = serve(answer({**WHY, "what_if": OPTIONS}))
+    server = serve(answer(why(what_if=options())))
     ran = helio("why", "7", "--what-if")
     assert b"what_if=true" in server.requests[0]
     assert [line.split("  ")[-1].strip() for line in ran.out.splitlines()[-3:]] == [
@@ -68,17 +73,17 @@ def test_what_if_lists_what_would_start_earlier(helio, serve):
 
 
 def test_why_of_a_job_that_runs_is_one_line(helio, serve):
-    serve(answer({**WHY, "state": "running", "sentence": "runs on n1", "position": None, "forecast": None}))
+    serve(answer(why(state="running", sentence="runs on n1", position=None, forecast=None)))
     assert helio("why", "7").out == "Job 7 running: runs on n1\n"
 
 
 def test_why_without_a_forecast_says_when_to_ask_again(helio, serve):
-    serve(answer({**WHY, "forecast": None, "accuracy": {"within": 0, "of": 0}}))
+    serve(answer(why(forecast=None, accuracy={"within": 0, "of": 0})))
     assert "ask again in a minute" in helio("why", "7").out
 
 
 def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
-    server = serve(answer({"forecast": forecast(130), "what_if": OPTIONS, "accuracy": {"within": 0, "of": 0}}))
+    server = serve(answer({"forecast": forecast(130), "what_if": options(), "accuracy": {"within": 0, "of": 0}}))
     ran = helio("when", "--gpus", "4", "--time", "8h", "--class", "interactive", "--label", "fast", "--exclusive")
     body = json.loads(server.requests[0].split(b"\r\n\r\n", 1)[1])
     assert body == {
@@ -92,7 +97,8 @@ def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
 
 
 def test_when_says_that_it_would_start_at_once_or_that_nobody_can_tell(helio, serve):
-    now = dict.fromkeys(("earliest_at", "likely_at", "latest_at", "limits_at"), at(0)) | {"confidence": 1.0}
+    moment = at(0)
+    now = dict.fromkeys(("earliest_at", "likely_at", "latest_at", "limits_at"), moment) | {"confidence": 1.0}
     none = {"what_if": [], "accuracy": {"within": 0, "of": 0}}
     serve(answer({"forecast": now, **none}), answer({"forecast": None, **none}))
     assert helio("when", "--gpus", "1").out == "Submitted now, it would start at once.\n"

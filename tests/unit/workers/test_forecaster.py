@@ -166,6 +166,16 @@ def test_those_who_ask_while_others_are_answered_are_told_to_come_again(
     made.ask(waiting(0))
 
 
+def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = a_forecaster(store, Queue())
+    with made._only_once("ann"), pytest.raises(TooManyRequests):
+        made.ask(waiting(0))
+    monkeypatch.setattr(module, "_MOST_ASKERS", 1)
+    with made._only_once("bob"), pytest.raises(TooManyRequests):
+        made.ask(waiting(0))
+    made.ask(waiting(0))
+
+
 def test_what_ends_is_learnt_from(store: Store) -> None:
     store.write(lambda tx: moves.add_jobs(tx, [waiting(number) for number in range(10, 15)]))
     made = a_forecaster(store, Queue(running(), waiting(2)))
