@@ -52,7 +52,10 @@ def report(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show who used what in a month: everybody for an admin, your projects for a manager, else yourself."""
+    """Show who used what in a month.
+
+    Everybody for an admin, your projects for a manager, else yourself.
+    """
     client = connect()
     if as_csv:
         sys.stdout.write(client.report_csv(month, by).replace("\r\n", "\n"))

@@ -38,7 +38,7 @@ def why(
             ("position", f"{told['position']} of {told['pending']}" if told["position"] else None),
             ("ahead", _ahead(told)),
             ("starts", forecast_in_words(forecast) if forecast else "not foreseen yet; ask again in a minute"),
-            ("at the latest", limits_in_words(forecast) if forecast else None),
+            ("by limits", limits_in_words(forecast) if forecast else None),
             ("forecasts", accuracy_in_words(told["accuracy"])),
         ]
     )
@@ -99,7 +99,7 @@ def _print_foreseen(foreseen: "Foreseen") -> None:
     else:
         print(f"Submitted now, it would start {forecast_in_words(forecast)}.")
         facts = [
-            ("at the latest", limits_in_words(forecast)),
+            ("by limits", limits_in_words(forecast)),
             ("forecasts", accuracy_in_words(foreseen["accuracy"])),
         ]
         print_facts(facts)

@@ -23,6 +23,7 @@ _GRAIN = 0.1  # of the time that lies between now and then: ends so near to each
 _FEW = 60  # jobs, for which every end is looked at on its own
 _ROUNDS = 20  # of sending jobs away at one moment
 _SOON = 1.0
+_TICK = 0.001  # time goes on, however it is rounded
 _MINUTE = 60.0
 _GOLDEN = 0.6180339887  # its multiples spread evenly, however many are taken
 _ENOUGH_RUNS = 3
@@ -118,12 +119,14 @@ class _Run:
         first = self._ends[0][0] if self._ends else np.inf
         if min(first, wake) > self._furthest:
             return False
+        if wake < first:
+            self._now = max(wake, self._now + _TICK)
+            return True
         until = first + max(self._grain * (first - self._begin), self._least)
-        if wake <= until:
-            until = min(first, wake)
+        until = first if wake <= until else until
+        self._now = max(self._now, (first + until) / 2)
         while self._ends and self._ends[0][0] <= until:
             self._end(*heapq.heappop(self._ends)[1:])
-        self._now = max(self._now, until if wake < first else (first + until) / 2)
         return True
 
     def _start(self, start: Start) -> None:

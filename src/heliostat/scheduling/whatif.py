@@ -50,7 +50,7 @@ def when_it_starts(question: Question, runs: int, until: datetime | None = None)
 def what_if(question: Question, so_far: Forecast | None) -> list[Option]:
     """Those that would start earlier than so far, the earliest first."""
     found = [option for option in (_shortened(question, so_far),) if option is not None]
-    for variation in variations(question.job):
+    for variation in variations(question.job, question.board.machines.nodes):
         if not question.go_on():
             break
         if (option := _tried(question, variation, so_far)) is not None:

@@ -36,6 +36,7 @@ _KEPT = timedelta(days=90)
 _RELOAD_SECONDS = 86400.0
 _MOST_LEARNT = 2_000  # jobs at once
 _JUDGED = 100  # past forecasts that say how good we are
+_MOST_ASKERS = 8
 _PATIENCE_SECONDS = 15.0  # of those who ask while another is being answered
 
 
@@ -66,6 +67,7 @@ class Forecaster:
         self._changed = True
         self._waits = False
         self._ended: list[JobId] = []
+        self._askers: set[str] = set()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="forecaster", daemon=True)
 
@@ -89,7 +91,7 @@ class Forecaster:
 
     def ask(self, job: Job, instead_of: Job | None = None) -> Answer:
         """When a job that is not in the queue would start, and what would start earlier. Stores nothing."""
-        with self._turn():
+        with self._only_once(job.user), self._turn():
             now, board = self._now(), self._controller.fork()
             known = None if instead_of is None else board.jobs.get(instead_of.id)
             if known is not None:
@@ -100,6 +102,21 @@ class Forecaster:
             if so_far is None:
                 so_far = when_it_starts(question, Effort().runs)
             return Answer(so_far, tuple(what_if(replace(question, go_on=self._budget()), so_far)))
+
+    @contextmanager
+    def _only_once(self, user: str) -> Iterator[None]:
+        """Nobody asks twice at once, and not too many wait: each takes a thread from those who serve requests."""
+        with self._wake:
+            if user in self._askers:
+                raise TooManyRequests("A question of yours is being answered.", "Wait for its answer.")
+            if len(self._askers) >= _MOST_ASKERS:
+                raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
+            self._askers.add(user)
+        try:
+            yield
+        finally:
+            with self._wake:
+                self._askers.discard(user)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:

@@ -63,10 +63,18 @@ def test_the_earliest_comes_first_and_only_what_is_earlier() -> None:
     assert all(option.forecast.likely_at < so_far.likely_at for option in options)
 
 
+def test_another_type_may_come_with_less_of_the_rest() -> None:
+    job = a_job(9, Resources(8, 800, 1, "A100"))
+    small = a_node("b", cpus=4, memory_mib=600, gpus=2)
+    found = next(one for one in variations(job, [a_node("a", gpus=1), small]) if "type" in one.words)
+    assert found.words == "any GPU type with 2 cpus, 300 MiB"
+    assert found.change == {"gpu_type": None, "cpus": 2, "memory": 300}
+
+
 def test_every_part_of_a_large_request_has_its_variation() -> None:
     placement = Placement(tasks=4, layout=Layout.SPREAD, exclusive=True)
     job = a_job(9, Resources(8, 80, 4, "A100", 40000), placement=placement)
-    assert [one.words for one in variations(job)] == [
+    assert [one.words for one in variations(job, ())] == [
         "2 A100 with at least 40000 MiB",
         "1 A100 with at least 40000 MiB",
         "any GPU type",
