@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, startup, store, throughput
+from bench.parts import latency, memory, replay, startup, store, throughput
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -14,4 +14,5 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "memory": memory.measure,
     "store": store.measure,
     "startup": startup.measure,
+    "replay": replay.measure,
 }

@@ -51,6 +51,11 @@ class Home:
         return self.path / "server.json"
 
     @property
+    def history_key(self) -> Path:
+        """What makes the pseudonyms of exports; only the server reads it."""
+        return self.path / "history.key"
+
+    @property
     def config(self) -> Path:
         return self.path / "cluster.toml"
 

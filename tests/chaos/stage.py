@@ -114,7 +114,7 @@ class TalkativeEngine:
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         return [self._observe(attempt) for attempt in attempts]
 
-    def stop(self, attempt: Attempt, grace_seconds: float) -> None:
+    def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
         if self.fails_to_stop:
             self.fails_to_stop -= 1
             raise OSError("told by the test")

@@ -53,7 +53,11 @@ def test_the_streams_are_shown_together_as_they_were_written_and_apart_from_any_
 
 def test_a_job_that_prints_nothing_or_one_stream_leaves_no_note_of_an_order(server: Server) -> None:
     job = server.client.submit("echo one; sleep 0.05; echo two").wait(20)
-    assert {entry.name for entry in (server.home / "jobs" / str(job.id)).iterdir()} == {"1.stdout", "1.stderr"}
+    assert {entry.name for entry in (server.home / "jobs" / str(job.id)).iterdir()} == {
+        "1.stdout",
+        "1.stderr",
+        "checkpoints",
+    }
 
 
 def test_following_goes_on_over_a_killed_server_and_loses_nothing(tmp_path: Path) -> None:

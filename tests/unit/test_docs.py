@@ -19,8 +19,8 @@ from heliostat.cli.app import EXIT_CODES, build
 from heliostat.cli.catalogue import COMMANDS
 from heliostat.client import Client
 from heliostat.config import Home, Settings
-from heliostat.engines.local.script import Person, Places, base_environment
-from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
+from heliostat.engines.local.script import Person, Places, base_environment, task_environment
+from heliostat.models import Attempt, Job, JobSpec, JobState, Place, Resources
 
 ROOT = Path(__file__).parents[2]
 PAGES = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]
@@ -185,6 +185,7 @@ def _endpoints() -> list[str]:
 
 
 def _job_environment() -> dict[str, str]:
+    """All that a job may find: as an element of an array, of several tasks, with a part of a GPU."""
     job = Job(
         id=1,
         kind="batch",
@@ -193,7 +194,7 @@ def _job_environment() -> dict[str, str]:
         user="anna",
         unix_user="anna",
         project="default",
-        resources=Resources(),
+        resources=Resources(gpus=0.5),
         spec=JobSpec(),
         submitted_at=datetime(2026, 1, 1, tzinfo=UTC),
         array_id=1,
@@ -201,7 +202,10 @@ def _job_environment() -> dict[str, str]:
         attempt=1,
     )
     person = Person("anna", 1000, 1000, "/home/anna", "/bin/sh")
-    return base_environment(Attempt("1.1", job, "gpu1"), person, Places("/", None, "/", "mark"))
+    task = Place("gpu1", ("GPU-1",))
+    attempt = Attempt("1.1", job, "gpu1", task.devices, (task, task))
+    places = Places("/", None, "/", "mark", "/saved", 81920, 20000)
+    return base_environment(attempt, person, places) | task_environment(task, 0)
 
 
 def _in_toml(value: object) -> str:

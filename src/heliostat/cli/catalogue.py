@@ -44,6 +44,12 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         ),
         Entry("doctor", "doctor:doctor", "Find out what is wrong and what to do about it."),
     ),
+    "Plan": (
+        Entry(
+            "simulate", "simulate:simulate", "Replay past jobs on made-up machines, under one policy or several."
+        ),
+        Entry("history", "history:history", "Past jobs, to be replayed."),
+    ),
     "People": (
         Entry("whoami", "login:whoami", "Show who the server thinks you are."),
         Entry("login", "login:login", "Log in to a server elsewhere."),

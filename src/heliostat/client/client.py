@@ -10,6 +10,7 @@ from typing import Any, Unpack, overload
 from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
 from heliostat.client.cluster import ClusterVerbs
+from heliostat.client.history import HistoryVerbs
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
 from heliostat.client.logs import (
     PATIENCE_SECONDS,
@@ -42,7 +43,7 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(ClusterVerbs, PeopleVerbs, QueueVerbs):
+class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()

@@ -6,6 +6,7 @@ reports what became of it. Calls return at once, may be repeated, and take many 
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
@@ -30,8 +31,10 @@ class Engine(Protocol):
         """The machines as they are now, with the devices that may be handed out."""
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        """Start each attempt once. What cannot start is reported as ended, never raised.
+        """Start each attempt once, all its tasks or none. What cannot start is reported as ended, never raised.
 
+        An attempt has ended when all its tasks have. When one fails the others are stopped, and the exit code is
+        that of the first. One with `overtime` is not ended at its time limit: whoever plans stops it.
         Starting an attempt that already runs, ran or was disowned does nothing.
         """
 
@@ -42,8 +45,12 @@ class Engine(Protocol):
         disowned, so that it can never run later, and given as `Ended` with cause NOT_STARTED.
         """
 
-    def stop(self, attempt: Attempt, grace_seconds: float) -> None:
-        """TERM now, KILL what is left after the grace. The end is reported as usual; already gone is success."""
+    def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
+        """This signal now, to all its tasks; KILL what is left after the grace.
+
+        The end is reported as usual; already gone is success. Asked again, the shorter grace counts, and another
+        signal is sent too.
+        """
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
         """The end of these is safely recorded: what was kept to tell it may go."""
@@ -80,3 +87,11 @@ class KeepsLogs(Protocol):
 
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         """In which order the streams were written: (stream, up to this byte), as far as it is known."""
+
+
+@runtime_checkable
+class KeepsCheckpoints(Protocol):
+    """An engine whose jobs can say by touching a file that they have saved their work."""
+
+    def checkpoint_times(self, attempts: Sequence[Attempt]) -> dict[AttemptId, datetime]:
+        """When each last said so: those that have, since they started. Never later than now."""

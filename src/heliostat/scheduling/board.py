@@ -200,7 +200,7 @@ class Board:
             job.id,
             node,
             kind,
-            0 if 0 < wanted.gpus < 1 else count * wanted.devices,
+            0 if 0 < wanted.gpus < 1 else self._usable(places, kind),
             self.machines.cpus[node] if whole else count * wanted.cpus,
             self.machines.memory[node] if whole else count * wanted.memory_mib,
             job.started_at.timestamp() if job.started_at else now,
@@ -216,6 +216,11 @@ class Board:
             math.inf if job.stop_requested is None else job.spec.grace_seconds,
             -1 if job.array_id is None else job.array_id,
         )
+
+    def _usable(self, places: list[Place], kind: int) -> int:
+        """How many devices of these come back when the job has ended: not one that is out of order."""
+        machines, uuids = self.machines, (uuid for place in places for uuid in place.devices)
+        return sum(machines.kind_of.get(uuid) == kind and uuid not in machines.unusable for uuid in uuids)
 
     def _release(self, job: Job, held: dict[str, JobId], parts: dict[str, float]) -> None:
         for uuid in job.devices:

@@ -7,7 +7,7 @@ import numpy as np
 
 from heliostat.models import Job
 from heliostat.scheduling.columns import Array
-from heliostat.scheduling.fitting import cpus_in_words, gpus_in_words, resources_in_words
+from heliostat.scheduling.fitting import could_ever_run, cpus_in_words, gpus_in_words, resources_in_words
 from heliostat.scheduling.free import capacity_for
 from heliostat.scheduling.horizon import ends_of
 from heliostat.scheduling.policy import Policy
@@ -62,17 +62,11 @@ class Causes:
         machines = self._snapshot.machines
         if not machines.nodes:
             return Cause("nodes", "there is no node")
-        suitable = machines.suitable(shape)
-        largest = max((self._empty(shape, kind).sum() for kind in suitable.kinds), default=0)
-        if largest < shape.placement.tasks:
+        if not could_ever_run(machines.nodes, shape.resources, shape.placement, shape.data_class):
             return Cause("nodes", f"no node can run it: it needs {_needs(shape)}{_conditions(shape)}")
-        if not suitable.open_nodes.any():
+        if not machines.suitable(shape).open_nodes.any():
             return Cause("nodes", "every node that could run it is drained or down")
         return None
-
-    def _empty(self, shape: Shape, kind: int) -> Array:
-        machines = self._snapshot.machines
-        return np.where(machines.suitable(shape).nodes, capacity_for(shape, kind, machines.empty()), 0)
 
     def _array(self, job: Job) -> Cause | None:
         if job.array_limit is None or self._arrays.get(job.array_id or 0, 0) < job.array_limit:
@@ -106,7 +100,10 @@ class Causes:
         parts.append(cpus_in_words(max(0, int(free.cpus[place]))))
         if free.memory[place] < shape.resources.memory_mib:
             parts.append(f"{max(0, int(free.memory[place]))} MiB")
-        return f"{', '.join(parts)} are free on {self._snapshot.machines.nodes[place].name}"
+        node = self._snapshot.machines.nodes[place]
+        trouble = [device.problem or device.used_outside for device in node.devices if not device.may_be_used]
+        out_of_use = f" ({len(trouble)} out of use: {trouble[0]})" if trouble and kinds else ""
+        return f"{', '.join(parts)} are free on {node.name}{out_of_use}"
 
     def _kept(self, job: Job, shape: Shape, end: float) -> Cause | None:
         for window in self._windows:

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from heliostat.scheduling.columns import Array
+from heliostat.scheduling.fitting import parts_per_device
 from heliostat.scheduling.shapes import Shape
 
 _PLENTY = 1 << 30
@@ -71,7 +72,9 @@ def tasks_in(shape: Shape, cpus: Array, memory: Array, gpus: Array | None, holde
     wanted = shape.resources
     found = np.minimum(cpus // wanted.cpus, memory // max(wanted.memory_mib, 1))
     if gpus is not None:
-        found = np.minimum(found, gpus // wanted.devices)
+        found = np.minimum(
+            found, gpus * parts_per_device(wanted.gpus) if shape.is_part else gpus // wanted.devices
+        )
     if shape.placement.exclusive:
         found = np.where(holders == 0, found, 0)
     return np.asarray(np.maximum(found, 0))

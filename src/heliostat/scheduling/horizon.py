@@ -22,13 +22,15 @@ class Booking:
 
 
 def ends_of(running: Array, policy_assumes: float, now: float) -> Array:
-    """When each running row gives back what it holds. One without a limit that has outlived what we assumed, or in
-    overtime, is thought to take as long again."""
+    """When each running row gives back what it holds. One without a limit that has outlived what we assumed is
+    thought to take as long again; one in overtime, as long as we assume of those without a limit."""
     length = np.where(running["has_limit"], running["limit"], policy_assumes)
     age = now - running["started"]
     again = np.exp2(np.floor(np.log2(np.maximum(age / length, 0.5)) + 1))
-    length = np.where(running["has_limit"] & ~running["overtime"], length, length * again)
+    length = np.where(running["has_limit"], length, length * again)
     ends = np.maximum(running["started"] + length, now)
+    in_overtime = running["overtime"] & running["has_limit"] & (age >= length)
+    ends = np.where(in_overtime, now + policy_assumes, ends)
     return np.asarray(np.minimum(ends, now + running["stops_in"]))
 
 
@@ -65,7 +67,7 @@ def horizon_of(snapshot: Snapshot, rooms: Rooms, windows: list[Window], ends: Ar
     rows = snapshot.running.copy()
     rows["limit"] = ends
     openings = [_opening(window) for window in windows]
-    shared = [_shared_devices(snapshot, ends)] if snapshot.parts else []
+    shared = [_shared_devices(snapshot, rooms, ends)] if snapshot.parts or rooms.part_ends else []
     releases = joined([rows, *rooms.started, *openings, *shared])
     return Horizon(snapshot.machines, rooms.free.copy(), releases, windows)
 
@@ -77,14 +79,14 @@ def _opening(window: Window) -> Array:
     return rows
 
 
-def _shared_devices(snapshot: Snapshot, ends: Array) -> Array:
+def _shared_devices(snapshot: Snapshot, rooms: Rooms, ends: Array) -> Array:
     """A shared device is free when the last of those on it has ended."""
-    machines, last = snapshot.machines, dict[str, float]()
-    for row, end in zip(snapshot.running, ends, strict=True):
-        if 0 < row["gpus"] < 1:
-            for uuid in snapshot.jobs[int(row["job"])].devices:
-                last[uuid] = max(last.get(uuid, 0.0), float(end))
-    known = [uuid for uuid in last if uuid in machines.node_of]
+    machines, last = snapshot.machines, rooms.part_ends.copy()
+    in_parts = (snapshot.running["kind"] >= 0) & (snapshot.running["devices"] == 0)
+    for job_id, end in zip(snapshot.running["job"][in_parts].tolist(), ends[in_parts].tolist(), strict=True):
+        for uuid in snapshot.jobs[job_id].devices:
+            last[uuid] = max(last.get(uuid, 0.0), end)
+    known = [uuid for uuid in last if uuid in machines.node_of and uuid not in machines.unusable]
     rows = np.zeros(len(known), RUNNING)
     rows["node"] = [machines.node_of[uuid] for uuid in known]
     rows["kind"] = [machines.kind_of[uuid] for uuid in known]

@@ -24,7 +24,7 @@ _SMALLEST = 0.1  # GPU-hours: smaller jobs count like this
 MOST_OVER = 8.0  # times the share: more makes no difference
 _FLOOR_HOURS = 24.0
 _TIE = 1e-12  # of equals, the one submitted first
-_LAST = 1e6  # points below everybody else
+_LAST = 1e4  # points below everybody else
 
 
 def fixed_points(job: Job, policy: Policy, cost: float) -> float:

@@ -164,6 +164,9 @@ class _Planner:
         booked = False
         if len(self._blocked) < self._policy.reservations and self._snapshot.pending["rank"][row] > 0:
             booked = self._book(row, job, shape)
+        if booked and len(self._blocked) < self._policy.reservations:  # the next may be just like it
+            queue.next += 1
+            return True
         longest = self._longest_that_fits(shape, job.project)
         hopeless = (queue.shape == queue.shape[queue.next]) & (queue.limit > longest)
         if self._windows:  # which concern some projects and not others
@@ -182,8 +185,9 @@ class _Planner:
         booking = self._horizon.earliest(shape, job.project, length)
         if booking is None:
             return False
-        self._rooms.keeps.append(keep_for_booking(booking, shape, self._rooms, self._horizon.releases))
-        self._blocked.append(Blocked(job, shape, length, booking))
+        keep = keep_for_booking(booking, shape, self._rooms, self._horizon.releases)
+        self._rooms.keeps.append(keep)
+        self._blocked.append(Blocked(job, shape, length, booking, keep))
         if len(self._blocked) < self._policy.reservations:
             self._horizon.book(booking, shape, length)
         return True

@@ -1,12 +1,14 @@
 """The free room of the whole cluster while a plan is made: who fits where until when, and handing it out."""
 
+from collections import Counter
 from dataclasses import dataclass
 
 import numpy as np
 
 from heliostat.models import Job, Place
 from heliostat.scheduling.columns import Array
-from heliostat.scheduling.free import Free, capacity_for, spread_over
+from heliostat.scheduling.fitting import parts_per_device
+from heliostat.scheduling.free import Free, capacity_for, spread_over, tasks_in
 from heliostat.scheduling.machines import Machines
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import RUNNING, Snapshot, Start
@@ -42,6 +44,7 @@ class Rooms:
         self.free = _whole_devices(snapshot)
         self.keeps: list[Keep] = []
         self.started: list[Array] = []  # rows of RUNNING for what this plan starts
+        self.part_ends: dict[str, float] = {}  # until when it gives parts of these devices away
         self._held: set[str] = set(snapshot.held)
         self._parts = dict(snapshot.parts)
         self._refresh()
@@ -72,8 +75,8 @@ class Rooms:
         for kind in suitable.kinds:
             if shape.is_part and self._parts and (shared := self._find_part(shape, kind, project, end)):
                 return shared
-            capacity = np.where(suitable.open_nodes, capacity_for(shape, kind, self.free), 0)
-            self._respect_keeps(capacity, shape, kind, project, end)
+            capacity = np.where(suitable.open_nodes, self._capacity(shape, kind), 0)
+            self.respect_keeps(capacity, shape, kind, project, end)
             tasks = spread_over(capacity, shape, self._leftover(kind))
             if tasks is not None:
                 nodes = np.flatnonzero(tasks)
@@ -85,22 +88,31 @@ class Rooms:
         known = set(self._parts)
         places = self._places(shape, fit)
         rows = needs_of(shape, fit, self.machines)
-        if shape.is_part:  # a device that somebody shares already is not taken twice
-            rows["devices"] = len({uuid for place in places for uuid in place.devices} - known)
+        if shape.is_part:
+            rows["devices"] = self._touched(places, fit, known)
         self.free.add(rows["node"], rows, -1)
+        if shape.is_part:  # one that was to be given back is held longer by whoever joins: none of it is left
+            rows["devices"] = self._touched(places, fit, set())
         for keep in self.keeps:
             if keep.at < until:
                 _take_from(keep, rows, job.project)
         rows["limit"] = until
+        if shape.is_part:  # free when the last of those on it has ended: see part_ends
+            rows["devices"] = 0
+            for uuid in (uuid for place in places for uuid in place.devices):
+                self.part_ends[uuid] = max(self.part_ends.get(uuid, 0.0), until)
         self.started.append(rows)
         self._refresh()
         kind = self.machines.kinds[fit.kind].type if fit.kind >= 0 else None
         return Start(job, places, kind)
 
-    def _respect_keeps(self, capacity: Array, shape: Shape, kind: int, project: str, end: float) -> None:
+    def respect_keeps(self, capacity: Array, shape: Shape, kind: int, project: str, end: float) -> None:
+        """Leave no more than is not kept for others."""
         for keep in self.keeps:
             if keep.at < end and (keep.project is None or keep.project != project):
                 left = capacity_for(shape, kind, keep.left)
+                if shape.is_part:  # each may touch a device of its own
+                    left = np.minimum(left, np.maximum(keep.left.gpus[:, kind], 0))
                 capacity[keep.nodes] = np.minimum(capacity[keep.nodes], left)
 
     def _leftover(self, kind: int) -> Array:
@@ -108,13 +120,29 @@ class Rooms:
         free = self.free
         return np.asarray(free.gpus.sum(axis=1) * 100_000 + np.minimum(free.cpus, 99_999))
 
+    def _capacity(self, shape: Shape, kind: int) -> Array:
+        """How many of its tasks each node could take now; parts also fit on devices that are shared already."""
+        free, part = self.free, shape.resources.gpus
+        if not shape.is_part or not self._parts:
+            return capacity_for(shape, kind, free)
+        room = free.gpus[:, kind] * parts_per_device(part)
+        for uuid, used in self._parts.items():
+            if self._is_usable(uuid, kind):
+                room[self.machines.node_of[uuid]] += int((1 + _NEARLY - used) / part)
+        return np.asarray(np.minimum(tasks_in(shape, free.cpus, free.memory, None, free.holders), room))
+
+    def _is_usable(self, uuid: str, kind: int) -> bool:
+        return self.machines.kind_of.get(uuid) == kind and uuid not in self.machines.unusable
+
     def _find_part(self, shape: Shape, kind: int, project: str, end: float) -> Fit | None:
         """The node of a shared device that has enough left: the fullest such device."""
+        if shape.placement.exclusive or shape.placement.tasks > 1:
+            return None
         open_nodes, wanted = self.machines.suitable(shape).open_nodes, shape.resources.gpus
         for uuid in sorted(self._parts, key=lambda uuid: (-self._parts[uuid], uuid)):
-            node = self.machines.node_of[uuid]
-            if self.machines.kind_of[uuid] != kind or not open_nodes[node] or uuid in self.machines.unusable:
+            if not self._is_usable(uuid, kind) or not open_nodes[self.machines.node_of[uuid]]:
                 continue
+            node = self.machines.node_of[uuid]
             if self._parts[uuid] + wanted <= 1 + _NEARLY and self._has_cpus(shape, node, project, end):
                 return Fit(np.array([node]), np.array([1]), kind)
         return None
@@ -127,6 +155,12 @@ class Rooms:
             keep.at < end and node in keep.nodes and (keep.project is None or keep.project != project)
             for keep in self.keeps
         )
+
+    def _touched(self, places: tuple[Place, ...], fit: Fit, without: set[str]) -> list[int]:
+        """How many devices these take on each node of the fit."""
+        devices = {uuid for place in places for uuid in place.devices} - without
+        counts = Counter(self.machines.node_of[uuid] for uuid in devices)
+        return [counts[node] for node in fit.nodes.tolist()]
 
     def _places(self, shape: Shape, fit: Fit) -> tuple[Place, ...]:
         return tuple(
@@ -160,11 +194,8 @@ class Rooms:
 
 
 def _whole_devices(snapshot: Snapshot) -> Free:
-    """What is free, counting shared devices as taken and faulty ones once."""
+    """What is free, counting shared devices as taken."""
     machines, free = snapshot.machines, snapshot.free.copy()
-    for uuid, node in machines.unusable.items():
-        if uuid in snapshot.held:  # counted as missing twice: out of order, and in use
-            free.gpus[node, machines.kind_of[uuid]] += 1
     for uuid in snapshot.parts:
         if uuid in machines.node_of and uuid not in machines.unusable:
             free.gpus[machines.node_of[uuid], machines.kind_of[uuid]] -= 1
@@ -187,6 +218,8 @@ def needs_of(shape: Shape, fit: Fit, machines: Machines) -> Array:
     wanted = shape.resources
     rows["node"], rows["kind"] = fit.nodes, fit.kind
     rows["devices"] = fit.tasks * wanted.devices
+    if shape.is_part:
+        rows["devices"] = -(-fit.tasks // parts_per_device(wanted.gpus))
     rows["cpus"], rows["memory"] = fit.tasks * wanted.cpus, fit.tasks * wanted.memory_mib
     if shape.placement.exclusive:
         rows["cpus"], rows["memory"] = machines.cpus[fit.nodes], machines.memory[fit.nodes]

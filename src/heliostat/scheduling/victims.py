@@ -10,7 +10,7 @@ from heliostat.scheduling.columns import Array
 from heliostat.scheduling.free import Free, capacity_for, spread_over
 from heliostat.scheduling.horizon import Booking
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.rooms import Rooms
+from heliostat.scheduling.rooms import Fit, Keep, Rooms, needs_of
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import Snapshot, Stop
 
@@ -25,6 +25,7 @@ class Blocked:
     shape: Shape
     length: float
     booking: Booking
+    keep: Keep
 
 
 def find_stops(
@@ -38,17 +39,19 @@ def find_stops(
     free = rooms.free.copy()
     leaving = running[np.isfinite(running["stops_in"])]
     free.add(leaving["node"], leaving)
+    rooms.keeps = [keep for keep in rooms.keeps if not any(keep is waiting.keep for waiting in blocked)]
     stops: dict[int, Stop] = {}
     for waiting in blocked:
         rank = policy.class_of(waiting.job.priority_class).rank
         able = may_go & (is_over_time(running, now) | (running["rank"] < rank))
         able &= ~np.isin(running["job"], list(stops))
-        chosen = _least_loss(waiting, free, rooms, running[able], now)
-        for job_id in chosen:
+        search = _Search(waiting, rooms, free, now)
+        for job_id in search.least_loss(running[able]):
             rows = running[running["job"] == job_id]
             free.add(rows["node"], rows)
             stops[job_id] = _stop(snapshot.jobs[job_id], rows, waiting.job, now)
-        _reserve(waiting, free, rooms)
+        if not search.reserve():
+            rooms.keeps.append(waiting.keep)
     return tuple(stops.values())
 
 
@@ -71,72 +74,87 @@ def _may_go(running: Array, policy: Policy, now: float) -> Array:
     return np.asarray(may & ~np.isfinite(running["stops_in"]))
 
 
-def _least_loss(waiting: Blocked, free: Free, rooms: Rooms, able: Array, now: float) -> list[int]:
-    """Those to send away so that it fits; empty if it fits without, or not even then."""
-    if waiting.booking.at <= now + _SOON or not len(able) or _fits(waiting.shape, free, rooms):
-        return []
-    loss: dict[int, float] = {}
-    for job_id, lost in zip(able["job"].tolist(), lost_work(able, now).tolist(), strict=True):
-        loss[job_id] = loss.get(job_id, 0.0) + lost
-    if waiting.shape.placement.tasks > 1:
-        return _cheapest(waiting.shape, free, rooms, able, loss)
-    best: list[int] = []
-    for node in np.unique(able["node"]).tolist():
-        here = able[np.isin(able["job"], able["job"][able["node"] == node])]
-        found = _cheapest(waiting.shape, free, rooms, here, loss)
-        if found and (not best or _cost(found, loss) < _cost(best, loss)):
-            best = found
-    return best
+@dataclass(frozen=True, slots=True)
+class _Search:
+    """For those who make room for one blocked job, given what is free without them."""
 
+    waiting: Blocked
+    rooms: Rooms
+    free: Free
+    now: float
 
-def _cost(jobs: list[int], loss: dict[int, float]) -> tuple[float, int]:
-    return sum(loss[job_id] for job_id in jobs), len(jobs)
-
-
-def _cheapest(shape: Shape, free: Free, rooms: Rooms, able: Array, loss: dict[int, float]) -> list[int]:
-    """Add by the work they lose until it fits, then spare those that are not needed, the dearest first."""
-    given = free.copy()
-    chosen: list[int] = []
-    for job_id in sorted(set(able["job"].tolist()), key=lambda job_id: (loss[job_id], job_id)):
-        rows = able[able["job"] == job_id]
-        given.add(rows["node"], rows)
-        chosen.append(job_id)
-        if _fits(shape, given, rooms):
-            break
-    else:
-        return []
-    for job_id in chosen[-2::-1]:
-        rows = able[able["job"] == job_id]
-        given.add(rows["node"], rows, -1)
-        if _fits(shape, given, rooms):
-            chosen.remove(job_id)
+    def least_loss(self, able: Array) -> list[int]:
+        """Those to send away so that it fits; empty if it fits without, or not even then."""
+        if self.waiting.booking.at <= self.now + _SOON or not len(able) or self._fits(self.free):
+            return []
+        loss: dict[int, float] = {}
+        for job_id, lost in zip(able["job"].tolist(), lost_work(able, self.now).tolist(), strict=True):
+            loss[job_id] = loss.get(job_id, 0.0) + lost
+        ways = [self._alone(able, loss)]
+        if self.waiting.shape.placement.tasks > 1:
+            ways.append(self._cheapest(able, loss))
         else:
+            for node in np.unique(able["node"]).tolist():
+                here = able[np.isin(able["job"], able["job"][able["node"] == node])]
+                ways.append(self._cheapest(here, loss))
+        return min(
+            (way for way in ways if way),
+            key=lambda way: (sum(loss[job_id] for job_id in way), len(way)),
+            default=[],
+        )
+
+    def reserve(self) -> bool:
+        """What was freed for it is not there for the next one. False: there is not enough for it."""
+        for kind, tasks in self._ways(self.free):
+            if tasks is not None:
+                nodes = np.flatnonzero(tasks)
+                rows = needs_of(self.waiting.shape, Fit(nodes, tasks[nodes], kind), self.rooms.machines)
+                self.free.add(rows["node"], rows, -1)
+                return True
+        return False
+
+    def _alone(self, able: Array, loss: dict[int, float]) -> list[int]:
+        """The one that loses least of those that free enough on their own."""
+        for job_id in sorted(loss, key=lambda job_id: (loss[job_id], job_id)):
+            given, rows = self.free.copy(), able[able["job"] == job_id]
             given.add(rows["node"], rows)
-    return chosen
+            if self._fits(given):
+                return [job_id]
+        return []
 
+    def _cheapest(self, able: Array, loss: dict[int, float]) -> list[int]:
+        """Add by the work they lose until it fits, then spare those that are not needed, the dearest first."""
+        given = self.free.copy()
+        chosen: list[int] = []
+        for job_id in sorted(set(able["job"].tolist()), key=lambda job_id: (loss[job_id], job_id)):
+            rows = able[able["job"] == job_id]
+            given.add(rows["node"], rows)
+            chosen.append(job_id)
+            if self._fits(given):
+                break
+        else:
+            return []
+        for job_id in chosen[-2::-1]:
+            rows = able[able["job"] == job_id]
+            given.add(rows["node"], rows, -1)
+            if self._fits(given):
+                chosen.remove(job_id)
+            else:
+                given.add(rows["node"], rows)
+        return chosen
 
-def _fits(shape: Shape, free: Free, rooms: Rooms) -> bool:
-    return any(tasks is not None for _, tasks in _ways(shape, free, rooms))
+    def _fits(self, free: Free) -> bool:
+        return any(tasks is not None for _, tasks in self._ways(free))
 
-
-def _ways(shape: Shape, free: Free, rooms: Rooms) -> Iterator[tuple[int, Array | None]]:
-    """For each kind of device it may use: how many of its tasks would go to each node."""
-    suitable = rooms.machines.suitable(shape)
-    for kind in suitable.kinds:
-        capacity = np.where(suitable.open_nodes, capacity_for(shape, kind, free), 0)
-        yield kind, spread_over(capacity, shape, free.cpus)
-
-
-def _reserve(waiting: Blocked, free: Free, rooms: Rooms) -> None:
-    """What was freed for it is not there for the next one."""
-    wanted = waiting.shape.resources
-    for kind, tasks in _ways(waiting.shape, free, rooms):
-        if tasks is not None:
-            free.cpus -= tasks * wanted.cpus
-            free.memory -= tasks * wanted.memory_mib
-            if kind >= 0:
-                free.gpus[:, kind] -= tasks * wanted.devices
-            return
+    def _ways(self, free: Free) -> Iterator[tuple[int, Array | None]]:
+        """For each kind of device it may use: how many of its tasks would go to each node. What is kept for others
+        stays theirs also when somebody leaves: nobody is sent away in vain."""
+        shape, project, until = self.waiting.shape, self.waiting.job.project, self.now + self.waiting.length
+        suitable = self.rooms.machines.suitable(shape)
+        for kind in suitable.kinds:
+            capacity = np.where(suitable.open_nodes, capacity_for(shape, kind, free), 0)
+            self.rooms.respect_keeps(capacity, shape, kind, project, until)
+            yield kind, spread_over(capacity, shape, free.cpus)
 
 
 def _stop(job: Job, rows: Array, waiting: Job, now: float) -> Stop:

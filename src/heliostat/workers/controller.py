@@ -13,7 +13,7 @@ from datetime import datetime
 
 import structlog
 
-from heliostat.engines.contract import Engine, Reports
+from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports
 from heliostat.errors import HeliostatError
 from heliostat.models import (
     ACTIVE,
@@ -30,27 +30,25 @@ from heliostat.models import (
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.snapshot import Plan, Start, Stop
+from heliostat.scheduling.snapshot import Plan
 from heliostat.scheduling.why import Explainer, Why
 from heliostat.store import jobs as stored
 from heliostat.store import moves
-from heliostat.store.database import Changes, Store, Transaction
+from heliostat.store.database import Changes, Store
 from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.outcome import move_for_end, move_for_start
 from heliostat.workers.past import past_usage
 from heliostat.workers.queue import Queue
+from heliostat.workers.recording import Round, record
 
 log = structlog.get_logger()
 
 _TRIES = 5  # to start an attempt that the engine could not start
 _RETRY_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 3600.0
+_LOOK_SECONDS = 5.0  # between looks for checkpoints
 _COMPANY_SECONDS = 0.005  # how long the word that something runs waits for others to share its commit
-
-
-# Of an attempt whose job goes on waiting.
-_STATES = {"requeued": JobState.CANCELLED, "preempted": JobState.PREEMPTED}
 
 
 @dataclass(slots=True)
@@ -68,17 +66,6 @@ class _Inbox:
     def only_starts(self) -> bool:
         """Nothing that lets another job start."""
         return not self.changes and all(isinstance(seen, Started) for seen in self.observations)
-
-
-@dataclass(slots=True)
-class _Round:
-    """What one round wants to record."""
-
-    observations: list[Observation]
-    plan: Plan
-    now: datetime
-    started: list[Attempt] = field(default_factory=list)
-    ended: list[AttemptId] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +91,8 @@ class Controller:
         self._stopping = False
         self._tries: dict[JobId, int] = {}
         self._not_before: dict[JobId, float] = {}
-        self._stop_asked: set[AttemptId] = set()
+        self._stop_asked: dict[AttemptId, str] = {}  # and why
+        self._next_look = 0.0  # for checkpoints
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
 
     def start(self) -> None:
@@ -184,54 +172,29 @@ class Controller:
         this_round = self._decide(inbox.observations)
         if not (this_round.observations or this_round.plan.starts or this_round.plan.stops):
             return
-        self._store.write(lambda tx: self._record(tx, this_round))
+        self._store.write(lambda tx: record(tx, this_round, self._move_for))
         self._carry_out(this_round)
         self._apply_own_changes(this_round)
 
-    def _decide(self, observations: list[Observation]) -> _Round:
+    def _decide(self, observations: list[Observation]) -> Round:
         now = self._now()
-        self._queue.set_surroundings(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations())
+        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations())
+        self._look_for_checkpoints(now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         snapshot = self._queue.snapshot(now, ended, self._delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
-        return _Round(observations, self._made, now)
+        return Round(observations, self._made, now)
 
-    def _record(self, tx: Transaction, this_round: _Round) -> None:
-        """While we hold the store: what was seen, then what is to start. Each is guarded by the state it finds."""
-        this_round.started, this_round.ended = [], []
-        self._record_observations(tx, this_round)
-        starts = this_round.plan.starts
-        wishes = [_move_to_start(start, this_round.now) for start in starts]
-        done = {move.job_id for move in moves.move_jobs(tx, wishes)}
-        jobs = stored.get_jobs(tx.conn, done) if done else {}
-        this_round.started = [
-            Attempt(job.attempt_id, job, start.node, start.devices, job.places, start.gpu_type)
-            for start in starts
-            if (job := jobs.get(start.job.id))
-        ]
-        moves.add_attempts(tx, this_round.started, this_round.now)
-        for stop in this_round.plan.stops:
-            self._record_stop(tx, stop, this_round.now)
-
-    def _record_stop(self, tx: Transaction, stop: Stop, now: datetime) -> None:
-        """It is asked to make room; if it has ended, or is being stopped already, there is nothing to do."""
-        job = stored.get_job(tx.conn, stop.job.id)
-        if job is None or job.attempt != stop.job.attempt or job.state not in ACTIVE or job.stop_requested:
+    def _look_for_checkpoints(self, now: datetime) -> None:
+        """Those who may be sent away lose less if they have just saved their work."""
+        if not isinstance(self._engine, KeepsCheckpoints) or time.monotonic() < self._next_look:
             return
-        moves.set_job(tx, job.id, {"stop_requested": stop.why, "reason": stop.words})
-        moves.note_job(tx, job, f"{stop.why}_requested", stop.words, now)
-
-    def _record_observations(self, tx: Transaction, this_round: _Round) -> None:
-        for kind in (Started, Ended):
-            wishes = [
-                move
-                for seen in this_round.observations
-                if isinstance(seen, kind) and (move := self._move_for(seen))
-            ]
-            for move in moves.move_jobs(tx, wishes):
-                moves.set_attempt(tx, move.job_id, move.attempt or 0, _attempt_values(move))
-        this_round.ended = [seen.attempt_id for seen in this_round.observations if isinstance(seen, Ended)]
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        jobs = [job for job in self._queue.active() if job.preemptible and job.started_at]
+        attempts = [Attempt(job.attempt_id, job, job.node or "", job.devices) for job in jobs]
+        for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
+            self._queue.note_checkpoint(attempt_id, saved_at, now)
 
     def _move_for(self, seen: Observation) -> moves.Move | None:
         job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
@@ -241,14 +204,15 @@ class Controller:
             return move_for_start(job, seen)
         return move_for_end(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
 
-    def _carry_out(self, this_round: _Round) -> None:
+    def _carry_out(self, this_round: Round) -> None:
         self._note_failed_starts(this_round)
         self._engine.start(this_round.started)
         if this_round.ended:
-            self._stop_asked.difference_update(this_round.ended)
+            for attempt_id in this_round.ended:
+                self._stop_asked.pop(attempt_id, None)
             self._engine.forget(this_round.ended)
 
-    def _apply_own_changes(self, this_round: _Round) -> None:
+    def _apply_own_changes(self, this_round: Round) -> None:
         """What we have just recorded needs no other plan, unless a job waits again because of it."""
         with self._wake:
             changes, self._inbox.changes = self._inbox.changes, []
@@ -260,7 +224,7 @@ class Controller:
             self._queue.apply(change, this_round.now)
         self._stop_those_asked_for(changes)
 
-    def _note_failed_starts(self, this_round: _Round) -> None:
+    def _note_failed_starts(self, this_round: Round) -> None:
         for seen in this_round.observations:
             job_id = int(seen.attempt_id.partition(".")[0])
             if isinstance(seen, Started):
@@ -276,11 +240,16 @@ class Controller:
                 self._stop(job)
 
     def _stop(self, job: Job) -> None:
-        if job.stop_requested is None or job.node is None or job.attempt_id in self._stop_asked:
+        """Once for each reason: who is asked to make room may be cancelled while it saves its work."""
+        if job.stop_requested is None or job.node is None:
             return
-        self._stop_asked.add(job.attempt_id)
+        if self._stop_asked.get(job.attempt_id) == job.stop_requested:
+            return
+        self._stop_asked[job.attempt_id] = job.stop_requested
         for attempt in self._attempts_of([job]):
-            self._engine.stop(attempt, attempt.job.spec.grace_seconds)
+            spec = attempt.job.spec
+            signal = spec.preempt_signal if job.stop_requested == "preempt" else "TERM"
+            self._engine.stop(attempt, spec.grace_seconds, signal)
 
     def _attempts_of(self, jobs: Sequence[Job]) -> list[Attempt]:
         if not jobs:
@@ -342,24 +311,3 @@ def _is_news(changes: Changes, ours: set[JobId]) -> bool:
     return bool(changes.added) or any(
         job_id not in ours or values.get("state") is JobState.PENDING for job_id, values in changes.moved
     )
-
-
-def _move_to_start(start: Start, now: datetime) -> moves.Move:
-    values = {
-        "attempt": start.job.attempt + 1,
-        "node": start.node,
-        "devices": start.devices,
-        "places": start.places if len(start.places) > 1 else (),
-        "reason": None,
-    }
-    return moves.Move(start.job.id, JobState.STARTING, "starting", now, start.job.attempt, values, start.node)
-
-
-def _attempt_values(move: moves.Move) -> dict[str, object]:
-    if move.to is JobState.RUNNING:
-        return {"state": move.to, "started_at": move.at}
-    state: JobState = move.to
-    if move.to is JobState.PENDING:
-        state = _STATES.get(move.kind, JobState.LOST)
-    exit_code = move.values.get("exit_code")
-    return {"state": state, "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}

@@ -9,10 +9,15 @@ from heliostat.store.moves import Move
 _FRESH: dict[str, Any] = {
     "node": None,
     "devices": (),
+    "places": (),
     "started_at": None,
     "exit_code": None,
     "stop_requested": None,
 }
+
+# Stopping had no part in these. Exit code 0 is not among them: so leaves who has saved its work to go on later.
+_ITS_OWN_ENDS = frozenset({Cause.TIMED_OUT, Cause.REFUSED})
+_BACK = {"requeued": JobState.CANCELLED, "preempted": JobState.PREEMPTED}
 
 
 def move_for_start(job: Job, seen: Started) -> Move:
@@ -22,15 +27,41 @@ def move_for_start(job: Job, seen: Started) -> Move:
 
 def move_for_end(job: Job, seen: Ended, may_try_again: bool) -> Move:
     """Where the job goes when its attempt has ended like this."""
-    if job.stop_requested == "cancel":
-        return _over(job, JobState.CANCELLED, seen, job.reason or "cancelled")
-    if job.stop_requested == "requeue":
-        return _back(job, seen.at, "requeued", job.reason)
+    if asked := _move_as_asked(job, seen):
+        return asked
     if seen.cause is Cause.NOT_STARTED and may_try_again:
         return _back(job, seen.at, "not_started", seen.detail)
     if seen.cause is Cause.LOST and job.retries < job.max_retries:
         return _back(job, seen.at, "lost", seen.detail, retries=job.retries + 1)
     return _over(job, _state_after(seen), seen, _reason(job, seen))
+
+
+def attempt_state_after(move: Move) -> JobState:
+    """What history keeps of the attempt whose end has made the job move like this."""
+    if move.to is not JobState.PENDING:
+        return move.to
+    return _BACK.get(move.kind, JobState.LOST)
+
+
+def _move_as_asked(job: Job, seen: Ended) -> Move | None:
+    """Where whoever has stopped it wants it; None: nobody has, or it ended for a reason of its own."""
+    if job.stop_requested == "cancel":
+        return _over(job, JobState.CANCELLED, seen, job.reason or "cancelled")
+    if job.stop_requested == "requeue":
+        return _back(job, seen.at, "requeued", job.reason)
+    if job.stop_requested == "preempt" and seen.cause not in _ITS_OWN_ENDS:
+        return _back(job, seen.at, "preempted", job.reason, preemptions=job.preemptions + 1)
+    if job.stop_requested == "overtime" and not _has_completed(seen):
+        return _over(job, JobState.TIMED_OUT, seen, job.reason or _overtime(job))
+    return None
+
+
+def _has_completed(seen: Ended) -> bool:
+    return seen.cause is Cause.EXITED and seen.exit_code == 0
+
+
+def _overtime(job: Job) -> str:
+    return f"it ran past its time limit of {job.time_limit_seconds} s, and others were waiting for what it held"
 
 
 def _state_after(seen: Ended) -> JobState:
@@ -40,7 +71,7 @@ def _state_after(seen: Ended) -> JobState:
         return JobState.LOST
     if seen.cause is Cause.STOPPED:
         return JobState.CANCELLED
-    return JobState.COMPLETED if seen.cause is Cause.EXITED and seen.exit_code == 0 else JobState.FAILED
+    return JobState.COMPLETED if _has_completed(seen) else JobState.FAILED
 
 
 def _reason(job: Job, seen: Ended) -> str | None:

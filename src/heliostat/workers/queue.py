@@ -23,8 +23,9 @@ class Queue:
         self.board = board
         self._lock = threading.Lock()
         self._per_user: Counter[str] = Counter()
+        self._newest: datetime | None = None
         for job in jobs:
-            self._put(job, now or job.submitted_at)
+            self._put(self._in_line(job), now or job.submitted_at)
 
     def __len__(self) -> int:
         return len(self.board.jobs)
@@ -32,15 +33,13 @@ class Queue:
     def apply(self, changes: Changes, now: datetime) -> None:
         with self._lock:
             for job in changes.added:
-                self._put(replace(job, spec=_without_secrets(job.spec)), now)
+                self._put(self._in_line(replace(job, spec=_without_secrets(job.spec))), now)
             for job_id, values in changes.moved:
                 if known := self.get(job_id):
                     self._put(replace(known, **values), now)
 
-    def set_surroundings(
-        self, nodes: tuple[Node, ...], accounts: Accounts, reservations: tuple[Reservation, ...]
-    ) -> None:
-        """What is as it was costs nothing."""
+    def follow(self, nodes: tuple[Node, ...], accounts: Accounts, reservations: tuple[Reservation, ...]) -> None:
+        """The cluster and its rules as they are now."""
         with self._lock:
             self.board.set_nodes(nodes)
             self.board.set_accounts(accounts)
@@ -55,9 +54,18 @@ class Queue:
     def snapshot(self, now: datetime, ended: Collection[AttemptId], delayed: Collection[JobId]) -> Snapshot:
         """As it will be once these attempts are recorded as ended; the delayed are not yet to be tried again."""
         over = [attempt_id.partition(".") for attempt_id in ended]
-        jobs = [int(number) for number, _, attempt in over if self._newest(int(number)) == attempt]
+        jobs = [int(number) for number, _, attempt in over if self._attempt_of(int(number)) == attempt]
         with self._lock:
             return self.board.snapshot(now, jobs, delayed)
+
+    def note_checkpoint(self, attempt_id: AttemptId, saved_at: datetime, now: datetime) -> None:
+        """The engine has seen that it saved its work."""
+        job = self.get(int(attempt_id.partition(".")[0]))
+        if job is None or job.attempt_id != attempt_id:
+            return
+        if job.checkpointed_at is None or job.checkpointed_at < saved_at:
+            with self._lock:
+                self._put(replace(job, checkpointed_at=saved_at), now)
 
     def fork(self) -> Board:
         """A copy of the board to think with."""
@@ -67,9 +75,16 @@ class Queue:
     def count_of(self, user: str) -> int:
         return self._per_user[user]
 
-    def _newest(self, job_id: JobId) -> str | None:
+    def _attempt_of(self, job_id: JobId) -> str | None:
         job = self.get(job_id)
         return None if job is None else str(job.attempt)
+
+    def _in_line(self, job: Job) -> Job:
+        """Behind those submitted before it, also when the clock was set back in between."""
+        if self._newest and self._newest > job.submitted_at:
+            return replace(job, submitted_at=self._newest)
+        self._newest = job.submitted_at
+        return job
 
     def _put(self, job: Job, now: datetime) -> None:
         if known := self.get(job.id):

@@ -27,6 +27,8 @@ from heliostat.models import (
     JobSpec,
     JobState,
     Observation,
+    Place,
+    Placement,
     Resources,
     Started,
     attempt_id,
@@ -124,6 +126,11 @@ class Bench:
         """Ends soon by itself."""
         return self._attempt(f"exit {exit_code}", {SECONDS: "0.5", EXIT: str(exit_code)})
 
+    def in_overtime(self, seconds: float) -> Attempt:
+        """Runs for so long with a limit of one second that it may exceed."""
+        attempt = self._attempt(f"sleep {seconds}", {SECONDS: str(seconds)}, time_limit_seconds=1)
+        return replace(attempt, job=replace(attempt.job, overtime=True))
+
     def running_long(self, time_limit_seconds: int | None = None) -> Attempt:
         ready = self.folder / f"ready-{next(_numbers)}"
         env = {SECONDS: "36000", "READY": str(ready)}
@@ -135,6 +142,29 @@ class Bench:
         script = f"trap '' TERM; : > '{ready}'; while :; do sleep 1; done"
         env = {SECONDS: "36000", IGNORE_TERM: "1", "READY": str(ready)}
         return self._attempt(script, env)
+
+    def heeding_usr1(self) -> Attempt:
+        """Ends with 7 on USR1; TERM does nothing to it."""
+        ready = self.folder / f"ready-{next(_numbers)}"
+        script = f"trap '' TERM; trap 'exit 7' USR1; : > '{ready}'; while :; do sleep 0.05; done"
+        return self._attempt(script, {SECONDS: "36000", "READY": str(ready)})
+
+    def gang(self, tasks: int, script: str = "exit 0", gpus: float = 1, **simulated: str) -> Attempt:
+        """Its tasks on the first node, each with a device of its own; parts of one share the first."""
+        single = self._attempt(script, {SECONDS: "0.5", **simulated})
+        node = self.engine.nodes()[0]
+        uuids = [device.uuid for device in node.devices]
+        places = tuple(Place(node.name, (uuids[0 if gpus < 1 else rank],)) for rank in range(tasks))
+        job = replace(single.job, resources=Resources(1, 64, gpus), placement=Placement(tasks=tasks))
+        devices = tuple(dict.fromkeys(uuid for place in places for uuid in place.devices))
+        return replace(single, job=job, devices=devices, places=places)
+
+    def sharing(self, gpus: float) -> Attempt:
+        """Runs long on a part of the first device."""
+        attempt = self.running_long()
+        device = self.engine.nodes()[0].devices[0].uuid
+        job = replace(attempt.job, resources=Resources(1, 64, gpus))
+        return replace(attempt, job=job, devices=(device,))
 
     def wait_until_ignoring(self, attempt: Attempt) -> None:
         self.wait_for_start(attempt)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from contract import ENGINES, Bench, as_running
+from contract import DEADLINE_SECONDS, ENGINES, EXIT, SECONDS, Bench, as_running
 
 from heliostat.models import Cause, Ended, NodeState, Started
 
@@ -108,6 +108,75 @@ def test_an_attempt_over_its_time_limit_ends_as_timed_out(bench: Bench) -> None:
     started = bench.reports_of(attempt)[0]
     assert ended.cause is Cause.TIMED_OUT
     assert (ended.at - started.at).total_seconds() >= 0.9
+
+
+def test_an_attempt_with_overtime_runs_past_its_limit(bench: Bench) -> None:
+    attempt = bench.in_overtime(1.5)
+    bench.start(attempt)
+    ended = bench.wait_for_end(attempt)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 0)
+
+
+def test_an_attempt_can_be_stopped_with_a_signal_of_its_choice(bench: Bench) -> None:
+    attempt = bench.heeding_usr1()
+    bench.start(attempt)
+    bench.wait_for_start(attempt)
+    bench.engine.stop(attempt, grace_seconds=DEADLINE_SECONDS, signal="USR1")
+    ended = bench.wait_for_end(attempt)
+    assert ended.cause is Cause.STOPPED
+    assert ended.exit_code == (7 if bench.under_test.runs_commands else 143)
+
+
+def test_another_signal_is_sent_too(bench: Bench) -> None:
+    attempt = bench.heeding_usr1()
+    bench.start(attempt)
+    bench.wait_for_start(attempt)
+    bench.engine.stop(attempt, grace_seconds=DEADLINE_SECONDS)
+    bench.engine.stop(attempt, grace_seconds=DEADLINE_SECONDS, signal="USR1")
+    assert bench.wait_for_end(attempt).cause is Cause.STOPPED
+
+
+def test_the_tasks_of_a_gang_start_together_and_end_once(bench: Bench) -> None:
+    gang = bench.gang(3)
+    bench.start(gang)
+    ended = bench.wait_for_end(gang)
+    bench.let_another_one_finish()
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 0)
+    assert [type(report) for report in bench.reports_of(gang)] == [Started, Ended]
+
+
+def test_a_gang_ends_with_the_code_of_its_first_failure(bench: Bench) -> None:
+    script = 'if [ "$HELIOSTAT_TASK" = 1 ]; then exit 5; fi; exec sleep 600'
+    gang = bench.gang(3, script, **{EXIT: "5"})
+    bench.start(gang)
+    ended = bench.wait_for_end(gang)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 5)
+
+
+def test_stopping_a_gang_stops_all_its_tasks(bench: Bench) -> None:
+    gang = bench.gang(2, "exec sleep 600", **{SECONDS: "36000"})
+    bench.start(gang)
+    bench.wait_for_start(gang)
+    bench.engine.stop(gang, grace_seconds=10)
+    assert bench.wait_for_end(gang).cause is Cause.STOPPED
+
+
+def test_the_devices_of_a_gang_are_free_again_when_it_has_ended(bench: Bench) -> None:
+    first, second = bench.gang(4), bench.gang(4)
+    bench.start(first)
+    bench.wait_for_end(first)
+    bench.start(second)
+    assert bench.wait_for_end(second).exit_code == 0
+
+
+def test_several_attempts_share_a_device(bench: Bench) -> None:
+    sharing = [bench.sharing(0.5), bench.sharing(0.25), bench.sharing(0.25)]
+    bench.start(*sharing)
+    for attempt in sharing:
+        bench.wait_for_start(attempt)
+    for attempt in sharing:
+        bench.engine.stop(attempt, grace_seconds=10)
+        assert bench.wait_for_end(attempt).cause is Cause.STOPPED
 
 
 def test_observing_gives_the_start_of_what_runs_and_the_end_of_what_ran(bench: Bench) -> None:

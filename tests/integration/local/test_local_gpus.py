@@ -10,6 +10,7 @@ import pytest
 
 from fakes.nvml.build import GPU_IS_LOST, FakeNvml, gpu, why_not
 from integration.running_server import RunningServer, wait_for
+from integration.unix_users import needs_root
 
 pytestmark = pytest.mark.skipif(why_not() is not None, reason=why_not() or "")
 FIRST, SECOND = "GPU-1111", "GPU-2222"
@@ -109,6 +110,50 @@ def test_a_process_of_a_job_is_not_a_stranger(driver: FakeNvml, server: RunningS
     assert devices(server)[held]["used_outside"] is None
     assert devices(server)[held]["job_id"] == job_id
     assert "processes" not in devices(server)[held]
+    server.ask("POST", f"/jobs/{job_id}/cancel")
+    server.finished(job_id)
+
+
+@needs_root  # others cannot tell the dead from the hidden
+def test_a_gpu_goes_to_the_next_job_only_when_the_driver_shows_it_empty(
+    driver: FakeNvml, server: RunningServer
+) -> None:
+    job_id = server.submit(command="echo $$; exec sleep 1000", gpus=1, cpus=1, memory=64)
+    pid = wait_for(lambda: server.output(job_id).strip(), "the job to run")
+    (held,) = server.show(job_id)["devices"]
+    (other,) = {FIRST, SECOND} - {held}
+    stuck = {FIRST: gpu(FIRST), SECOND: gpu(SECOND), held: gpu(held, processes=f"{pid}:900")}
+    driver.show(*stuck.values())
+    server.ask("POST", f"/jobs/{job_id}/cancel")
+    assert server.finished(job_id)["state"] == "cancelled"
+    assert problems(server)[held] == f"not empty: process {pid} of an earlier job has not left it"
+    jobs = [server.submit(command="true", gpus=1, cpus=1, memory=64) for _ in range(3)]
+    assert [server.finished(job)["devices"] for job in jobs] == [[other]] * 3
+    driver.show(gpu(FIRST), gpu(SECOND))
+    assert sorted(server.run(command="true", gpus=2)["devices"]) == [FIRST, SECOND]
+
+
+@needs_root  # others cannot tell the dead from the hidden
+def test_a_gpu_that_is_not_empty_is_not_handed_out_by_the_next_server_either(
+    driver: FakeNvml, server: RunningServer
+) -> None:
+    dead = subprocess.Popen(["true"])
+    dead.wait()
+    driver.show(gpu(FIRST, processes=f"{dead.pid}:900"), gpu(SECOND))
+    server.stop()
+    server.start()
+    assert let_it_look(server) == [SECOND]
+    assert problems(server)[FIRST] == f"not empty: process {dead.pid} of an earlier job has not left it"
+
+
+def test_a_job_on_a_gpu_that_it_was_not_given_keeps_it_from_others(
+    driver: FakeNvml, server: RunningServer
+) -> None:
+    job_id = server.submit(command="echo $$; exec sleep 1000", cpus=1, memory=64)
+    pid = wait_for(lambda: server.output(job_id).strip(), "the job to run")
+    driver.show(gpu(FIRST, processes=f"{pid}:900"), gpu(SECOND))
+    assert let_it_look(server) == [SECOND]
+    assert problems(server)[FIRST] == f"not empty: process {pid} of job {job_id} has not left it"
     server.ask("POST", f"/jobs/{job_id}/cancel")
     server.finished(job_id)
 

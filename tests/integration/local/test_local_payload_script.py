@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from heliostat.engines.local.script import Person, Places, payload_script
-from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
+from heliostat.models import Attempt, Job, JobSpec, JobState, Place, Resources
 
 CASES = Path(__file__).parents[2] / "cases" / "payload_script"
 NAMES = sorted(path.stem for path in CASES.glob("*.json"))
@@ -31,17 +31,26 @@ def script_of(case: dict[str, Any]) -> str:
         user="ann",
         unix_user="ann",
         project=case.get("project", "vision"),
-        resources=Resources(2, 4096, len(case.get("devices", ()))),
+        resources=Resources(2, 4096, case.get("gpus", len(case.get("devices", ())))),
         spec=spec,
         submitted_at=datetime(2026, 1, 1, tzinfo=UTC),
         array_id=case.get("array_id"),
         array_index=case.get("array_index"),
         attempt=1,
     )
-    attempt = Attempt("12.1", job, "gpu-1", tuple(case.get("devices", ())))
+    places = tuple(Place("gpu-1", tuple(devices)) for devices in case.get("tasks", ()))
+    attempt = Attempt("12.1", job, "gpu-1", tuple(case.get("devices", ())), places)
     person = Person("ann", 1001, 1001, case.get("home", "/home/ann"), "/bin/bash")
-    places = Places(case.get("workdir") or "/", case.get("script_path"), "/var/lib/heliostat", "ab12-12.1")
-    return payload_script(attempt, person, places)
+    at_hand = Places(
+        workdir=case.get("workdir") or "/",
+        script=case.get("script_path"),
+        installation="/var/lib/heliostat",
+        mark="ab12-12.1",
+        checkpoints="/var/lib/heliostat/jobs/12/checkpoints",
+        device_memory_mib=81920,
+        port=20012,
+    )
+    return payload_script(attempt, person, at_hand)
 
 
 def load(name: str) -> dict[str, Any]:
@@ -62,7 +71,7 @@ def test_the_script_is_exactly_this(name: str) -> None:
     assert made == expected.read_bytes()
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "script_path" not in load(name)])
+@pytest.mark.parametrize("name", [name for name in NAMES if not {"script_path", "tasks"} & load(name).keys()])
 def test_every_shell_passes_on_the_words_and_the_environment_untouched(name: str, tmp_path: Path) -> None:
     case = load(name)
     if case.get("workdir"):
@@ -81,3 +90,22 @@ def test_every_shell_passes_on_the_words_and_the_environment_untouched(name: str
             assert case.get("env", {}).items() <= environment.items()
             assert environment["HELIOSTAT_JOB_NAME"] == case.get("name", "train")
             assert done.stderr == b""
+
+
+@pytest.mark.parametrize("shell", SHELLS, ids=lambda shell: shell[0])
+def test_every_shell_runs_tasks_side_by_side_and_ends_with_the_first_failure(
+    shell: list[str], tmp_path: Path
+) -> None:
+    if not (path := shutil.which(shell[0])):
+        pytest.skip(f"no {shell[0]} here")
+    says = 'echo "$RANK of $WORLD_SIZE on $CUDA_VISIBLE_DEVICES"; : > "$0/$RANK"'
+    fails = 'while ! [ -e "$0/0" ] || ! [ -e "$0/2" ]; do sleep 0.01; done; exit 9'
+    line = f'{says}; if [ "$RANK" = 1 ]; then {fails}; fi; exec sleep 600'
+    case = {"command": ["sh", "-c", line, str(tmp_path)], "tasks": [["GPU-a"], ["GPU-b", "GPU-c"], []]}
+    script = tmp_path / "script.sh"
+    script.write_text(script_of(case), encoding="utf-8")
+    command = [path, *shell[1:], str(script)]
+    done = subprocess.run(command, check=False, capture_output=True, text=True, cwd="/", timeout=30)
+    assert done.returncode == 9
+    assert sorted(done.stdout.splitlines()) == ["0 of 3 on GPU-a", "1 of 3 on GPU-b,GPU-c", "2 of 3 on "]
+    assert done.stderr == ""

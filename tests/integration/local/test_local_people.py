@@ -301,3 +301,34 @@ def _library_that_tells(folder: Path, tales: Path) -> Path:
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", library, source], check=True)
     library.chmod(0o755)
     return library
+
+
+def test_only_she_and_an_admin_can_say_that_her_job_has_saved_its_work(
+    server: RunningServer, her_running_job: int, ann: Person, bob: Person
+) -> None:
+    path = f"/jobs/{her_running_job}/checkpoint"
+    assert server.ask("POST", path, uid=bob.uid).status == 403
+    assert server.show(her_running_job, ann.uid)["checkpointed_at"] is None
+    told = server.ask("POST", path, uid=ann.uid).json["checkpointed_at"]
+    assert told == server.show(her_running_job, ann.uid)["checkpointed_at"]
+    assert server.ask("POST", path).json["checkpointed_at"] > told
+    events = server.ask("GET", f"/events?job_id={her_running_job}", uid=ann.uid).json["items"]
+    assert [event["kind"] for event in events if event["state"] == "running"] == ["running", *["checkpointed"] * 2]
+
+
+def test_what_is_over_has_no_work_left_to_save(server: RunningServer, ann: Person) -> None:
+    job = server.run(ann.uid, command="true")
+    answer = server.ask("POST", f"/jobs/{job['id']}/checkpoint", uid=ann.uid)
+    assert (answer.status, answer.error["code"]) == (409, "conflict")
+    assert answer.error["hint"]
+    assert server.ask("POST", "/jobs/999999/checkpoint", uid=ann.uid).status == 404
+
+
+def test_nobody_else_can_look_into_her_checkpoints(server: RunningServer, ann: Person, bob: Person) -> None:
+    (folder,) = lines_of(
+        server, ann, command="echo $HELIOSTAT_CHECKPOINT_DIR; : > $HELIOSTAT_CHECKPOINT_DIR/model"
+    )
+    facts = Path(folder).stat()
+    assert (facts.st_uid, stat.S_IMODE(facts.st_mode)) == (ann.uid, 0o700)
+    with acting_as(bob.uid), pytest.raises(PermissionError):
+        os.listdir(folder)

@@ -12,7 +12,7 @@ from unit.services.site import Site, a_job
 
 
 def submit(site: Site, *jobs: Job) -> None:
-    site.context.store.write(lambda tx: check_queued(site.context, tx, jobs))
+    site.context.store.write(lambda tx: check_queued(site.context, tx.conn, jobs))
 
 
 def of(gpus: float, project: str = "default", tasks: int = 1) -> Job:

@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.models import TERMINAL, Cause, Ended, JobState, may_move
-from heliostat.workers.outcome import move_for_end
+from heliostat.workers.outcome import attempt_state_after, move_for_end
 from unit.scheduling.made_up import NOW, a_job
 
 RUNNING = a_job(1, state=JobState.RUNNING, attempt=1, node="a", devices=("x",), time_limit_seconds=60)
@@ -59,10 +59,60 @@ def test_what_failed_by_itself_is_not_tried_again() -> None:
         assert move_for_end(stubborn, end(cause, 1), may_try_again=True).to in TERMINAL
 
 
+@pytest.mark.parametrize(
+    "ended",
+    [
+        end(Cause.STOPPED, 143),
+        end(Cause.EXITED, 0),
+        end(Cause.EXITED, 143),
+        end(Cause.LOST),
+        end(Cause.NOT_STARTED),
+    ],
+    ids=lambda ended: f"{ended.cause} {ended.exit_code}",
+)
+def test_who_was_preempted_waits_again_and_it_is_counted(ended: Ended) -> None:
+    victim = replace(RUNNING, stop_requested="preempt", reason="made room for job 9", preemptions=1)
+    move = move_for_end(victim, ended, may_try_again=False)
+    assert (move.to, move.kind, move.detail) == (JobState.PENDING, "preempted", "made room for job 9")
+    assert (move.values["preemptions"], move.values["reason"]) == (2, "made room for job 9")
+    assert "checkpointed_at" not in move.values  # what was saved stays saved
+    assert attempt_state_after(move) is JobState.PREEMPTED
+
+
+def test_who_reaches_its_limit_while_being_preempted_has_timed_out() -> None:
+    victim = replace(RUNNING, stop_requested="preempt")
+    assert move_for_end(victim, end(Cause.TIMED_OUT, 143), may_try_again=True).to is JobState.TIMED_OUT
+
+
+def test_overtime_ends_as_timed_out_and_says_that_others_were_waiting() -> None:
+    late = replace(RUNNING, stop_requested="overtime", overtime=True)
+    for ended in (end(Cause.STOPPED, 0), end(Cause.STOPPED, 143), end(Cause.EXITED, 143), end(Cause.LOST)):
+        move = move_for_end(late, ended, may_try_again=True)
+        assert move.to is JobState.TIMED_OUT
+        assert "past its time limit of 60 s" in str(move.detail)
+        assert "waiting" in str(move.detail)
+
+
+def test_who_completes_in_overtime_by_itself_has_completed() -> None:
+    late = replace(RUNNING, stop_requested="overtime", overtime=True)
+    assert move_for_end(late, end(Cause.EXITED, 0), may_try_again=True).to is JobState.COMPLETED
+
+
+def test_history_tells_why_an_attempt_went_back_to_the_queue() -> None:
+    requeued = move_for_end(replace(RUNNING, stop_requested="requeue"), end(Cause.STOPPED), may_try_again=True)
+    not_started = move_for_end(RUNNING, end(Cause.NOT_STARTED), may_try_again=True)
+    failed = move_for_end(RUNNING, end(Cause.EXITED, 1), may_try_again=True)
+    assert [attempt_state_after(move) for move in (requeued, not_started, failed)] == [
+        JobState.CANCELLED,
+        JobState.LOST,
+        JobState.FAILED,
+    ]
+
+
 @given(
     st.sampled_from(Cause),
     st.none() | st.integers(0, 255),
-    st.sampled_from([None, "cancel", "requeue"]),
+    st.sampled_from([None, "cancel", "requeue", "preempt", "overtime"]),
     st.integers(0, 3),
     st.booleans(),
     st.sampled_from([JobState.STARTING, JobState.RUNNING]),
@@ -76,5 +126,6 @@ def test_every_end_is_an_allowed_move_that_gives_back_what_was_held(
     assert move.values["stop_requested"] is None
     if move.to is JobState.PENDING:
         assert (move.values["node"], move.values["devices"], move.values["exit_code"]) == (None, (), None)
+        assert move.values["places"] == ()
     else:
         assert move.values["ended_at"] == NOW

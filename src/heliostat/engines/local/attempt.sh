@@ -35,7 +35,7 @@ seconds_since_boot() { # unlike the wall clock, nobody sets it
 }
 
 watch_the_limit() {
-    trap : TERM # signals to the payload's process group reach us too
+    trap : TERM INT HUP QUIT USR1 USR2 # signals to the payload's process group reach us too
     seconds_since_boot
     end=$((now + limit))
     while [ "$now" -lt "$end" ]; do

@@ -1,26 +1,41 @@
 """The GPUs of this machine over time: which may be handed out, and who else uses them."""
 
 import os
+import re
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from heliostat.engines.local.gpus import NoGpus, SimulatedGpus, find_gpus, mark_used_outside
-from heliostat.models import Device
+from heliostat.models import AttemptId, Device
 
 _EVERY_SECONDS = 5.0
+_PATIENCE_SECONDS = 2.0
+_GONE = "gone"
+
+Holders = Callable[[], Mapping[str, Collection[AttemptId]]]
+"""For each device the attempts that run there."""
 
 
 class Devices:
-    """Keeps the newest reading and says when something that matters for handing out has changed."""
+    """Keeps the newest reading and says when something that matters for handing out has changed.
 
-    def __init__(self, simulate: str | None, instance: str) -> None:
+    A device goes to the next job only when it is proven empty: as long as the driver shows anybody there but the
+    attempts it was given to, it may not be used, and says why.
+    """
+
+    def __init__(self, simulate: str | None, instance: str, holders: Holders = dict) -> None:
         self._gpus = find_gpus(simulate)
-        self._instance = instance
+        self._holders = holders
+        self._in_group = re.compile(rf"heliostat-{instance}/(\d+\.\d+)")
+        self._marked = re.compile(rf"(?:^|\0)HELIOSTAT_MARK={instance}-(\d+\.\d+)(?:\0|$)".encode())
         self._changed: Callable[[], None] = lambda: None
         self._closing = threading.Event()
+        self.are_real = not isinstance(self._gpus, NoGpus | SimulatedGpus)
         self._now = self._read()
-        if not isinstance(self._gpus, NoGpus | SimulatedGpus):
+        if self.are_real:
             threading.Thread(target=self._keep_reading, name="gpu-watch", daemon=True).start()
 
     @property
@@ -32,6 +47,10 @@ class Devices:
 
     def now(self) -> tuple[Device, ...]:
         return self._now
+
+    def memory_mib(self, uuids: Sequence[str]) -> int | None:
+        """Of the first of these."""
+        return next((device.memory_mib for device in self._now if device.uuid in uuids[:1]), None)
 
     def why_not(self, uuids: Sequence[str]) -> str | None:
         """Look again right before handing out: why these may not be, or None."""
@@ -47,11 +66,28 @@ class Devices:
                 return f"GPU {device.index}: {device.problem or device.used_outside}"
         return None
 
+    def wait_until_left(self, attempt_id: AttemptId, uuids: Sequence[str]) -> bool:
+        """Whether the driver shows nothing of this attempt, which is over, on these any more.
+
+        Waits a little for that. If it is in vain, the devices say so and stay out of use until it is true.
+        """
+        deadline, pause_seconds = time.monotonic() + _PATIENCE_SECONDS, 0.01
+        while True:
+            self._refresh()
+            if not self._lingers(attempt_id, uuids):
+                return True
+            if time.monotonic() >= deadline:
+                return False
+            time.sleep(pause_seconds)
+            pause_seconds = min(pause_seconds * 2, 0.2)
+
     def close(self) -> None:
         self._closing.set()
 
     def _read(self) -> tuple[Device, ...]:
-        return tuple(mark_used_outside(self._gpus.read(), self._is_ours))
+        devices = mark_used_outside(self._gpus.read(), lambda pid: self._attempt_of(pid) is not None)
+        holders = self._holders()
+        return tuple(self._marked_if_not_empty(device, holders.get(device.uuid, ())) for device in devices)
 
     def _refresh(self) -> None:
         before, self._now = self._now, self._read()
@@ -62,17 +98,34 @@ class Devices:
         while not self._closing.wait(_EVERY_SECONDS):
             self._refresh()
 
-    def _is_ours(self, pid: int) -> bool:
-        """Runs in an attempt of this installation, or is dead: the driver lists the dead for a while."""
+    def _marked_if_not_empty(self, device: Device, holders: Collection[AttemptId]) -> Device:
+        if device.problem is not None:
+            return device
+        for process in device.processes:
+            attempt_id = self._attempt_of(process.pid)
+            # The dead have no name; where a job runs, they are taken for its own.
+            if attempt_id is None or attempt_id in holders or (attempt_id == _GONE and holders):
+                continue
+            whose = "an earlier job" if attempt_id == _GONE else f"job {attempt_id.partition('.')[0]}"
+            return replace(device, problem=f"not empty: process {process.pid} of {whose} has not left it")
+        return device
+
+    def _lingers(self, attempt_id: AttemptId, uuids: Sequence[str]) -> bool:
+        pids = [process.pid for device in self._now if device.uuid in uuids for process in device.processes]
+        return any(self._attempt_of(pid) in (_GONE, attempt_id) for pid in pids)
+
+    def _attempt_of(self, pid: int) -> AttemptId | None:
+        """The attempt of ours it runs in; None: a stranger. The driver lists the dead for a while: `gone`."""
         folder = Path(f"/proc/{pid}")
         try:
-            if f"heliostat-{self._instance}/" in (folder / "cgroup").read_text():
-                return True
-            return f"HELIOSTAT_MARK={self._instance}-".encode() in (folder / "environ").read_bytes()
-        except FileNotFoundError:
-            return os.geteuid() == 0  # root sees every living process
+            if found := self._in_group.search((folder / "cgroup").read_text()):
+                return found[1]
+            marked = self._marked.search((folder / "environ").read_bytes())
+            return marked[1].decode() if marked else None
+        except (FileNotFoundError, ProcessLookupError):
+            return _GONE if os.geteuid() == 0 else None  # root sees every living process
         except OSError:
-            return False
+            return None
 
 
 def _availability(devices: Sequence[Device]) -> list[tuple[str, bool, str | None]]:

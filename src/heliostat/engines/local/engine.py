@@ -2,15 +2,14 @@
 
 import hashlib
 import os
-import signal
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from pathlib import Path
+from signal import Signals
 
 import structlog
 
@@ -18,12 +17,13 @@ from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.local import launch
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
+from heliostat.engines.local.checkpoints import checkpoint_times
 from heliostat.engines.local.devices import Devices
+from heliostat.engines.local.endings import Running, ended, ended_before_boot, holders, in_words, utc_now
 from heliostat.engines.local.log_order import LogOrder, read_order
 from heliostat.engines.local.machine import this_node
 from heliostat.engines.local.processes import boot_time, start_time
-from heliostat.engines.local.script import Places
-from heliostat.engines.local.trace import Claim, Ending, Traces
+from heliostat.engines.local.trace import Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Started
@@ -35,15 +35,6 @@ _WARM_SECONDS = 0.008
 
 class ProcessesLeft(Exception):
     """Not even KILL has ended them yet, as when they hang in the kernel."""
-
-
-@dataclass(slots=True)
-class _Running:
-    attempt: Attempt
-    claim: Claim
-    group: Group
-    stopping: bool = False
-    out_of_memory: bool = False
 
 
 class LocalEngine:
@@ -59,12 +50,12 @@ class LocalEngine:
         found = find_cgroups(self._instance)
         self._no_cgroups = found.reason if isinstance(found, NoCgroups) else None
         self._groups: CgroupTree = UngroupedTree(self._instance) if isinstance(found, NoCgroups) else found
-        self._devices = Devices(settings.simulate_gpus, self._instance)
-        self._running: dict[AttemptId, _Running] = {}
+        self._running: dict[AttemptId, Running] = {}
         self._queued: set[AttemptId] = set()
         self._forgotten: list[AttemptId] = []
         self._last_entry = 0.0
         self._lock = threading.Lock()
+        self._devices = Devices(settings.simulate_gpus, self._instance, self._holders)
         self._report: Report = lambda observations: None
         self._watch = Watch()
         self._log_order = LogOrder()
@@ -104,18 +95,18 @@ class LocalEngine:
         waiting = set(self._queued)  # they are not started yet, and will be
         return [self._observe(attempt) for attempt in attempts if attempt.id not in waiting]
 
-    def stop(self, attempt: Attempt, grace_seconds: float) -> None:
+    def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
         with self._lock:
             running = self._running.get(attempt.id)
             was_queued = attempt.id in self._queued
             self._queued.discard(attempt.id)
         if was_queued:
-            self._report([Ended(attempt.id, _now(), Cause.STOPPED)])
+            self._report([Ended(attempt.id, utc_now(), Cause.STOPPED)])
         if running is None:
             return
-        if not running.stopping:
-            running.stopping = True
-            self._terminate(running)
+        if signal not in running.signals:
+            running.signals += (signal,)
+            self._terminate(running, Signals[f"SIG{signal}"])
         self._watch.call_after(grace_seconds, lambda: self._kill(attempt.id))
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
@@ -137,6 +128,9 @@ class LocalEngine:
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return read_order(Path(self._folder(job_id).log(attempt, "order")))
 
+    def checkpoint_times(self, attempts: Sequence[Attempt]) -> dict[AttemptId, datetime]:
+        return checkpoint_times(self._settings.home.jobs, attempts, utc_now())
+
     def close(self) -> None:
         self._starter.shutdown()
         self._watch.close()
@@ -151,9 +145,9 @@ class LocalEngine:
             if not self._traces.exists(attempt.id):
                 self._start(attempt)
         except launch.Refused as error:
-            self._report([Ended(attempt.id, _now(), Cause.REFUSED, detail=str(error))])
+            self._report([Ended(attempt.id, utc_now(), Cause.REFUSED, detail=str(error))])
         except OSError as error:
-            self._not_started(attempt, f"it could not be started: {_in_words(error)}")
+            self._not_started(attempt, f"it could not be started: {in_words(error)}")
         except Exception as error:
             log.exception("start_failed", attempt=attempt.id)
             self._not_started(attempt, f"it could not be started: {error}")
@@ -167,11 +161,10 @@ class LocalEngine:
             self._not_started(attempt, busy)
             return
         folder = self._folder(attempt.job.id)
-        workdir, script = launch.lay_out(attempt, person, folder)
         mark = f"{self._instance}-{attempt.id}"
-        places = Places(workdir, script, str(self._settings.home.path), mark)
-        group = self._groups.create(attempt.id, self._limits(attempt))
-        payload = launch.Payload(attempt, person, places)
+        memory_mib = self._devices.memory_mib(attempt.devices)
+        payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib))
+        group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings))
         try:
             with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
                 if attempt.id not in self._queued:
@@ -179,12 +172,12 @@ class LocalEngine:
                     return
                 self._log_order.begin(attempt.id, partial(folder.log, attempt.job.attempt))
                 claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
-                self._running[attempt.id] = running = _Running(attempt, claim, group)
+                self._running[attempt.id] = running = Running(attempt, claim, group)
                 self._queued.discard(attempt.id)
         except OSError:
             group.remove()
             raise
-        self._report([Started(attempt.id, _now())])
+        self._report([Started(attempt.id, utc_now())])
         self._keep_watching(running)
 
     def _sweep(self) -> None:
@@ -192,43 +185,31 @@ class LocalEngine:
             forgotten, self._forgotten = self._forgotten, []
         self._traces.remove(forgotten)
 
-    def _limits(self, attempt: Attempt) -> Limits:
-        wanted = attempt.job.resources
-        return Limits(wanted.memory_mib, wanted.cpus, self._settings.pids_limit)
-
     def _not_started(self, attempt: Attempt, detail: str) -> None:
-        self._report([Ended(attempt.id, _now(), Cause.NOT_STARTED, detail=detail)])
+        self._report([Ended(attempt.id, utc_now(), Cause.NOT_STARTED, detail=detail)])
 
     def _observe(self, attempt: Attempt) -> Observation:
         if attempt.id in self._running:
-            return Started(attempt.id, _now())
+            return Started(attempt.id, utc_now())
         was_before_boot = attempt.job.started_at is not None and attempt.job.started_at < boot_time()
         if self._traces.disown(attempt.id) and not was_before_boot:
             if unused := self._groups.find(attempt.id):
                 unused.remove()
-            return Ended(attempt.id, _now(), Cause.NOT_STARTED)
+            return Ended(attempt.id, utc_now(), Cause.NOT_STARTED)
         claim = self._traces.claim(attempt.id)
         if claim is None:
-            return self._after_a_restart_of_the_machine(attempt)
-        running = _Running(attempt, claim, self._groups.find(attempt.id) or self._marked(attempt))
+            return ended_before_boot(attempt, self._traces.ending(attempt.id))
+        running = Running(attempt, claim, self._groups.find(attempt.id) or self._marked(attempt))
         self._log_order.begin(attempt.id, partial(self._folder(attempt.job.id).log, attempt.job.attempt))
         if not self._begin_watching(running):
-            if ended := self._usual_end(running):
+            if end := self._usual_end(running):
                 self._log_order.end(attempt.id)
-                return ended
+                return end
             self._running[attempt.id] = running
             self._reapers.submit(self._end, running)
-        return Started(attempt.id, _now())
+        return Started(attempt.id, utc_now())
 
-    def _after_a_restart_of_the_machine(self, attempt: Attempt) -> Ended:
-        """Nothing of it runs any more. It may have ended before, and left its exit status."""
-        ending = self._traces.ending(attempt.id)
-        if ending.exit_code is None:
-            return Ended(attempt.id, _now(), Cause.LOST, detail="the machine restarted while it ran")
-        cause = Cause.TIMED_OUT if ending.timed_out else Cause.EXITED
-        return Ended(attempt.id, _end_time(ending), cause, ending.exit_code)
-
-    def _keep_watching(self, running: _Running) -> None:
+    def _keep_watching(self, running: Running) -> None:
         """It runs, so nothing may say that it could not be started: not even that no descriptor is left for it."""
         try:
             if not self._begin_watching(running):
@@ -237,7 +218,7 @@ class LocalEngine:
             log.warning("attempt_not_watched", attempt=running.attempt.id, error=repr(error))
             self._watch.call_after(1.0, lambda: self._keep_watching(running))
 
-    def _begin_watching(self, running: _Running) -> bool:
+    def _begin_watching(self, running: Running) -> bool:
         """False when it is over already."""
         claim = running.claim
         if isinstance(running.group, UngroupedProcesses):
@@ -253,33 +234,36 @@ class LocalEngine:
         self._watch.on_exit(pidfd, lambda: self._wrapper_ended(running))
         return True
 
-    def _wrapper_ended(self, running: _Running) -> None:
+    def _wrapper_ended(self, running: Running) -> None:
         try:
-            ended = self._usual_end(running)
+            end = self._usual_end(running)
         except OSError:
-            ended = None  # no descriptor left, say: the reaper tries until it knows
-        if ended:
-            self._tell_end(ended)
+            end = None  # no descriptor left, say: the reaper tries until it knows
+        if end:
+            self._tell_end(end)
         else:
             self._reapers.submit(self._end, running)
 
-    def _usual_end(self, running: _Running) -> Ended | None:
+    def _usual_end(self, running: Running) -> Ended | None:
         """With an exit status and nothing left. Only a group that is empty can be removed."""
+        if running.attempt.devices and self._devices.are_real:
+            return None  # the driver must be asked, which may take its time
         ending = self._traces.ending(running.attempt.id)
         if ending.exit_code is None or not self._removed(running, ending):
             return None
-        return _ended(running, ending)
+        return ended(running, ending)
 
-    def _end(self, running: _Running) -> None:
+    def _end(self, running: Running) -> None:
         try:
-            ended = self._clear(running)
+            end = self._clear(running)
+            self._give_back_devices(running)
         except (ProcessesLeft, OSError) as error:
             log.warning("attempt_not_finished", attempt=running.attempt.id, error=repr(error))
             self._watch.call_after(5.0, lambda: self._wrapper_ended(running))
         else:
-            self._tell_end(ended)
+            self._tell_end(end)
 
-    def _clear(self, running: _Running) -> Ended:
+    def _clear(self, running: Running) -> Ended:
         """Nothing of it may be left when its end is told: its devices go to somebody else."""
         ending = self._traces.ending(running.attempt.id)
         for _ in range(100):
@@ -290,25 +274,35 @@ class LocalEngine:
             time.sleep(0.01)  # the kernel may call a group busy for a moment after its last process
         if ending.exit_code is None and not self._marked(running.attempt).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
-        return _ended(running, ending)
+        return ended(running, ending)
 
-    def _removed(self, running: _Running, ending: Ending) -> bool:
+    def _give_back_devices(self, running: Running) -> None:
+        running.is_over = True
+        devices = running.attempt.devices
+        if devices and self._devices.are_real and not self._devices.wait_until_left(running.attempt.id, devices):
+            log.warning("devices_not_empty", attempt=running.attempt.id, devices=devices)
+
+    def _holders(self) -> dict[str, list[AttemptId]]:
+        with self._lock:
+            return holders(self._running.values())
+
+    def _removed(self, running: Running, ending: Ending) -> bool:
         if ending.exit_code != 0 and running.group.oom_kills() > 0:  # the count goes with the group
             running.out_of_memory = True
         return running.group.remove()
 
-    def _tell_end(self, ended: Ended) -> None:
-        self._log_order.end(ended.attempt_id)
+    def _tell_end(self, end: Ended) -> None:
+        self._log_order.end(end.attempt_id)
         with self._lock:
-            self._running.pop(ended.attempt_id, None)
-        self._report([ended])
+            self._running.pop(end.attempt_id, None)
+        self._report([end])
 
-    def _terminate(self, running: _Running) -> None:
-        """The payload enters its group a moment after the wrapper has started: TERM waits for it."""
+    def _terminate(self, running: Running, signal: Signals) -> None:
+        """The payload enters its group a moment after the wrapper has started: the signal waits for it."""
         has_entered = bool(running.group.pids())
-        running.group.signal(signal.SIGTERM)
+        running.group.signal(signal)
         if not has_entered and self._running.get(running.attempt.id) is running:
-            self._watch.call_after(0.02, lambda: self._terminate(running))
+            self._watch.call_after(0.02, lambda: self._terminate(running, signal))
 
     def _kill(self, attempt_id: AttemptId) -> None:
         if running := self._running.get(attempt_id):
@@ -317,36 +311,3 @@ class LocalEngine:
     def _marked(self, attempt: Attempt) -> Group:
         """What carries its mark: all there can be left when its cgroup is gone, or outside of it."""
         return UngroupedTree(self._instance).create(attempt.id, Limits())
-
-
-def _ended(running: _Running, ending: Ending) -> Ended:
-    cause, detail = _why(ending, running)
-    return Ended(running.attempt.id, _end_time(ending), cause, ending.exit_code, detail)
-
-
-def _why(ending: Ending, running: _Running) -> tuple[Cause, str | None]:
-    if ending.timed_out:
-        return Cause.TIMED_OUT, None
-    if running.stopping:
-        return Cause.STOPPED, None
-    if ending.exit_code is None:
-        return Cause.LOST, "its supervising process was killed"
-    if running.out_of_memory:
-        limit = running.attempt.job.resources.memory_mib
-        return Cause.OUT_OF_MEMORY, f"it used more than its {limit} MiB of memory"
-    return Cause.EXITED, None
-
-
-def _end_time(ending: Ending) -> datetime:
-    """Now, unless it ended while no server looked: the clock of the file system is a little coarse."""
-    now = _now()
-    return ending.at if ending.at is not None and (now - ending.at).total_seconds() > 1 else now
-
-
-def _in_words(error: OSError) -> str:
-    cause = error.strerror or str(error)
-    return f"{error.filename}: {cause}" if error.filename else cause
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

@@ -4,13 +4,17 @@ It reaches the payload on an open descriptor: the environment in it, which may h
 command line, which everybody can read, nor on the disk.
 """
 
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from shlex import quote
 
-from heliostat.models import Attempt
+from heliostat.models import Attempt, Place
 
 SCRIPT_DESCRIPTOR = 8
 _SCRIPT = f"/proc/self/fd/{SCRIPT_DESCRIPTOR}"
+CHECKPOINT_FILE = "saved"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -33,21 +37,25 @@ class Places:
     script: str | None  # a copy of the submitted script
     installation: str  # HELIOSTAT_HOME
     mark: str  # tells this attempt's processes from all others on the machine
+    checkpoints: str  # a folder that outlives the attempt
+    device_memory_mib: int | None = None  # of the device it has a part of
+    port: int | None = None  # where its tasks meet
 
 
 def payload_script(attempt: Attempt, person: Person, places: Places) -> str:
     environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
     command = attempt.job.spec.command
     argv = command if places.script is None else (places.script, *command)
+    run = f"exec {' '.join(quote(word) for word in argv)}"
     lines = [
         f"exec {SCRIPT_DESCRIPTOR}<&-",
         "umask 022",
-        *(f"export {name}={quote(value)}" for name, value in environment.items()),
+        *_exports(environment),
         f"cd -- {quote(places.workdir)} || {{",
         "    echo 'heliostat: the working directory cannot be entered' >&2",
         "    exit 126",
         "}",
-        f"exec {' '.join(quote(word) for word in argv)}",
+        *(_gang(attempt, run) if attempt.places else [run]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -55,7 +63,6 @@ def payload_script(attempt: Attempt, person: Person, places: Places) -> str:
 def base_environment(attempt: Attempt, person: Person, places: Places) -> dict[str, str]:
     """A clean environment: nothing of the server's own, what a login gives, and what the job should know."""
     job = attempt.job
-    devices = ",".join(attempt.devices)
     environment = {
         "HOME": person.home,
         "USER": person.name,
@@ -73,16 +80,22 @@ def base_environment(attempt: Attempt, person: Person, places: Places) -> dict[s
         "HELIOSTAT_NODE": attempt.node,
         "HELIOSTAT_CPUS": str(job.resources.cpus),
         "HELIOSTAT_MEMORY_MIB": str(job.resources.memory_mib),
-        "HELIOSTAT_GPUS": str(job.resources.gpus),
+        "HELIOSTAT_GPUS": f"{job.resources.gpus:g}",
+        "HELIOSTAT_CHECKPOINT_DIR": places.checkpoints,
+        "HELIOSTAT_CHECKPOINT_FILE": f"{places.checkpoints}/{CHECKPOINT_FILE}",
         "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        "CUDA_VISIBLE_DEVICES": devices,
-        "NVIDIA_VISIBLE_DEVICES": devices or "void",
+        **_visible(attempt.devices),
         "OMP_NUM_THREADS": str(job.resources.cpus),
     }
     if job.array_id is not None:
         environment["HELIOSTAT_ARRAY_ID"] = str(job.array_id)
         environment["HELIOSTAT_ARRAY_INDEX"] = str(job.array_index)
-    return environment
+    return environment | _part_of_a_device(attempt, places) | _meeting_point(attempt, places)
+
+
+def task_environment(place: Place, rank: int) -> dict[str, str]:
+    """What differs between the tasks of one attempt. All run on this machine."""
+    return {**_visible(place.devices), "HELIOSTAT_TASK": str(rank), "RANK": str(rank), "LOCAL_RANK": str(rank)}
 
 
 def payload_argv(person: Person, as_another_user: bool) -> list[str]:
@@ -91,3 +104,52 @@ def payload_argv(person: Person, as_another_user: bool) -> list[str]:
         return [".", _SCRIPT]
     identity = [f"--reuid={person.uid}", f"--regid={person.gid}", "--init-groups", "--inh-caps=-all"]
     return ["exec", "/usr/bin/setpriv", *identity, "/bin/sh", _SCRIPT]
+
+
+def _visible(devices: tuple[str, ...]) -> dict[str, str]:
+    uuids = ",".join(devices)
+    return {"CUDA_VISIBLE_DEVICES": uuids, "NVIDIA_VISIBLE_DEVICES": uuids or "void"}
+
+
+def _part_of_a_device(attempt: Attempt, places: Places) -> dict[str, str]:
+    gpus = attempt.job.resources.gpus
+    if not 0 < gpus < 1:
+        return {}
+    memory_mib = int((places.device_memory_mib or 0) * gpus)
+    return {"HELIOSTAT_GPU_FRACTION": f"{gpus:g}", "HELIOSTAT_GPU_MEMORY_MIB": str(memory_mib)}
+
+
+def _meeting_point(attempt: Attempt, places: Places) -> dict[str, str]:
+    if not attempt.places:
+        return {}
+    tasks = str(len(attempt.places))
+    return {
+        "HELIOSTAT_TASKS": tasks,
+        "WORLD_SIZE": tasks,
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(places.port),
+    }
+
+
+def _gang(attempt: Attempt, run: str) -> Iterator[str]:
+    """The tasks, each as a case of a function, and the pipeline that runs them side by side."""
+    yield f"heliostat_tasks={len(attempt.places)} heliostat_grace={attempt.job.spec.grace_seconds}"
+    yield "heliostat_task() {"
+    yield "    case $1 in"
+    for rank, place in enumerate(attempt.places):
+        yield f"    {rank}) {'; '.join(_exports(task_environment(place, rank)))} ;;"
+    yield "    esac"
+    yield f"    {run}"
+    yield "}"
+    yield _gang_text()
+    ranks = " | ".join(f"heliostat_run {rank}" for rank in range(len(attempt.places)))
+    yield f"{{ trap : TERM INT HUP QUIT USR1 USR2; {ranks}; }} 3>&1 >&4 | heliostat_watch"
+
+
+@cache
+def _gang_text() -> str:
+    return Path(__file__).with_name("gang.sh").read_text(encoding="utf-8").rstrip()
+
+
+def _exports(environment: Mapping[str, str]) -> list[str]:
+    return [f"export {name}={quote(value)}" for name, value in environment.items()]

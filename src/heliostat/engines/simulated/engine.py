@@ -1,29 +1,32 @@
 """An engine of made-up nodes on which jobs take time and nothing else.
 
-How long a job runs and how it ends is read from its environment:
-
-    HELIOSTAT_SIMULATED_SECONDS      how long it runs if left alone (60; `inf`: until it is stopped)
-    HELIOSTAT_SIMULATED_EXIT         its exit code (0)
-    HELIOSTAT_SIMULATED_OOM          1: it ends because memory ran out
-    HELIOSTAT_SIMULATED_IGNORE_TERM  1: only KILL ends it
+How long a job runs and how it ends is read from its environment: see behaviour.py.
 """
 
-import math
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 
 from heliostat.engines.contract import Capabilities, Report
+from heliostat.engines.simulated.behaviour import (
+    EXIT,
+    IGNORE_TERM,
+    KILLED,
+    OOM,
+    SECONDS,
+    TERMINATED,
+    Behaviour,
+    Ending,
+)
 from heliostat.engines.simulated.clock import Alarm, Clock
-from heliostat.engines.simulated.cluster import at_work
+from heliostat.engines.simulated.machine import Machine
 from heliostat.errors import NotFound
 from heliostat.models import (
     Attempt,
     AttemptId,
     Cause,
-    Device,
     Ended,
     JobState,
     Node,
@@ -32,14 +35,8 @@ from heliostat.models import (
     Started,
 )
 
-SECONDS = "HELIOSTAT_SIMULATED_SECONDS"
-EXIT = "HELIOSTAT_SIMULATED_EXIT"
-OOM = "HELIOSTAT_SIMULATED_OOM"
-IGNORE_TERM = "HELIOSTAT_SIMULATED_IGNORE_TERM"
+__all__ = ["EXIT", "IGNORE_TERM", "KILLED", "OOM", "SECONDS", "TERMINATED", "SimulatedEngine"]
 
-TERMINATED = 128 + 15
-KILLED = 128 + 9
-TELEMETRY_SECONDS = 5  # devices look the same for so long
 ENDLESS_SECONDS = 1e9  # what runs longer is not waited for
 
 
@@ -56,7 +53,7 @@ class SimulatedEngine:
         self.capabilities = Capabilities(survives_restart=survives_restart)
         self._clock = clock
         self._lock = threading.Lock()
-        self._machines = {node.name: _Machine(node) for node in nodes}
+        self._machines = {node.name: Machine(node) for node in nodes}
         self._running: dict[AttemptId, _Run] = {}
         self._over: dict[AttemptId, Ended] = {}  # also the disowned
         self._outbox = _Outbox()
@@ -81,7 +78,8 @@ class SimulatedEngine:
         with self._lock:
             return [self._observe(attempt, now) for attempt in attempts]
 
-    def stop(self, attempt: Attempt, grace_seconds: float) -> None:
+    def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
+        """Simulated jobs heed every signal as they heed TERM."""
         now = self._clock.now()
         with self._lock:
             run = self._running.get(attempt.id)
@@ -115,12 +113,12 @@ class SimulatedEngine:
             self._on_nodes_changed.append(changed)
 
     def fail_node(self, name: str, reason: str = "The node does not answer.") -> None:
-        """The node goes down and takes with it what runs there."""
+        """The node goes down and takes with it what runs there, also in part."""
         now = self._clock.now()
         with self._lock:
             machine = self._machine(name)
             machine.set_state(NodeState.DOWN, reason)
-            for run in [run for run in self._running.values() if run.attempt.node == name]:
+            for run in [run for run in self._running.values() if run.touches(name)]:
                 self._forget(run)
                 self._tell(self._conclude(run.attempt, now, Ending(0, Cause.LOST, None, reason)))
             self._tell_nodes_changed()
@@ -130,7 +128,7 @@ class SimulatedEngine:
             self._machine(name).set_state(NodeState.UP, None)
             self._tell_nodes_changed()
 
-    def _machine(self, name: str) -> "_Machine":
+    def _machine(self, name: str) -> Machine:
         try:
             return self._machines[name]
         except KeyError:
@@ -144,23 +142,31 @@ class SimulatedEngine:
         if refusal is not None:
             return self._conclude(attempt, at, refusal)
         behaviour = Behaviour.of(attempt.job.spec.env)
-        ending = behaviour.ending(attempt.job.time_limit_seconds, attempt.job.spec.grace_seconds)
+        limit = None if attempt.job.overtime else attempt.job.time_limit_seconds
+        ending = behaviour.ending(limit, attempt.job.spec.grace_seconds)
         run = _Run(attempt, behaviour, at, ending)
         self._running[attempt.id] = run
-        self._machines[attempt.node].take(run)
+        for machine in self._machines_of(run):
+            machine.take(attempt, at)
         self._await_end(run, ending)
         return Started(attempt.id, at)
 
-    def _why_not(self, attempt: Attempt) -> "Ending | None":
-        machine = self._machines.get(attempt.node)
-        if machine is None:
-            return Ending(0, Cause.REFUSED, None, f"There is no node {attempt.node}.")
-        if machine.node.state is NodeState.DOWN:
-            return Ending(0, Cause.NOT_STARTED, None, f"Node {attempt.node} is down.")
-        problem = machine.why_not(attempt.devices) or Behaviour.problem(attempt.job.spec.env)
+    def _why_not(self, attempt: Attempt) -> Ending | None:
+        for name in _nodes_of(attempt):
+            machine = self._machines.get(name)
+            if machine is None:
+                return Ending(0, Cause.REFUSED, None, f"There is no node {name}.")
+            if machine.node.state is NodeState.DOWN:
+                return Ending(0, Cause.NOT_STARTED, None, f"Node {name} is down.")
+            if problem := machine.why_not(attempt):
+                return Ending(0, Cause.REFUSED, None, problem)
+        problem = Behaviour.problem(attempt.job.spec.env)
         return None if problem is None else Ending(0, Cause.REFUSED, None, problem)
 
-    def _await_end(self, run: "_Run", ending: "Ending") -> None:
+    def _machines_of(self, run: "_Run") -> list[Machine]:
+        return [self._machines[name] for name in _nodes_of(run.attempt)]
+
+    def _await_end(self, run: "_Run", ending: Ending) -> None:
         if run.alarm is not None:
             run.alarm.cancel()
         run.ending = ending
@@ -169,7 +175,7 @@ class SimulatedEngine:
             return
         run.alarm = self._clock.call_at(run.ends_at, partial(self._end, run, ending))
 
-    def _end(self, run: "_Run", ending: "Ending") -> None:
+    def _end(self, run: "_Run", ending: Ending) -> None:
         with self._lock:
             # While this call was on its way, a stop may have changed the ending or a node failure made it.
             if self._running.get(run.attempt.id) is not run or run.ending is not ending:
@@ -181,9 +187,10 @@ class SimulatedEngine:
         if run.alarm is not None:
             run.alarm.cancel()
         del self._running[run.attempt.id]
-        self._machines[run.attempt.node].release(run)
+        for machine in self._machines_of(run):
+            machine.release(run.attempt)
 
-    def _conclude(self, attempt: Attempt, at: datetime, ending: "Ending") -> Ended:
+    def _conclude(self, attempt: Attempt, at: datetime, ending: Ending) -> Ended:
         ended = Ended(attempt.id, at, ending.cause, ending.exit_code, ending.detail)
         self._over[attempt.id] = ended
         return ended
@@ -235,60 +242,6 @@ class SimulatedEngine:
                 report(outbox.observations)
 
 
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How a run ends, and how long after its start."""
-
-    seconds: float
-    cause: Cause
-    exit_code: int | None = None
-    detail: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Behaviour:
-    """What a simulated job does, as its environment says."""
-
-    seconds: float = 60.0
-    exit_code: int = 0
-    runs_out_of_memory: bool = False
-    ignores_term: bool = False
-
-    @classmethod
-    def of(cls, env: Mapping[str, str]) -> "Behaviour":
-        """Raises ValueError for what cannot be read."""
-        seconds = float(env.get(SECONDS, "60"))
-        exit_code = int(env.get(EXIT, "0"))
-        if math.isnan(seconds) or seconds < 0:
-            raise ValueError(f"{SECONDS} is not a duration: {env[SECONDS]}")
-        if not 0 <= exit_code <= 255:
-            raise ValueError(f"{EXIT} is not an exit code: {env[EXIT]}")
-        return cls(seconds, exit_code, env.get(OOM) == "1", env.get(IGNORE_TERM) == "1")
-
-    @classmethod
-    def problem(cls, env: Mapping[str, str]) -> str | None:
-        try:
-            cls.of(env)
-        except ValueError as error:
-            return str(error)
-        return None
-
-    def ending(self, time_limit_seconds: float | None, grace_seconds: float) -> Ending:
-        if time_limit_seconds is not None and self.seconds > time_limit_seconds:
-            return self.stopped(time_limit_seconds, grace_seconds, Cause.TIMED_OUT)
-        if self.runs_out_of_memory:
-            return Ending(self.seconds, Cause.OUT_OF_MEMORY, KILLED)
-        return Ending(self.seconds, Cause.EXITED, self.exit_code)
-
-    def stopped(self, after_seconds: float, grace_seconds: float, cause: Cause) -> Ending:
-        """What TERM after so long, and KILL after the grace, make of it."""
-        if not self.ignores_term:
-            return Ending(after_seconds, cause, TERMINATED)
-        if self.seconds <= after_seconds + grace_seconds:
-            return Ending(self.seconds, cause, self.exit_code)
-        return Ending(after_seconds + grace_seconds, cause, KILLED)
-
-
 @dataclass(slots=True)
 class _Run:
     attempt: Attempt
@@ -301,6 +254,9 @@ class _Run:
     def ends_at(self) -> datetime:
         return self.started_at + timedelta(seconds=self.ending.seconds)
 
+    def touches(self, node: str) -> bool:
+        return node in _nodes_of(self.attempt)
+
     def seconds_until(self, now: datetime) -> float:
         return max(0.0, (now - self.started_at).total_seconds())
 
@@ -312,46 +268,6 @@ class _Outbox:
     is_waiting: bool = False
 
 
-class _Machine:
-    """A node, who holds its devices, and how it was last seen."""
-
-    def __init__(self, node: Node) -> None:
-        self.node = node
-        self._uuids = {device.uuid for device in node.devices}
-        self._holders: dict[str, _Run] = {}
-        self._seen: Node | None = None
-        self._seen_tick = 0
-
-    def set_state(self, state: NodeState, reason: str | None) -> None:
-        self.node = replace(self.node, state=state, reason=reason)
-        self._seen = None
-
-    def why_not(self, devices: Sequence[str]) -> str | None:
-        for uuid in devices:
-            if uuid not in self._uuids:
-                return f"Node {self.node.name} has no device {uuid}."
-            if uuid in self._holders:
-                return f"Device {uuid} is held by {self._holders[uuid].attempt.id}."
-        return None
-
-    def take(self, run: _Run) -> None:
-        self._holders.update(dict.fromkeys(run.attempt.devices, run))
-        self._seen = None
-
-    def release(self, run: _Run) -> None:
-        for uuid in run.attempt.devices:
-            del self._holders[uuid]
-        self._seen = None
-
-    def look(self, now: datetime) -> Node:
-        if not self._holders:
-            return self.node
-        tick = int(now.timestamp()) // TELEMETRY_SECONDS
-        if self._seen is None or self._seen_tick != tick:
-            self._seen = replace(self.node, devices=tuple(self._device(d, now) for d in self.node.devices))
-            self._seen_tick = tick
-        return self._seen
-
-    def _device(self, device: Device, now: datetime) -> Device:
-        run = self._holders.get(device.uuid)
-        return device if run is None else at_work(device, run.attempt, run.seconds_until(now))
+def _nodes_of(attempt: Attempt) -> tuple[str, ...]:
+    """Each once, in the order of its tasks."""
+    return tuple(dict.fromkeys(place.node for place in attempt.task_places))

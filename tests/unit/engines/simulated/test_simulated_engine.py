@@ -22,6 +22,8 @@ from heliostat.models import (
     Node,
     NodeState,
     Observation,
+    Place,
+    Placement,
     Resources,
     Started,
 )
@@ -388,3 +390,102 @@ def test_whatever_happens_each_attempt_starts_at_most_once_and_ends_once_after_i
         node.devices == plain.devices
         for node, plain in zip(lab.engine.nodes(), parse_nodes("2x4xA100"), strict=True)
     )
+
+
+def on(attempt: Attempt, *places: Place, gpus: float = 1) -> Attempt:
+    """The attempt with a task at each of these places."""
+    job = replace(attempt.job, resources=Resources(gpus=gpus), placement=Placement(tasks=len(places)))
+    devices = tuple(uuid for place in places for uuid in place.devices)
+    return replace(attempt, job=job, node=places[0].node, devices=devices, places=places)
+
+
+def place(lab: Lab, node: str, *indexes: int) -> Place:
+    return Place(node, tuple(lab.node(node).devices[index].uuid for index in indexes))
+
+
+def test_a_gang_holds_its_devices_on_all_its_nodes_until_it_ends() -> None:
+    lab = Lab()
+    gang = on(lab.attempt(), place(lab, "a100-01", 0), place(lab, "a100-02", 3))
+    lab.engine.start([gang])
+    for node, index in (("a100-01", 0), ("a100-02", 3)):
+        rival = lab.attempt(node=node, gpus=[index])
+        lab.engine.start([rival])
+        lab.clock.advance(0)
+        assert lab.end_of(rival).cause is Cause.REFUSED
+        assert gang.id in str(lab.end_of(rival).detail)
+    lab.clock.advance(60)
+    assert lab.end_of(gang).exit_code == 0
+    heir = lab.attempt(node="a100-02", gpus=[3])
+    lab.engine.start([heir])
+    lab.clock.advance(60)
+    assert lab.end_of(heir).exit_code == 0
+
+
+def test_a_gang_that_cannot_have_all_takes_nothing() -> None:
+    lab = Lab()
+    lab.engine.start([lab.attempt(node="a100-02", gpus=[0])])
+    gang = on(lab.attempt(), place(lab, "a100-01", 0), place(lab, "a100-02", 0))
+    single = lab.attempt(gpus=[0])
+    lab.engine.start([gang, single])
+    lab.clock.advance(0)
+    assert lab.end_of(gang).cause is Cause.REFUSED
+    assert Started(single.id, START) in lab.reports
+
+
+@pytest.mark.parametrize("name", ["a100-01", "a100-02"])
+def test_a_node_that_fails_ends_the_gangs_that_touch_it(name: str) -> None:
+    lab = Lab("3x4xA100")
+    gang = on(lab.attempt(), place(lab, "a100-01", 0), place(lab, "a100-02", 0))
+    elsewhere = lab.attempt(node="a100-03")
+    lab.engine.start([gang, elsewhere])
+    lab.engine.fail_node(name)
+    lab.clock.advance(0)
+    assert lab.end_of(gang).cause is Cause.LOST
+    assert not any(isinstance(r, Ended) and r.attempt_id == elsewhere.id for r in lab.reports)
+
+
+def test_a_gang_waits_for_no_node_that_is_down() -> None:
+    lab = Lab()
+    lab.engine.fail_node("a100-02")
+    gang = on(lab.attempt(), place(lab, "a100-01", 0), place(lab, "a100-02", 0))
+    lab.engine.start([gang])
+    lab.clock.advance(0)
+    assert lab.end_of(gang).cause is Cause.NOT_STARTED
+
+
+def test_a_device_is_shared_up_to_the_whole_of_it() -> None:
+    lab = Lab()
+    parts = [on(lab.attempt(), place(lab, "a100-01", 0), gpus=part) for part in (0.33, 0.33, 0.34, 0.01)]
+    lab.engine.start(parts)
+    lab.clock.advance(0)
+    assert [Started(part.id, START) in lab.reports for part in parts] == [True, True, True, False]
+    assert lab.end_of(parts[3]).cause is Cause.REFUSED
+    lab.engine.stop(parts[0], grace_seconds=0)
+    lab.clock.advance(0)
+    heir = on(lab.attempt(), place(lab, "a100-01", 0), gpus=0.3)
+    lab.engine.start([heir])
+    lab.clock.advance(0)
+    assert Started(heir.id, START) in lab.reports
+
+
+def test_tasks_of_one_gang_may_share_a_device_but_not_more_than_there_is() -> None:
+    lab = Lab()
+    first, shared = place(lab, "a100-01", 0), place(lab, "a100-01", 1)
+    fits = on(lab.attempt(), first, first, gpus=0.5)
+    too_much = on(lab.attempt(), shared, shared, gpus=0.6)
+    lab.engine.start([fits, too_much])
+    lab.clock.advance(0)
+    assert Started(fits.id, START) in lab.reports
+    assert lab.end_of(too_much).cause is Cause.REFUSED
+
+
+def test_a_job_with_overtime_runs_on_past_its_limit_until_it_is_stopped() -> None:
+    lab = Lab()
+    attempt = lab.attempt({SECONDS: "3600"}, limit=60)
+    attempt = replace(attempt, job=replace(attempt.job, overtime=True))
+    lab.engine.start([attempt])
+    lab.clock.advance(600)
+    assert lab.reports == [Started(attempt.id, START)]
+    lab.engine.stop(attempt, grace_seconds=10, signal="USR1")
+    lab.clock.advance(0)
+    assert lab.end_of(attempt).cause is Cause.STOPPED

@@ -1,0 +1,61 @@
+# Runs the tasks of one attempt side by side; its text follows, in the payload's script, what names them:
+#
+#   heliostat_tasks=2 heliostat_grace=10.0
+#   heliostat_task() { … }   becomes task $1
+#
+# and is followed by the pipeline that starts them. Each task tells the watch its pid and its exit status. When one
+# fails, the others get TERM and, after the grace, KILL; the first failure is the exit status of all.
+# A pipeline, not `&`: a shell makes what it puts into the background deaf to INT and QUIT.
+
+heliostat_run() {
+    trap : TERM INT HUP QUIT USR1 USR2 # meant for the task; this shell stays to tell how it ended
+    (
+        read -r heliostat_pid _ </proc/self/stat
+        echo "pid $heliostat_pid" >&3
+        exec 3>&- </dev/null >&4 2>&5 4>&- 5>&-
+        heliostat_task "$1"
+    )
+    echo "exit $?" >&3
+}
+
+heliostat_stop_the_others() {
+    [ -z "$heliostat_told" ] || return # whoever told us has told them, and kills what is left
+    kill -s TERM $heliostat_pids
+    {
+        sleep "$heliostat_grace"
+        kill -s KILL $heliostat_pids
+    } <&- >&- 4>&- 5>&- &
+    heliostat_timer=$!
+}
+
+heliostat_watch() {
+    heliostat_told='' heliostat_signalled='' heliostat_pids='' heliostat_timer='' heliostat_failed=0
+    for heliostat_name in TERM INT HUP QUIT USR1 USR2; do
+        trap "heliostat_told=$heliostat_name heliostat_signalled=1" "$heliostat_name"
+    done
+    while [ "$heliostat_tasks" -gt 0 ]; do
+        if ! read -r heliostat_word heliostat_number; then
+            [ -n "$heliostat_signalled" ] || break # all who could tell are gone
+            heliostat_signalled=''                 # only a signal came between
+            continue
+        fi
+        if [ "$heliostat_word" = pid ]; then
+            heliostat_pids="$heliostat_pids $heliostat_number"
+            if [ -n "$heliostat_told" ] || [ "$heliostat_failed" != 0 ]; then # it was too young to be told
+                kill -s "${heliostat_told:-TERM}" "$heliostat_number"
+            fi
+            continue
+        fi
+        heliostat_tasks=$((heliostat_tasks - 1))
+        if [ "$heliostat_number" != 0 ] && [ "$heliostat_failed" = 0 ]; then
+            heliostat_failed=$heliostat_number
+            heliostat_stop_the_others
+        fi
+    done
+    [ -z "$heliostat_timer" ] || kill -s KILL "$heliostat_timer"
+    [ "$heliostat_tasks" = 0 ] || [ "$heliostat_failed" != 0 ] || heliostat_failed=137
+    exit "$heliostat_failed"
+}
+
+trap : TERM INT HUP QUIT USR1 USR2
+exec 4>&1 5>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log

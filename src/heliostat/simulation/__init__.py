@@ -1,0 +1,1 @@
+"""Replay of past or made-up jobs through the live planner, far faster than real time."""

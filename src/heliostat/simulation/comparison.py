@@ -1,0 +1,113 @@
+"""Several policies on the same jobs, in as many processes as there is room for."""
+
+import multiprocessing
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
+
+from heliostat.errors import HeliostatError
+from heliostat.simulation.cluster import Cluster
+from heliostat.simulation.figures import Figures, Numbers, as_table, measure
+from heliostat.simulation.fitting import Workload
+from heliostat.simulation.planner import LivePlanner
+from heliostat.simulation.policies import Named
+from heliostat.simulation.replay import replay
+
+Told = Callable[[str, int], None]
+"""Is given a policy's name and how many of its jobs are over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scenario:
+    cluster: Cluster
+    workload: Workload
+    checkpoint_seconds: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    policy: str
+    attempts: Numbers  # a row each, as `figures.as_table` makes them
+    figures: Figures
+    seconds: float  # that the replay took
+
+
+def compare(scenario: Scenario, policies: Sequence[Named], parallel: int, told: Told) -> list[Outcome]:
+    """One outcome for each policy, in their order; the same whatever `parallel` says."""
+    if parallel <= 1 or len(policies) == 1:
+        return [outcome(scenario, named, told) for named in policies]
+    found = _Processes(scenario, parallel, told).run(policies)
+    return [found[named.name] for named in policies]
+
+
+def outcome(scenario: Scenario, named: Named, told: Told) -> Outcome:
+    began = time.perf_counter()
+    spans = replay(
+        scenario.workload,
+        LivePlanner(named, scenario.cluster.nodes, scenario.workload.departments),
+        checkpoint_seconds=scenario.checkpoint_seconds,
+        told=lambda over: told(named.name, over),
+    )
+    seconds = time.perf_counter() - began
+    attempts = as_table(spans)
+    return Outcome(named.name, attempts, measure(scenario.workload, scenario.cluster, attempts), seconds)
+
+
+class _Processes:
+    """A process for each policy, which sends how many jobs are over, again and again, and at last its outcome."""
+
+    def __init__(self, scenario: Scenario, parallel: int, told: Told) -> None:
+        self._scenario, self._parallel, self._told = scenario, parallel, told
+        self._context = multiprocessing.get_context("spawn")  # a fork would copy half a progress bar
+        self._running: dict[Connection, tuple[str, BaseProcess]] = {}
+        self._found: dict[str, Outcome] = {}
+
+    def run(self, policies: Sequence[Named]) -> dict[str, Outcome]:
+        waiting = deque(policies)
+        try:
+            while waiting or self._running:
+                while waiting and len(self._running) < self._parallel:
+                    self._start(waiting.popleft())
+                for connection in wait(list(self._running)):
+                    assert isinstance(connection, Connection)  # noqa: S101 - it waits for nothing else
+                    self._hear(connection)
+        finally:
+            for _, process in self._running.values():
+                process.terminate()
+                process.join()
+        return self._found
+
+    def _start(self, named: Named) -> None:
+        ours, theirs = self._context.Pipe(duplex=False)
+        process = self._context.Process(target=_work, args=(theirs, self._scenario, named), daemon=True)
+        process.start()
+        theirs.close()
+        self._running[ours] = (named.name, process)
+
+    def _hear(self, connection: Connection) -> None:
+        name, process = self._running[connection]
+        try:
+            said = connection.recv()
+        except EOFError:
+            process.join()
+            raise HeliostatError(
+                f"The replay of {name} ended early (status {process.exitcode}).",
+                "Perhaps memory ran out: try --parallel 1.",
+            ) from None
+        if isinstance(said, int):
+            self._told(name, said)
+            return
+        self._found[name] = said
+        del self._running[connection]
+        connection.close()
+        process.join()
+
+
+def _work(connection: Connection, scenario: Scenario, named: Named) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the one who started us, and that one ends us
+    connection.send(outcome(scenario, named, lambda _, over: connection.send(over)))
+    connection.close()

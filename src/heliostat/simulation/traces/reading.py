@@ -1,0 +1,98 @@
+"""A file of any known format as a trace."""
+
+import gzip
+import io
+import zlib
+from collections import Counter
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from heliostat.errors import Invalid, NotFound
+from heliostat.simulation.traces.history import History
+from heliostat.simulation.traces.records import BadValue, Trace, TraceJob, with_limit
+from heliostat.simulation.traces.swf import Workload
+from heliostat.simulation.traces.table import Source, Table
+
+BAD_LINES = "bad lines"
+_SUFFIXES = {".csv": "csv", ".swf": "swf", ".jsonl": "history", ".ndjson": "history", ".json": "history"}
+FORMATS = ("history", "swf", "csv")
+_GZIP = b"\x1f\x8b"
+
+
+class Format(Protocol):
+    """Splits a file into numbered records, and makes a job of one."""
+
+    def records(self, lines: Iterable[str]) -> Iterator[tuple[int, Any]]: ...
+
+    def job(self, record: Any) -> TraceJob | str:
+        """The job; or why this record gives none, `""` when that is not worth counting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How to read a trace."""
+
+    format: str | None = None  # None: told by the file's name
+    columns: Mapping[str, Source] = field(default_factory=dict)
+    where: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    limit_factor: float | None = None
+    skip_bad: bool = False
+
+
+def read_trace(path: Path, how: Reading | None = None) -> Trace:
+    """All jobs of the file. The first bad line is an error that names it, unless bad ones are to be skipped."""
+    how = how or Reading()
+    left_out: Counter[str] = Counter()
+    jobs: list[TraceJob] = []
+    with closing(_lines(path)) as lines:
+        for found in _jobs(path, _format(path, how), lines, how.skip_bad):
+            if isinstance(found, TraceJob):
+                jobs.append(with_limit(found, how.limit_factor))
+            elif found:
+                left_out[found] += 1
+    if not jobs:
+        why = ", ".join(f"{count} {reason}" for reason, count in left_out.items()) or "it is empty"
+        raise Invalid(f"{path.name} has no job to replay: {why}.", "Check the file, --map and --where.")
+    return Trace(path.name, tuple(sorted(jobs, key=lambda job: job.submitted_at)), dict(left_out))
+
+
+def _jobs(path: Path, form: Format, lines: Iterable[str], skip_bad: bool) -> Iterator[TraceJob | str]:
+    for line_number, record in form.records(lines):
+        try:
+            yield form.job(record)
+        except BadValue as error:
+            if not skip_bad:
+                hint = "Mend the line or the mapping, or leave such lines out with --skip-bad."
+                raise Invalid(f"{path.name}, line {line_number}, {error}.", hint) from error
+            yield BAD_LINES
+
+
+def _format(path: Path, how: Reading) -> Format:
+    name = how.format or _SUFFIXES.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    if name not in FORMATS:
+        raise Invalid(f"{path.name} does not say what format it has.", f"Say --format {', '.join(FORMATS)}.")
+    if name == "csv":
+        return Table(path.name, how.columns, how.where)
+    if how.columns or how.where:
+        raise Invalid("Columns can be mapped and chosen in CSV files only.", f"{path.name} is read as {name}.")
+    return Workload() if name == "swf" else History()
+
+
+def _lines(path: Path) -> Generator[str, None, None]:
+    """The text of the file, which may be packed with gzip."""
+    try:
+        with path.open("rb") as raw:
+            packed = raw.read(2) == _GZIP
+            raw.seek(0)
+            content = gzip.GzipFile(fileobj=raw) if packed else raw
+            with io.TextIOWrapper(content, "utf-8", "replace", newline="") as text:
+                yield from text
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {path}.", "Give a trace, or make one up with --generate 2000.") from None
+    except IsADirectoryError:
+        raise Invalid(f"{path} is a folder.", "Give a file.") from None
+    except (EOFError, zlib.error, gzip.BadGzipFile) as error:
+        raise Invalid(f"{path.name} cannot be unpacked: {error}.", "Fetch the file again.") from error

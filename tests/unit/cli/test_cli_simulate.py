@@ -1,0 +1,108 @@
+"""`helio simulate`, as it is typed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+CASES = Path(__file__).parents[2] / "cases" / "traces"
+MAP = "submitted_at=stamp,run_seconds=seconds,gpus=num_gpus,project=cluster"
+
+
+def test_made_up_jobs_are_compared_side_by_side(helio):
+    ran = helio("simulate", "--generate", "60", "--seed", "7", "--nodes", "2x8", "--compare", "fifo,easy")
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[0] == "trace made up, seed 7, jobs 60, nodes 2x8, offered load 0.90"
+    assert lines[2].split() == ["FIGURE", "fifo", "easy"]
+    assert any(line.startswith("wait, p99") for line in lines)
+
+
+def test_json_has_the_trace_the_cluster_and_every_policy(helio):
+    words = ["--map", MAP, "--where", "cluster=blue", "--nodes", "1x8", "--limit-factor", "2", "--json"]
+    ran = helio("simulate", str(CASES / "table.csv"), *words, "--compare", "fifo,easy", "--parallel", "1")
+    assert ran.code == 0, ran.err
+    said = json.loads(ran.out)
+    assert said["trace"]["jobs"] == 2
+    assert said["trace"]["left_out"] == {"not selected": 2}
+    assert said["cluster"]["gpus"] == 8
+    assert list(said["policies"]) == ["fifo", "easy"]
+    fifo = said["policies"]["fifo"]
+    assert fifo["wait"]["mean"] == pytest.approx((2951.5 - 251) / 2)
+    assert fifo["jobs"] == 2
+
+
+def test_processes_give_what_one_process_gives(helio):
+    words = ["--generate", "80", "--nodes", "1x8", "--compare", "fifo,easy", "--json", "--parallel"]
+    alone, together = (json.loads(helio("simulate", *words, count).out) for count in ("1", "2"))
+    for figures in (*alone["policies"].values(), *together["policies"].values()):
+        del figures["replay_seconds"]
+    assert alone == together
+
+
+def test_our_own_history_and_swf_are_known_by_their_names(helio):
+    ran = helio("simulate", str(CASES / "history.jsonl"), "--nodes", "1x8xA100", "--policy", "fifo", "--json")
+    assert json.loads(ran.out)["policies"]["fifo"]["jobs"] == 1
+    ran = helio(
+        "simulate", str(CASES / "small.swf"), "--nodes", "4xcpu", "--cpus", "4", "--policy", "fifo", "--json"
+    )
+    assert json.loads(ran.out)["policies"]["fifo"]["jobs"] == 3
+
+
+def test_impossible_jobs_are_told(helio):
+    ran = helio("simulate", str(CASES / "table.csv"), "--map", MAP, "--nodes", "1x4", "--policy", "fifo")
+    assert ran.code == 0
+    assert "1 jobs are impossible here: larger than the cluster." in ran.err
+
+
+def test_the_report_is_one_page_that_needs_nothing_else(helio, tmp_path):
+    page = tmp_path / "out.html"
+    ran = helio("simulate", "--generate", "60", "--nodes", "1x8", "--policy", "fifo", "--report", str(page))
+    assert ran.code == 0, ran.err
+    html = page.read_text()
+    assert html.count("<svg") == 4
+    assert "<script" not in html
+    assert "http" not in html.replace("http://www.w3.org/2000/svg", "")
+    assert "prefers-color-scheme:dark" in html
+
+
+def test_names_from_a_trace_cannot_become_markup(helio, tmp_path):
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,project\n0,10,1,<script>x\n1,10,1,<b>\n")
+    page = tmp_path / "out.html"
+    helio("simulate", str(tmp_path / "t.csv"), "--nodes", "1x8", "--policy", "fifo", "--report", str(page))
+    assert "<script" not in page.read_text()
+    assert "&lt;script&gt;x" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        ([], "Name a trace"),
+        (["t.csv", "--generate", "5"], "Either a trace or --generate"),
+        (["none.csv"], "no file none.csv"),
+        (["--generate", "5", "--nodes", "many"], "Cannot read 'many' as nodes"),
+        (["--generate", "5", "--policy", "best"], "no policy 'best'"),
+        (["--generate", "5", "--limit-factor", "0"], "--limit-factor must be above 0"),
+        (["--generate", "5", "--load", "nan"], "--load must be above 0"),
+        (["--generate", "5", "--checkpoint", "often"], "not a duration"),
+        (["--generate", "5", "--nodes", "2xcpu", "--cpus", "4"], "Made-up jobs want GPUs"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(helio, words, says):
+    ran = helio("simulate", *words)
+    assert ran.code in (2, 4)
+    assert says in ran.err
+    assert "Traceback" not in ran.err
+
+
+def test_a_cluster_that_can_run_nothing_is_told_why(helio):
+    ran = helio("simulate", str(CASES / "history.jsonl"), "--nodes", "1x8xT4")
+    assert ran.code == 2
+    assert "no node has a GPU of type A100" in ran.err
+
+
+def test_names_from_a_trace_cannot_steer_the_terminal(helio, tmp_path):
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,gpu_type\n0,10,1,\x1b[2J\n")
+    ran = helio("simulate", str(tmp_path / "t.csv"), "--nodes", "1x8")
+    assert ran.code == 2
+    assert "\x1b" not in ran.err

@@ -1,0 +1,97 @@
+"""The live planner in a replay: never too much on a node, no job lost, and what each preset promises."""
+
+from collections import defaultdict
+from datetime import datetime
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heliostat.models import ACTIVE, Job
+from heliostat.simulation.cluster import Cluster, parse_cluster
+from heliostat.simulation.fitting import Workload, fit
+from heliostat.simulation.planner import LivePlanner
+from heliostat.simulation.policies import read_policy
+from heliostat.simulation.replay import Span, replay
+from heliostat.simulation.traces.records import TraceJob
+from unit.simulation.stand_ins import InOrder, workload_of
+
+PRESETS = ["fifo", "easy", "sjf", "las", "fairshare"]
+MADE = st.builds(
+    TraceJob,
+    submitted_at=st.integers(0, 50),
+    run_seconds=st.integers(0, 40),
+    limit_seconds=st.integers(40, 100),
+    gpus=st.sampled_from([0, 0.5, 1, 2, 3, 4, 6, 8]),
+    user=st.sampled_from(["ann", "bob"]),
+    project=st.sampled_from(["vision", "speech"]),
+    priority_class=st.sampled_from(["normal", "scavenger", "interactive"]),
+)
+
+
+class Watched(LivePlanner):
+    """Adds up what is held of each device."""
+
+    def __init__(self, cluster: Cluster, preset: str) -> None:
+        super().__init__(read_policy(preset), cluster.nodes, {"vision": "radiology", "speech": "languages"})
+        self.running: dict[int, Job] = {}
+
+    def put(self, job: Job, now: datetime) -> None:
+        super().put(job, now)
+        self.running.pop(job.id, None)
+        if job.state in ACTIVE:
+            self.running[job.id] = job
+        held: defaultdict[str, float] = defaultdict(float)
+        for one in self.running.values():
+            assert len(one.places) == one.placement.tasks
+            for uuid in one.devices:
+                held[uuid] += min(1.0, one.resources.gpus)
+        assert all(part <= 1 + 1e-9 for part in held.values()), "a device was given twice"
+
+
+def sorted_workload(jobs: list[TraceJob], cluster: Cluster) -> Workload:
+    return fit(sorted(jobs, key=lambda job: job.submitted_at), cluster)
+
+
+@pytest.mark.parametrize("preset", PRESETS)
+@settings(max_examples=40, deadline=None)
+@given(jobs=st.lists(MADE, min_size=1, max_size=20))
+def test_no_device_is_given_twice_and_every_job_runs_to_its_end(preset: str, jobs: list[TraceJob]) -> None:
+    cluster = parse_cluster("2x4")
+    workload = sorted_workload(jobs, cluster)
+    spans = replay(workload, Watched(cluster, preset))
+    assert {span.job for span in spans} == set(range(len(jobs)))
+    for place, run_seconds in enumerate(workload.run_seconds):
+        done = sum(span.ended - span.started - span.lost for span in spans if span.job == place)
+        assert done == pytest.approx(run_seconds)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    jobs=st.lists(
+        st.tuples(st.integers(0, 50), st.integers(1, 40), st.sampled_from([1, 2, 3, 4, 6, 8])),
+        min_size=1,
+        max_size=20,
+    )
+)
+def test_fifo_starts_jobs_when_a_plain_queue_does(jobs: list[tuple[int, int, int]]) -> None:
+    cluster, workload = workload_of("1x8", *jobs)
+    live = replay(workload, LivePlanner(read_policy("fifo"), cluster.nodes, {}))
+    assert sorted(live) == sorted(replay(workload, InOrder(cluster.nodes)))
+
+
+def test_small_jobs_fill_the_hole_before_a_large_one_under_easy_and_not_under_fifo() -> None:
+    cluster = parse_cluster("1x8")
+    jobs = [TraceJob(0, 100, 100, gpus=6), TraceJob(1, 10, 10, gpus=8), TraceJob(2, 50, 50, gpus=2)]
+    starts = {}
+    for preset in ("fifo", "easy"):
+        spans = replay(fit(jobs, cluster), LivePlanner(read_policy(preset), cluster.nodes, {}))
+        starts[preset] = [span.started for span in sorted(spans)]
+    assert starts == {"fifo": [0, 100, 110], "easy": [0, 100, 2]}
+
+
+def test_a_scavenger_makes_room_and_begins_again() -> None:
+    cluster = parse_cluster("1x8")
+    jobs = [TraceJob(0, 100, 100, gpus=8, priority_class="scavenger"), TraceJob(10, 20, 20, gpus=8)]
+    spans = replay(fit(jobs, cluster), LivePlanner(read_policy("fairshare"), cluster.nodes, {}))
+    assert spans == [Span(0, 0, 10, 10), Span(1, 10, 30, 0), Span(0, 30, 130, 0)]

@@ -1,0 +1,79 @@
+"""Policies by name and from files."""
+
+from pathlib import Path
+
+import pytest
+
+from heliostat.errors import Invalid
+from heliostat.scheduling.policy import PRESETS, Order
+from heliostat.simulation.policies import read_policies, read_policy
+
+
+def written(tmp_path: Path, text: str) -> str:
+    (tmp_path / "mine.toml").write_text(text)
+    return str(tmp_path / "mine.toml")
+
+
+def test_presets_are_known_by_name_and_once() -> None:
+    assert [named.name for named in read_policies(["fifo", " easy", "fifo"])] == ["fifo", "easy"]
+    assert read_policy("fifo").policy == PRESETS["fifo"]
+
+
+def test_a_file_changes_what_it_names_and_keeps_the_rest(tmp_path: Path) -> None:
+    text = """
+preset = "easy"
+order = "share"
+half_life_seconds = 86400
+[charges]
+gpu = 2
+gpus = { A100 = 3 }
+[classes.urgent]
+rank = 9
+[classes.night]
+rank = 0
+preemptible = true
+[projects]
+vision = 3
+[departments]
+radiology = 2
+"""
+    named = read_policy(written(tmp_path, text))
+    policy = named.policy
+    assert named.name == "mine"
+    assert (policy.order, policy.half_life_seconds, policy.preempts) == (Order.SHARE, 86400, False)
+    assert (policy.charges.gpu, policy.charges.gpus, policy.charges.cpu) == (2, {"a100": 3.0}, 0.02)
+    assert (policy.classes["urgent"].rank, policy.classes["urgent"].gpu_hours_per_month) == (9, 100)
+    assert policy.classes["night"].preemptible
+    assert (named.projects, named.departments) == ({"vision": 3}, {"radiology": 2})
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("order = ", "cannot be read"),
+        ('order = "luck"', "order = 'luck'"),
+        ("backfil = true", "no backfil"),
+        ("backfill = 1", "backfill = '1'"),
+        ("reservations = true", "reservations = 'True'"),
+        ("reservations = 1.5", "reservations = '1.5'"),
+        ("half_life_seconds = -1", "half_life_seconds = '-1'"),
+        ('preset = "best"', "preset = 'best'"),
+        ("projects = 3", "projects = '3'"),
+        ("[projects]\na = 0", "projects.a = '0'"),
+        ("[classes]\nurgent = 1", "classes = "),
+        ("[classes.urgent]\nname = 'x'", "no classes.urgent.name"),
+        ("[charges]\ngpus = { A100 = 'much' }", "charges.gpus = "),
+        ("charges = 1", "charges = '1'"),
+    ],
+)
+def test_a_file_that_makes_no_sense_is_refused_with_what_is_possible(tmp_path: Path, text: str, says: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        read_policy(written(tmp_path, text))
+    assert says in caught.value.message
+    assert caught.value.hint
+
+
+def test_an_unknown_policy_is_told_which_there_are() -> None:
+    with pytest.raises(Invalid) as caught:
+        read_policy("best")
+    assert "fairshare" in (caught.value.hint or "")

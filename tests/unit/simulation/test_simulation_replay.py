@@ -1,0 +1,113 @@
+"""The replay keeps what the trace says and what the planner decides."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heliostat.simulation.fitting import Workload
+from heliostat.simulation.replay import Span, replay
+from unit.simulation.stand_ins import Decided, Impatient, InOrder, workload_of
+
+JOBS = st.lists(
+    st.tuples(st.integers(0, 50), st.integers(0, 40), st.sampled_from([0, 1, 2, 3, 4, 6, 8])),
+    min_size=1,
+    max_size=25,
+)
+
+
+def brute_force(workload: Workload, gpus: int) -> dict[int, float]:
+    """When each job starts on one node if nobody may overtake, second by second. Whole seconds only."""
+    starts: dict[int, float] = {}
+    for second in range(10_000):
+        while len(starts) < len(workload.jobs):
+            place = len(starts)
+            held = sum(
+                workload.jobs[other].resources.gpus
+                for other, began in starts.items()
+                if began + workload.run_seconds[other] > second
+            )
+            fits = held + workload.jobs[place].resources.gpus <= gpus
+            if workload.submitted_seconds[place] > second or not fits:
+                break
+            starts[place] = float(second)
+    return starts
+
+
+@settings(max_examples=100, deadline=None)
+@given(jobs=JOBS)
+def test_first_come_first_served_is_what_a_second_by_second_reckoning_gives(
+    jobs: list[tuple[int, int, int]],
+) -> None:
+    cluster, workload = workload_of("1x8", *jobs)
+    spans = replay(workload, InOrder(cluster.nodes))
+    assert {span.job: span.started for span in spans} == brute_force(workload, 8)
+
+
+@settings(max_examples=100, deadline=None)
+@given(jobs=JOBS)
+def test_no_job_is_lost_and_each_runs_as_long_as_it_did(jobs: list[tuple[int, int, int]]) -> None:
+    cluster, workload = workload_of("2x4", *jobs)
+    spans = replay(workload, InOrder(cluster.nodes))  # which checks that no device is given twice
+    assert sorted(span.job for span in spans) == list(range(len(jobs)))
+    for span in spans:
+        assert span.ended - span.started == workload.run_seconds[span.job]
+        assert span.started >= workload.submitted_seconds[span.job]
+
+
+@settings(max_examples=50, deadline=None)
+@given(jobs=JOBS, seconds=st.integers(1, 20), every=st.sampled_from([None, 1.0, 3.0]))
+def test_a_preempted_job_works_as_long_as_it_must_whatever_it_loses(
+    jobs: list[tuple[int, int, int]], seconds: int, every: float | None
+) -> None:
+    cluster, workload = workload_of("2x4", *jobs)
+    spans = replay(workload, Impatient(cluster.nodes, seconds), checkpoint_seconds=every)
+    for place, run_seconds in enumerate(workload.run_seconds):
+        mine = [span for span in spans if span.job == place]
+        assert sum(span.ended - span.started - span.lost for span in mine) == pytest.approx(run_seconds)
+
+
+def test_a_preempted_job_starts_over_without_checkpoints() -> None:
+    cluster, workload = workload_of("1x8", (0, 100, 8))
+    spans = replay(workload, Impatient(cluster.nodes, 30))
+    assert spans == [Span(0, 0.0, 30.0, 30.0), Span(0, 30.0, 130.0, 0.0)]
+
+
+def test_a_preempted_job_goes_on_from_its_last_checkpoint() -> None:
+    cluster, workload = workload_of("1x8", (0, 100, 8))
+    spans = replay(workload, Impatient(cluster.nodes, 35), checkpoint_seconds=10)
+    assert spans == [Span(0, 0.0, 35.0, 5.0), Span(0, 35.0, 105.0, 0.0)]
+
+
+def test_a_gang_waits_for_whole_nodes() -> None:
+    cluster, workload = workload_of("2x8", (0, 10, 1), (1, 5, 16))
+    assert [span.started for span in replay(workload, InOrder(cluster.nodes))] == [0.0, 10.0]
+
+
+def test_what_happens_at_one_instant_is_decided_at_once() -> None:
+    class Counting(InOrder):
+        asked = 0
+
+        def decide(self, now: object) -> Decided:
+            self.asked += 1
+            return Decided(self.in_order())
+
+    cluster, workload = workload_of("1x8", *[(0, 10, 1)] * 8, *[(10, 10, 1)] * 8)
+    planner = Counting(cluster.nodes)
+    assert len(replay(workload, planner)) == 16
+    assert planner.asked == 3
+
+
+def test_a_job_the_planner_never_starts_has_no_attempt() -> None:
+    class Lazy(InOrder):
+        def decide(self, now: object) -> Decided:
+            return Decided()
+
+    cluster, workload = workload_of("1x8", (0, 10, 1))
+    assert replay(workload, Lazy(cluster.nodes)) == []
+
+
+def test_the_one_who_watches_is_told_how_many_are_over() -> None:
+    told: list[int] = []
+    cluster, workload = workload_of("1x8", *[(n, 1, 1) for n in range(450)])
+    replay(workload, InOrder(cluster.nodes), told=told.append)
+    assert told == [200, 400, 450]

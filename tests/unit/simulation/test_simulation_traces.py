@@ -1,0 +1,177 @@
+"""Readers, on small files that show what each format can hold."""
+
+import gzip
+from pathlib import Path
+
+import pytest
+
+from heliostat.errors import Invalid, NotFound
+from heliostat.simulation.traces.made_up import Recipe, make_up
+from heliostat.simulation.traces.reading import Reading, read_trace
+from heliostat.simulation.traces.records import TraceJob, with_limit
+from heliostat.simulation.traces.table import Source, parse_map, parse_where
+
+CASES = Path(__file__).parents[2] / "cases" / "traces"
+MAP = "submitted_at=stamp,run_seconds=seconds,gpus=num_gpus,project=cluster,user=who,memory_mib=mem_bytes/1048576"
+STAMP = 1507011851.0  # 2017-10-03 06:24:11 UTC
+
+
+def test_a_table_is_read_through_its_mapping_in_the_order_of_submission() -> None:
+    trace = read_trace(CASES / "table.csv", Reading(columns=parse_map([MAP])))
+    assert trace.jobs[:2] == (
+        TraceJob(STAMP - 251, 2951.5, gpus=8, user="bob", project="blue"),
+        TraceJob(STAMP, 66.0, gpus=1, memory_mib=1024, user="ann", project="blue"),
+    )
+
+
+def test_a_timestamp_may_name_its_zone_and_a_gpu_may_be_a_part() -> None:
+    trace = read_trace(
+        CASES / "table.csv", Reading(columns=parse_map([MAP]), where={"cluster": frozenset({"red"})})
+    )
+    assert [(job.submitted_at, job.gpus) for job in trace.jobs] == [(STAMP, 0.5)]
+
+
+def test_conditions_on_one_column_widen_and_on_several_narrow() -> None:
+    both = parse_where(["cluster=blue", "cluster=red", "who=ann"])
+    trace = read_trace(CASES / "table.csv", Reading(columns=parse_map([MAP]), where=both))
+    assert [job.project for job in trace.jobs] == ["blue", "red"]
+    assert trace.left_out == {"not selected": 2}
+
+
+def test_a_packed_file_reads_the_same(tmp_path: Path) -> None:
+    packed = tmp_path / "table.csv.gz"
+    packed.write_bytes(gzip.compress((CASES / "table.csv").read_bytes()))
+    how = Reading(columns=parse_map([MAP]))
+    assert read_trace(packed, how).jobs == read_trace(CASES / "table.csv", how).jobs
+
+
+def test_without_users_a_job_counts_as_its_projects() -> None:
+    how = Reading(columns=parse_map(["submitted_at=stamp,run_seconds=seconds,project=cluster"]))
+    assert {job.user for job in read_trace(CASES / "table.csv", how).jobs} == {"blue", "red", "green"}
+
+
+def test_start_and_end_stand_for_the_run_time(tmp_path: Path) -> None:
+    file = tmp_path / "t.csv"
+    file.write_text("submitted_at,started_at,ended_at\n0,5,65\n1,,\n")
+    trace = read_trace(file)
+    assert [job.run_seconds for job in trace.jobs] == [60.0]
+    assert trace.left_out == {"never ran": 1}
+
+
+def test_the_standard_workload_format_gives_cpus_limits_users_and_groups() -> None:
+    first, fourth, second = read_trace(CASES / "small.swf").jobs
+    assert first == TraceJob(1000000.0, 100.0, 600.0, cpus=4, memory_mib=8192, user="user_3", project="group_1")
+    assert (second.submitted_at, second.cpus, second.limit_seconds, second.user) == (1000050.0, 2, None, "user")
+    assert fourth.limit_seconds == 90.0, "a limit below the run time is raised to it"
+    assert read_trace(CASES / "small.swf").left_out == {"never ran": 1}
+
+
+def test_our_own_history_is_read_whole() -> None:
+    trace = read_trace(CASES / "history.jsonl")
+    assert trace.jobs == (
+        TraceJob(
+            1790841600.0,
+            3600.0,
+            7200.0,
+            gpus=2,
+            cpus=8,
+            memory_mib=16384,
+            gpu_type="A100",
+            user="ann",
+            project="vision",
+            department="radiology",
+            priority_class="interactive",
+            preemptible=True,
+            tasks=2,
+        ),
+    )
+    assert trace.left_out == {"never ran": 1}
+
+
+@pytest.mark.parametrize(
+    ("run_seconds", "factor", "limit"),
+    [(1, 2, 900), (450, 2, 900), (451, 2, 1800), (3600, 2, 7200), (0, 2, 900), (100, None, None)],
+)
+def test_declared_limits_are_a_multiple_of_the_run_time_in_quarters_of_an_hour(
+    run_seconds: float, factor: float | None, limit: float | None
+) -> None:
+    assert with_limit(TraceJob(0, run_seconds), factor).limit_seconds == limit
+
+
+def test_a_limit_the_trace_has_is_kept() -> None:
+    assert with_limit(TraceJob(0, 100, 500), 2).limit_seconds == 500
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("t.csv", "submitted_at,run_seconds\n0,1\n5,soon\n", "t.csv, line 3, column run_seconds: 'soon'"),
+        ("t.csv", "submitted_at,run_seconds\n1507011851000,1\n", "divide milliseconds by 1000"),
+        ("t.csv", "submitted_at,run_seconds\nyesterday,1\n", "neither seconds nor a time"),
+        ("t.csv", "submitted_at,run_seconds\n0,-5\n", "column run_seconds: -5"),
+        ("t.csv", "submitted_at,run_seconds,gpus\n0,1,nan\n", "column gpus: 'nan'"),
+        ("t.csv", "submitted_at,run_seconds\n,1\n", "column submitted_at: is missing"),
+        ("t.csv", "when,run_seconds\n0,1\n", "no column is submitted_at"),
+        ("t.csv", "submitted_at,took\n0,1\n", "no column is run_seconds"),
+        ("t.csv", "", "no column is submitted_at"),
+        ("t.swf", "1 2 3\n", "t.swf, line 1, line: has 3 fields instead of 18"),
+        ("t.swf", "; only a comment\n", "no job to replay: it is empty"),
+        ("t.jsonl", "{\n", "t.jsonl, line 1, line: is not JSON"),
+        ("t.jsonl", "[1]\n", "is not a JSON object"),
+        ("t.jsonl", '{"submitted_at": 1, "run_seconds": true}\n', "run_seconds: 'True' is not a number"),
+        ("t.txt", "hello", "does not say what format"),
+    ],
+)
+def test_what_cannot_be_read_says_where_and_what_to_do(tmp_path: Path, name: str, content: str, says: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(Invalid) as caught:
+        read_trace(tmp_path / name)
+    assert says in caught.value.message
+    assert caught.value.hint
+
+
+def test_a_column_that_does_not_exist_is_named_with_those_that_do() -> None:
+    with pytest.raises(Invalid) as caught:
+        read_trace(CASES / "table.csv", Reading(columns={"gpus": Source("gpu")}))
+    assert "'gpu'" in caught.value.message
+    assert "num_gpus" in (caught.value.hint or "")
+
+
+def test_a_mapped_column_is_named_in_the_error(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("a,b\n0,x\n")
+    with pytest.raises(Invalid, match="line 2, column b: 'x'"):
+        read_trace(tmp_path / "t.csv", Reading(columns=parse_map(["submitted_at=a,run_seconds=b"])))
+
+
+def test_bad_lines_are_counted_when_they_may_be_skipped(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds\n0,1\n5,soon\n6,\ufffd\n7,1\n")
+    trace = read_trace(tmp_path / "t.csv", Reading(skip_bad=True))
+    assert len(trace.jobs) == 2
+    assert trace.left_out == {"bad lines": 2}
+
+
+def test_a_missing_or_broken_file_is_told_kindly(tmp_path: Path) -> None:
+    with pytest.raises(NotFound):
+        read_trace(tmp_path / "none.csv")
+    (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(b"submitted_at,run_seconds\n" * 100)[:30])
+    with pytest.raises(Invalid, match="cannot be unpacked"):
+        read_trace(tmp_path / "cut.csv.gz")
+
+
+@pytest.mark.parametrize("text", ["gpus", "gpus=", "colour=red", "=x"])
+def test_a_mapping_that_makes_no_sense_is_refused(text: str) -> None:
+    with pytest.raises(Invalid):
+        parse_map([text])
+
+
+def test_made_up_jobs_are_the_same_for_the_same_seed_and_differ_for_another() -> None:
+    assert make_up(Recipe(200, 7)) == make_up(Recipe(200, 7))
+    assert make_up(Recipe(200, 7)) != make_up(Recipe(200, 8))
+
+
+def test_made_up_jobs_ask_for_the_load_that_was_asked_for() -> None:
+    jobs = make_up(Recipe(2000, 1, gpus=64, load=0.9)).jobs
+    asked = sum(job.gpus * job.run_seconds for job in jobs)
+    assert asked / (64 * jobs[-1].submitted_at) == pytest.approx(0.9, rel=1e-4)
+    assert len(jobs) == 2000
+    assert all(job.limit_seconds is not None and job.limit_seconds >= job.run_seconds for job in jobs)
