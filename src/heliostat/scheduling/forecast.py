@@ -27,6 +27,7 @@ _TICK = 0.001  # time goes on, however it is rounded
 _MINUTE = 60.0
 _GOLDEN = 0.6180339887  # its multiples spread evenly, however many are taken
 _ENOUGH_RUNS = 3
+_MANY_RUNS = 8  # of which the quickest and the slowest may be left out
 _GOES_BACK = {"requeue", "preempt"}
 
 
@@ -37,8 +38,9 @@ class Forecast:
     earliest_at: datetime
     likely_at: datetime
     latest_at: datetime
-    confidence: float | None  # how many of the runs lie in between; None: there were too few
+    confidence: float | None  # the part of the runs that lies in between; None: there were too few
     limits_at: datetime | None = None  # when it starts if every job takes all its time
+    runs: int = RUNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +48,7 @@ class Effort:
     """How much to do for a forecast."""
 
     runs: int = RUNS
+    limits: bool = True  # also a run in which every job takes all its time
     wanted: Collection[JobId] | None = None  # stop when these have started; None: all
     until: datetime | None = None  # what starts later is of no interest
     go_on: Callable[[], bool] = lambda: True  # asked before every step
@@ -56,7 +59,7 @@ def forecast(
 ) -> dict[JobId, Forecast]:
     """By job. Those that do not start in most of the runs are left out. The board is not changed."""
     effort = effort or Effort()
-    by_limits = _Run(board, durations, now, effort, None).starts()
+    by_limits = _Run(board, durations, now, effort, None).starts() if effort.limits else {}
     sampled = []
     for number in range(effort.runs):
         run = _Run(board, durations, now, effort, number * _GOLDEN % 1.0)
@@ -185,8 +188,8 @@ def _summed_up(
     times = sorted(starts.get(job_id, np.inf) for starts in sampled)
     if not times:
         at = None if limits is None else _time(limits)
-        return None if at is None else Forecast(now, at, at, None, at)
-    spare = max(len(times) // 10, len(times) >= 5)  # on either side
+        return None if at is None else Forecast(now, at, at, None, at, 0)
+    spare = int(len(times) >= _MANY_RUNS)  # on either side
     inside = times[spare : len(times) - spare]
     likely = times[len(times) // 2]
     if not np.isfinite(inside[-1]):
@@ -197,6 +200,7 @@ def _summed_up(
         _time(inside[-1]),
         _part_inside(times, inside) if len(times) >= _ENOUGH_RUNS else None,
         None if limits is None else _time(limits),
+        len(times),
     )
 
 
