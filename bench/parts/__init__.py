@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, replay, startup, store, throughput
+from bench.parts import latency, memory, plan, replay, startup, store, throughput
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -13,6 +13,7 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "latency": latency.measure,
     "memory": memory.measure,
     "store": store.measure,
+    "plan": plan.measure,
     "startup": startup.measure,
     "replay": replay.measure,
 }

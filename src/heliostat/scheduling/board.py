@@ -49,6 +49,7 @@ class Board:
         self._pending = Columns(PENDING)
         self._running = Columns(RUNNING)
         self._rows: dict[JobId, int] = {}  # of active jobs: how many rows they have
+        self._began: dict[JobId, float] = {}  # when an active job was first seen as such
         self._held: dict[str, JobId] = {}
         self._parts: defaultdict[str, float] = defaultdict(float)
         self._shapes: Numbers[Shape] = Numbers()
@@ -92,7 +93,8 @@ class Board:
         if job.state is JobState.PENDING:
             self._pending.add(job.id, self._pending_row(job))
         elif job.state in ACTIVE:
-            self._add_running(job, now.timestamp())
+            self._began.setdefault(job.id, now.timestamp())
+            self._add_running(job)
 
     def snapshot(self, now: datetime, ended: Collection[JobId] = (), delayed: Collection[JobId] = ()) -> Snapshot:
         """As it will be once these have ended; the delayed are not to be tried yet."""
@@ -124,7 +126,7 @@ class Board:
             parts=parts,
             accounts=self.accounts,
             reservations=self.reservations,
-            month=self._month,
+            month=dict(self._month),
             month_began=self._month_began,
         )
 
@@ -135,7 +137,7 @@ class Board:
         other._leaves, other._shapes, other._tree = self._leaves.fork(), self._shapes.fork(), self._tree
         other._ledger = self._ledger.copy()
         other._month, other._month_began = self._month.copy(), self._month_began
-        other.jobs, other._rows = self.jobs.copy(), self._rows.copy()
+        other.jobs, other._rows, other._began = self.jobs.copy(), self._rows.copy(), self._began.copy()
         other._pending, other._running = self._pending.fork(), self._running.fork()
         other._held, other._parts, other._free = self._held.copy(), self._parts.copy(), self._free.copy()
         return other
@@ -143,6 +145,8 @@ class Board:
     def _take_out(self, before: Job, after: Job, now: datetime) -> None:
         if before.state is JobState.PENDING:
             self._pending.remove(before.id)
+        if after.state not in ACTIVE:
+            self._began.pop(before.id, None)
         rows = self._rows.pop(before.id, 0)
         for number in range(rows):
             self._free.take(self._running.row((before.id, number)), -1)
@@ -162,6 +166,7 @@ class Board:
     def _pending_row(self, job: Job) -> tuple[object, ...]:
         limit = float(job.time_limit_seconds or self.policy.assumed_limit_seconds)
         cost = self._rate(job) * limit
+        priority_class = self.policy.class_of(job.priority_class)
         return (
             job.id,
             fixed_points(job, self.policy, cost),
@@ -169,13 +174,14 @@ class Board:
             limit,
             self._shapes.of(self._shape(job)),
             self._leaves.of((job.project, job.user)),
-            self.policy.class_of(job.priority_class).rank,
+            priority_class.rank,
+            job.preemptible or priority_class.preemptible,
             _gpus(job),
             cost,
             -1 if job.array_id is None else job.array_id,
         )
 
-    def _add_running(self, job: Job, now: float) -> None:
+    def _add_running(self, job: Job) -> None:
         """One row for each node and kind of device."""
         groups: defaultdict[tuple[int, int], list[Place]] = defaultdict(list)
         for place in job.places or (Place(job.node or "", job.devices),):
@@ -183,7 +189,7 @@ class Board:
                 kind = self.machines.kind_of.get(place.devices[0], -1) if place.devices else -1
                 groups[self.machines.index[place.node], kind].append(place)
         for number, ((node, kind), places) in enumerate(groups.items()):
-            row = self._running.add((job.id, number), self._running_row(job, node, kind, places, now))
+            row = self._running.add((job.id, number), self._running_row(job, node, kind, places))
             self._free.take(row)
         self._rows[job.id] = len(groups)
         if 0 < job.resources.gpus < 1:
@@ -192,7 +198,7 @@ class Board:
         else:
             self._held.update(dict.fromkeys(job.devices, job.id))
 
-    def _running_row(self, job: Job, node: int, kind: int, places: list[Place], now: float) -> tuple[object, ...]:
+    def _running_row(self, job: Job, node: int, kind: int, places: list[Place]) -> tuple[object, ...]:
         wanted, count = job.resources, len(places)
         priority_class = self.policy.class_of(job.priority_class)
         whole = job.placement.exclusive
@@ -203,7 +209,7 @@ class Board:
             0 if 0 < wanted.gpus < 1 else self._usable(places, kind),
             self.machines.cpus[node] if whole else count * wanted.cpus,
             self.machines.memory[node] if whole else count * wanted.memory_mib,
-            job.started_at.timestamp() if job.started_at else now,
+            job.started_at.timestamp() if job.started_at else self._began[job.id],
             float(job.time_limit_seconds or 0),
             job.time_limit_seconds is not None,
             self._leaves.of((job.project, job.user)),
@@ -271,7 +277,7 @@ class Board:
         self._free = self.machines.empty()
         for job in self.jobs.values():
             if job.state in ACTIVE:
-                self._add_running(job, 0.0)
+                self._add_running(job)
 
 
 def month_start(now: float) -> float:

@@ -94,17 +94,17 @@ def _shared_devices(snapshot: Snapshot, rooms: Rooms, ends: Array) -> Array:
     return rows
 
 
-def keep_for_booking(booking: Booking, shape: Shape, rooms: Rooms, releases: Array) -> Keep:
-    """What is left on its nodes once it has started."""
-    fit = booking.fit
-    left = rooms.free.of(fit.nodes)
+def keep_for_booking(booking: Booking, shape: Shape, horizon: Horizon) -> Keep:
+    """What is left on its nodes once it has started, also of what is booked for those before it."""
+    fit, machines, releases = booking.fit, horizon.machines, horizon.releases
+    left = horizon.free.of(fit.nodes)
     where = {int(node): place for place, node in enumerate(fit.nodes)}
-    mine = np.zeros(len(rooms.machines.nodes), bool)
+    mine = np.zeros(len(machines.nodes), bool)
     mine[fit.nodes] = True
     chosen = releases[(releases["limit"] <= booking.at) & mine[releases["node"]]]
     if len(chosen):
         left.add(np.array([where[int(node)] for node in chosen["node"]]), chosen)
-    left.add(np.arange(len(fit.nodes)), needs_of(shape, fit, rooms.machines), -1)
+    left.add(np.arange(len(fit.nodes)), needs_of(shape, fit, machines), -1)
     return Keep(booking.at, fit.nodes, left)
 
 
@@ -112,23 +112,25 @@ class _Steps:
     """How many tasks each node could take after each of the releases on it."""
 
     def __init__(self, shape: Shape, kind: int, horizon: Horizon, allowed: Array) -> None:
-        free, rows = horizon.free, horizon.releases
-        rows = rows[allowed[rows["node"]]]
-        rows = rows[np.lexsort((rows["limit"], rows["node"]))]
-        self.node, self.at, self.kind = rows["node"], rows["limit"], kind
+        free, releases = horizon.free, horizon.releases
+        rows = np.lexsort((releases["limit"], releases["node"]))
+        rows = rows[allowed[releases["node"][rows]]]
+        self.node, self.at, self.kind = releases["node"][rows], releases["limit"][rows], kind
         is_first = np.ones(len(rows), bool)
         is_first[1:] = self.node[1:] != self.node[:-1]
         self._firsts = np.flatnonzero(is_first)
         self._group = np.cumsum(is_first) - 1
         gpus = None
         if kind >= 0:
-            gpus = self._sum(np.where(rows["kind"] == kind, rows["devices"], 0)) + free.gpus[self.node, kind]
+            devices = np.where(releases["kind"][rows] == kind, releases["devices"][rows], 0)
+            gpus = self._sum(devices) + free.gpus[self.node, kind]
+        cpus = releases["cpus"][rows]
         self.capacity = tasks_in(
             shape,
-            self._sum(rows["cpus"]) + free.cpus[self.node],
-            self._sum(rows["memory"]) + free.memory[self.node],
+            self._sum(cpus) + free.cpus[self.node],
+            self._sum(releases["memory"][rows]) + free.memory[self.node],
             gpus,
-            free.holders[self.node] - self._sum((rows["cpus"] > 0).astype(np.int64)),
+            free.holders[self.node] - self._sum((cpus > 0).astype(np.int64)),
         )
         self.now = np.where(allowed, capacity_for(shape, kind, free), 0)
         self._leftover = free.gpus.sum(axis=1)
@@ -136,38 +138,45 @@ class _Steps:
             self.now, self.capacity = np.minimum(self.now, 1), np.minimum(self.capacity, 1)
 
     def first(self, shape: Shape, length: float, windows: list[Window]) -> Booking | None:
-        capacity = self.capacity
-        for window in windows:  # it must be over before, or begin after
-            hit = (self.at < window.end) & (self.at + length > window.start) & np.isin(self.node, window.nodes)
-            capacity = np.where(hit, 0, capacity)
-        if not len(capacity):
+        if not len(self.at):
             return None
         if shape.placement.tasks == 1:
+            capacity = self.capacity
+            for window in windows:  # it must be over before, or begin after
+                hit = (self.at < window.end) & (self.at + length > window.start) & np.isin(self.node, window.nodes)
+                capacity = np.where(hit, 0, capacity)
             able = np.flatnonzero(capacity > 0)
             if not len(able):
                 return None
             row = able[np.argmin(self.at[able])]
             return Booking(float(self.at[row]), Fit(self.node[row : row + 1], np.ones(1, np.int64), self.kind))
-        return self._first_gang(shape, capacity)
+        return self._first_gang(shape, length, windows)
 
-    def _first_gang(self, shape: Shape, capacity: Array) -> Booking | None:
-        before = np.zeros_like(capacity)
-        before[1:] = capacity[:-1]
+    def _first_gang(self, shape: Shape, length: float, windows: list[Window]) -> Booking | None:
+        """Windows close some nodes at some times: from the first time at which there would be enough without them,
+        one after the other is tried."""
+        before = np.zeros_like(self.capacity)
+        before[1:] = self.capacity[:-1]
         before[self._firsts] = self.now[self.node[self._firsts]]
         by_time = np.argsort(self.at, kind="stable")
-        reached = self.now.sum() + np.cumsum((capacity - before)[by_time])
-        enough = np.flatnonzero(reached >= shape.placement.tasks)
-        if not len(enough):
-            return None
-        at = self.at[by_time[enough[0]]]
-        then = self.now.copy()
+        reached = self.now.sum() + np.cumsum((self.capacity - before)[by_time])
+        enough = by_time[reached >= shape.placement.tasks]
+        for at in np.unique(self.at[enough]).tolist():
+            tasks = spread_over(self._open_at(at, length, windows), shape, self._leftover)
+            if tasks is not None:
+                nodes = np.flatnonzero(tasks)
+                return Booking(at, Fit(nodes, tasks[nodes], self.kind))
+        return None
+
+    def _open_at(self, at: float, length: float, windows: list[Window]) -> Array:
+        """How many tasks each node could take from then on for so long."""
+        found = self.now.copy()
         past = np.flatnonzero(self.at <= at)
-        then[self.node[past]] = capacity[past]  # rows of a node are in order of time: the last one stays
-        tasks = spread_over(then, shape, self._leftover)
-        if tasks is None:
-            return None
-        nodes = np.flatnonzero(tasks)
-        return Booking(float(at), Fit(nodes, tasks[nodes], self.kind))
+        found[self.node[past]] = self.capacity[past]  # rows of a node are in order of time: the last one stays
+        for window in windows:
+            if at < window.end and at + length > window.start:
+                found[window.nodes] = 0
+        return found
 
     def _sum(self, amounts: Array) -> Array:
         """Running sums, each node from its first row on."""

@@ -31,7 +31,7 @@ class Ledger:
         """Of the first so many accounts, as it counts now."""
         found = np.zeros(accounts)
         known = min(accounts, len(self._amounts))
-        found[:known] = self._amounts[:known] / self._growth(now)
+        found[:known] = self._amounts[:known] * self._faded_since(now)
         return found
 
     def faded(self, starts: Array, now: float) -> Array:
@@ -44,7 +44,13 @@ class Ledger:
         return other
 
     def _growth(self, at: float) -> float:
-        return float(2.0 ** ((at - (self._since or at)) / self._half_life))
+        since = at if self._since is None else self._since
+        return float(2.0 ** ((at - since) / self._half_life))
+
+    def _faded_since(self, now: float) -> float:
+        """What is left of an amount: nothing after a very long time."""
+        since = now if self._since is None else self._since
+        return float(2.0 ** ((since - now) / self._half_life))
 
     def _make_room(self, account: int, now: float) -> None:
         if self._since is None:
@@ -54,5 +60,5 @@ class Ledger:
             grown[: len(self._amounts)] = self._amounts
             self._amounts = grown
         if now - self._since > _TOO_LONG * self._half_life:
-            self._amounts /= self._growth(now)
+            self._amounts *= self._faded_since(now)
             self._since = now

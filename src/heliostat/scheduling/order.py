@@ -24,27 +24,28 @@ _SMALLEST = 0.1  # GPU-hours: smaller jobs count like this
 MOST_OVER = 8.0  # times the share: more makes no difference
 _FLOOR_HOURS = 24.0
 _TIE = 1e-12  # of equals, the one submitted first
-_LAST = 1e4  # points below everybody else
 
 
 def fixed_points(job: Job, policy: Policy, cost: float) -> float:
     """Those that do not change while it waits: for class, priority and size."""
     size = policy.size_weight * np.log2(cost + _SMALLEST)
     priority_class = policy.class_of(job.priority_class)
-    last = _LAST if priority_class.rank == 0 else 0.0
-    return float(priority_class.points + job.priority * _POINTS_PER_PRIORITY - size - last - job.id * _TIE)
+    return float(priority_class.points + job.priority * _POINTS_PER_PRIORITY - size - job.id * _TIE)
 
 
 def queue_order(snapshot: Snapshot, policy: Policy, now: float) -> Array:
-    """The rows of the pending jobs, first come first."""
+    """The rows of the pending jobs, first come first. Those who may be sent away wait behind those who may send
+    them: they would not run for long, and one who had to go would take the place back."""
     rows = snapshot.pending
     if policy.order is Order.SHARE:
-        return np.argsort(-points(snapshot, policy, now))
-    if policy.order is Order.SJF:
-        return np.lexsort((rows["job"], rows["limit"]))
-    if policy.order is Order.LAS:
-        return np.lexsort((rows["job"], snapshot.usage[rows["leaf"]]))
-    return np.argsort(rows["job"])
+        found = np.argsort(-points(snapshot, policy, now))
+    elif policy.order is Order.SJF:
+        found = np.lexsort((rows["job"], rows["limit"]))
+    elif policy.order is Order.LAS:
+        found = np.lexsort((rows["job"], snapshot.usage[rows["leaf"]]))
+    else:
+        found = np.argsort(rows["job"])
+    return _yielding(found, rows, policy)
 
 
 def points(snapshot: Snapshot, policy: Policy, now: float) -> Array:
@@ -54,7 +55,8 @@ def points(snapshot: Snapshot, policy: Policy, now: float) -> Array:
     without_share = rows["points"] + np.log2(waited)
     if len(snapshot.tree.leaves) < 2:
         return without_share
-    return without_share - policy.share_weight * shares_used(snapshot, policy, np.argsort(-without_share))
+    order = _yielding(np.argsort(-without_share), rows, policy)
+    return without_share - policy.share_weight * shares_used(snapshot, policy, order)
 
 
 def shares_used(snapshot: Snapshot, policy: Policy, order: Array) -> Array:
@@ -62,10 +64,12 @@ def shares_used(snapshot: Snapshot, policy: Policy, order: Array) -> Array:
     rows, tree = snapshot.pending, snapshot.tree
     leaf, cost = rows["leaf"][order], rows["cost"][order]
     level_of = levels_now(snapshot, policy)
+    of_projects = _ahead(tree.project_of[leaf], cost, len(tree.projects))
+    one_each = len(tree.leaves) == len(tree.projects)  # every project has one user: the same again
     extra = (
         _ahead(tree.department_of[leaf], cost, len(tree.departments)),
-        _ahead(tree.project_of[leaf], cost, len(tree.projects)),
-        _ahead(leaf, cost, len(tree.leaves)),
+        of_projects,
+        of_projects if one_each else _ahead(leaf, cost, len(tree.leaves)),
     )
     found = np.empty(len(rows))
     found[order] = np.minimum(over_share(level_of, extra, leaf), MOST_OVER)
@@ -96,14 +100,30 @@ def capacity(snapshot: Snapshot, policy: Policy) -> float:
     )
 
 
+def _yielding(order: Array, rows: Array, policy: Policy) -> Array:
+    """The same, but the preemptible after all of a higher rank; rank 0 also where nobody is sent away."""
+    yields = rows["preemptible"] if policy.preempts else rows["rank"] == 0
+    if not yields.any() or (policy.order is not Order.SHARE and not policy.preempts):
+        return order
+    rank, yields = rows["rank"][order], yields[order]
+    place = np.arange(len(order), dtype=np.float64)
+    for lower in sorted(set(rank[yields].tolist()), reverse=True):
+        higher = place[rank > lower]
+        if len(higher):
+            mine = yields & (rank == lower)
+            place[mine] = np.maximum(place[mine], higher.max() + 0.5)
+    return np.asarray(order[np.argsort(place, kind="stable")])
+
+
 def _ahead(account: Array, cost: Array, accounts: int) -> Array:
     """What stands before each in the queue of its own account."""
     if accounts == 1:
         return np.cumsum(cost) - cost
     together = np.argsort(account.astype(np.uint16) if accounts < 2**16 else account, kind="stable")
-    sums = np.cumsum(cost[together]) - cost[together]
+    costs = cost[together]
+    sums = np.cumsum(costs) - costs
     sizes = np.bincount(account, minlength=accounts)
-    firsts = np.cumsum(sizes) - sizes
+    firsts = np.minimum(np.cumsum(sizes) - sizes, len(cost) - 1)
     found = np.empty(len(cost))
-    found[together] = sums - np.repeat(sums[firsts[sizes > 0]], sizes[sizes > 0])
+    found[together] = sums - sums[firsts][account[together]]
     return found

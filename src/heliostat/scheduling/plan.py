@@ -185,7 +185,7 @@ class _Planner:
         booking = self._horizon.earliest(shape, job.project, length)
         if booking is None:
             return False
-        keep = keep_for_booking(booking, shape, self._rooms, self._horizon.releases)
+        keep = keep_for_booking(booking, shape, self._horizon)
         self._rooms.keeps.append(keep)
         self._blocked.append(Blocked(job, shape, length, booking, keep))
         if len(self._blocked) < self._policy.reservations:

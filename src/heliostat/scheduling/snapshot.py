@@ -24,6 +24,7 @@ PENDING = np.dtype(
         ("shape", np.int32),
         ("leaf", np.int32),
         ("rank", np.int8),
+        ("preemptible", np.bool_),
         ("gpus", np.float64),  # of all its tasks
         ("cost", np.float64),  # GPU-hours it would be charged for if it ran to its limit
         ("array", np.int64),  # -1: none

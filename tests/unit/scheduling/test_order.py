@@ -1,0 +1,86 @@
+"""Who comes first."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from datetime import timedelta
+from random import Random
+
+import pytest
+
+from heliostat.models import Job, Resources
+from heliostat.scheduling.order import points, queue_order
+from heliostat.scheduling.policy import Order, Policy
+from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_running_job
+from unit.scheduling.passing_time import World
+
+HOUR = 3600
+NODES = (a_node("a", gpus=4),)
+
+
+def in_order(jobs: Iterable[Job], policy: Policy | None = None) -> list[int]:
+    board = a_board(NODES, jobs, policy)
+    snapshot = board.snapshot(NOW)
+    return snapshot.pending["job"][queue_order(snapshot, board.policy, NOW.timestamp())].tolist()
+
+
+def gpu_job(number: int, hours: float = 1, waited: float = 0, **fields: object) -> Job:
+    job = a_job(number, Resources(1, 10, 1), time_limit_seconds=int(hours * HOUR), **fields)
+    return replace(job, submitted_at=NOW - timedelta(hours=waited))
+
+
+def test_ten_times_the_size_has_the_same_claim_after_ten_times_the_wait() -> None:
+    assert in_order([gpu_job(1, hours=10, waited=8), gpu_job(2, hours=1)]) == [2, 1]
+    assert in_order([gpu_job(1, hours=10, waited=12), gpu_job(2, hours=1)]) == [1, 2]
+
+
+def test_points_are_the_class_and_priority_less_the_size_plus_the_wait() -> None:
+    job = gpu_job(1, hours=2, waited=3, priority=1, priority_class="interactive")
+    snapshot = a_board(NODES, [job]).snapshot(NOW)
+    size = 2 * (1 + 0.02 + 10 / 1024 * 0.002) + 0.1
+    expected = 4 + 3 * 1 - math.log2(size) + math.log2(3 + 1)
+    assert points(snapshot, Policy(), NOW.timestamp())[0] == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", ["normal", "scavenger", "urgent"])
+@pytest.mark.parametrize("order", list(Order))
+def test_of_equals_the_one_submitted_first_goes_first_however_they_became_known(order: Order, name: str) -> None:
+    jobs = [gpu_job(number, priority_class=name) for number in range(1, 200)]
+    Random(1).shuffle(jobs)
+    assert in_order(jobs, Policy(order=order)) == list(range(1, 200))
+
+
+def test_the_other_orders_are_plain() -> None:
+    jobs = [gpu_job(1, hours=3), gpu_job(2, hours=1), gpu_job(3, hours=2, user="bob")]
+    assert in_order(jobs, Policy(order=Order.FIFO)) == [1, 2, 3]
+    assert in_order(jobs, Policy(order=Order.SJF)) == [2, 3, 1]
+    running = a_running_job(9, "a", Resources(1, 10, 1), devices=("a-0",), time_limit_seconds=HOUR)
+    assert in_order([*jobs, running], Policy(order=Order.LAS)) == [3, 1, 2]
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_those_who_may_be_sent_away_wait_behind_those_who_may_send_them(order: Order) -> None:
+    jobs = [
+        gpu_job(1, waited=500, preemptible=True),
+        gpu_job(2, priority_class="interactive"),
+        gpu_job(3, waited=500, priority_class="scavenger"),
+        gpu_job(4, hours=2, waited=400),
+    ]
+    found = in_order(jobs, Policy(order=order))
+    assert found.index(2) < found.index(1)
+    assert found[-1] == 3
+    assert set(in_order(jobs, Policy(order=order, preempts=False))) == {1, 2, 3, 4}
+
+
+@pytest.mark.parametrize("order", list(Order))
+def test_one_who_was_sent_away_does_not_take_the_place_back(order: Order) -> None:
+    old = replace(gpu_job(1, hours=5, waited=500, preemptible=True), resources=Resources(1, 10, 4))
+    uuids = tuple(f"a-{index}" for index in range(4))
+    running = replace(
+        a_running_job(1, "a", old.resources, devices=uuids), time_limit_seconds=5 * HOUR, preemptible=True
+    )
+    running = replace(running, submitted_at=old.submitted_at)
+    world = World(a_board(NODES, [running, gpu_job(2, priority_class="interactive")], Policy(order=order)))
+    world.run(NOW + timedelta(hours=9))
+    assert world.started_at == {2: NOW, 1: NOW + timedelta(hours=1)}
+    assert len(world.plans) < 9
