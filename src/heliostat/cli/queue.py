@@ -92,10 +92,10 @@ def when(
 
 def _print_foreseen(foreseen: "Foreseen") -> None:
     forecast = foreseen["forecast"]
-    if forecast is None:
-        print("Nobody can tell: it does not start within the time that can be foreseen.")
-    elif forecast["earliest_at"] == forecast["latest_at"] == forecast["limits_at"] and forecast["confidence"] == 1:
+    if foreseen["starts_now"]:
         print("Submitted now, it would start at once.")
+    elif forecast is None:
+        print("Nobody can tell: it does not start within the time that can be foreseen.")
     else:
         print(f"Submitted now, it would start {forecast_in_words(forecast)}.")
         facts = [

@@ -18,7 +18,7 @@ from heliostat.models import TERMINAL, Job, JobId, JobState
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.durations import Durations
 from heliostat.scheduling.forecast import Effort, Forecast, forecast
-from heliostat.scheduling.whatif import Option, Question, what_if, when_it_starts
+from heliostat.scheduling.whatif import Option, Question, at_once, what_if, when_it_starts
 from heliostat.store import forecasts as stored
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.workers.controller import Controller
@@ -29,7 +29,8 @@ log = structlog.get_logger()
 _SHORTEST_PAUSE_SECONDS = 3.0  # between two forecasts
 _STALE_SECONDS = 120.0  # after which one is made anew though nothing happened
 _SETTLING_SECONDS = 0.5  # most jobs start at once: let the controller speak first
-_BUDGET_SECONDS = 2.0
+_BUDGET_SECONDS = 3.0  # of work
+_QUESTION_SECONDS = 1.5  # of work, for when, and again for what would be earlier
 _REST = 15  # times as long as it thinks, it rests
 _BREATH_SECONDS = 0.0005  # between two steps, for the other threads
 _KEPT = timedelta(days=90)
@@ -52,6 +53,7 @@ class Accuracy:
 class Answer:
     forecast: Forecast | None
     options: tuple[Option, ...]
+    now: bool = False  # it would start at once
 
 
 class Forecaster:
@@ -97,11 +99,12 @@ class Forecaster:
             if known is not None:
                 board.put(replace(known, state=JobState.CANCELLED, ended_at=now), now)
             newest = replace(job, id=1 + max([job.id, *board.jobs]), state=JobState.PENDING, submitted_at=now)
-            question = Question(board, self._known_durations(board), newest, now, self._budget())
+            question = Question(board, self._known_durations(board), newest, now, self._budget(_QUESTION_SECONDS))
             so_far = None if known is None else self.of(known)
             if so_far is None:
-                so_far = when_it_starts(question, Effort().runs)
-            return Answer(so_far, tuple(what_if(replace(question, go_on=self._budget()), so_far)))
+                so_far = when_it_starts(question)
+            options = what_if(replace(question, go_on=self._budget(_QUESTION_SECONDS)), so_far)
+            return Answer(so_far, tuple(options), so_far == at_once(now))
 
     @contextmanager
     def _only_once(self, user: str) -> Iterator[None]:
@@ -176,7 +179,7 @@ class Forecaster:
             durations = self._known_durations(board) if waiting else None
         found: dict[JobId, Forecast] = {}
         if durations is not None:
-            found = forecast(board, durations, now, Effort(go_on=self._budget()))
+            found = forecast(board, durations, now, Effort(go_on=self._budget(_BUDGET_SECONDS)))
         self._forecasts = found
         self._note(found, now)
 
@@ -206,15 +209,13 @@ class Forecaster:
             self._loaded_at = time.monotonic()
         return self._durations
 
-    def _budget(self) -> Callable[[], bool]:
+    def _budget(self, seconds: float) -> Callable[[], bool]:
         """Says whether to go on: no longer than this, no longer than the server, and with a breath in between."""
         worked, began = time.thread_time(), time.monotonic()
 
         def go_on() -> bool:
             time.sleep(_BREATH_SECONDS)
-            is_long = (
-                time.thread_time() - worked > _BUDGET_SECONDS or time.monotonic() - began > 3 * _BUDGET_SECONDS
-            )
+            is_long = time.thread_time() - worked > seconds or time.monotonic() - began > 3 * seconds
             return not (is_long or self._stopping)
 
         return go_on

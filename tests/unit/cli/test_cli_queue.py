@@ -14,6 +14,7 @@ def forecast(likely, confidence=0.8):
         "likely_at": at(likely + 0.5),
         "latest_at": at(likely + 30),
         "confidence": confidence,
+        "runs": 10,
         "limits_at": at(likely + 60),
     }
 
@@ -83,7 +84,16 @@ def test_why_without_a_forecast_says_when_to_ask_again(helio, serve):
 
 
 def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
-    server = serve(answer({"forecast": forecast(130), "what_if": options(), "accuracy": {"within": 0, "of": 0}}))
+    server = serve(
+        answer(
+            {
+                "starts_now": False,
+                "forecast": forecast(130),
+                "what_if": options(),
+                "accuracy": {"within": 0, "of": 0},
+            }
+        )
+    )
     ran = helio("when", "--gpus", "4", "--time", "8h", "--class", "interactive", "--label", "fast", "--exclusive")
     body = json.loads(server.requests[0].split(b"\r\n\r\n", 1)[1])
     assert body == {
@@ -98,9 +108,12 @@ def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
 
 def test_when_says_that_it_would_start_at_once_or_that_nobody_can_tell(helio, serve):
     moment = at(0)
-    now = dict.fromkeys(("earliest_at", "likely_at", "latest_at", "limits_at"), moment) | {"confidence": 1.0}
-    none = {"what_if": [], "accuracy": {"within": 0, "of": 0}}
-    serve(answer({"forecast": now, **none}), answer({"forecast": None, **none}))
+    now = dict.fromkeys(("earliest_at", "likely_at", "latest_at", "limits_at"), moment) | {
+        "confidence": 1.0,
+        "runs": 10,
+    }
+    none = {"starts_now": False, "what_if": [], "accuracy": {"within": 0, "of": 0}}
+    serve(answer({**none, "starts_now": True, "forecast": now}), answer({"forecast": None, **none}))
     assert helio("when", "--gpus", "1").out == "Submitted now, it would start at once.\n"
     assert helio("when", "--gpus", "1").out.startswith("Nobody can tell")
 

@@ -14,7 +14,7 @@ HOUR = 3600
 
 def asked(board: Board, job: Job) -> dict[str, Option]:
     question = Question(board, Durations(HOUR), job, NOW)
-    return {option.words: option for option in what_if(question, when_it_starts(question, 10))}
+    return {option.words: option for option in what_if(question, when_it_starts(question))}
 
 
 def running(number: int, node: str, gpus: int, hours: int, first: int = 0) -> Job:
@@ -56,7 +56,7 @@ def test_another_type_of_gpu_is_named_when_it_is_earlier() -> None:
 def test_the_earliest_comes_first_and_only_what_is_earlier() -> None:
     board = a_board((a_node("a", gpus=4),), [running(1, "a", 1, 2), running(2, "a", 2, 8, first=1)])
     question = Question(board, Durations(HOUR), a_job(9, Resources(4, 40, 4), time_limit_seconds=HOUR), NOW)
-    so_far = when_it_starts(question, 10)
+    so_far = when_it_starts(question)
     options = what_if(question, so_far)
     assert [option.words for option in options] == ["1 GPU", "2 GPUs"]
     assert so_far is not None

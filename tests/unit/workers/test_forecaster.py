@@ -154,6 +154,7 @@ def test_what_if_of_a_waiting_job_looks_at_the_queue_without_it(store: Store) ->
     answer = made.ask(large, instead_of=large)
     assert answer.forecast is not None
     assert answer.forecast.latest_at == NOW
+    assert answer.now
 
 
 def test_those_who_ask_while_others_are_answered_are_told_to_come_again(
