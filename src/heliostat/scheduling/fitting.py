@@ -56,7 +56,7 @@ def resources_in_words(wanted: Resources) -> str:
 
 def memory_in_words(mib: int) -> str:
     """`512 MiB`, `16 GiB`, `1.5 GiB`."""
-    return f"{mib} MiB" if mib < 1024 or mib % 128 else f"{mib / 1024:g} GiB"
+    return f"{mib} MiB" if mib < 1024 or mib % 512 else f"{mib / 1024:g} GiB"
 
 
 def cpus_in_words(cpus: int) -> str:
