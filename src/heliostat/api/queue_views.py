@@ -32,6 +32,7 @@ def explanation_view(told: Explanation) -> Json:
 
 def answer_view(answer: Answer, accuracy: Accuracy) -> Json:
     return {
+        "starts_now": answer.now,
         "forecast": forecast_view(answer.forecast),
         "what_if": [_option_view(option) for option in answer.options],
         "accuracy": asdict(accuracy),
@@ -46,6 +47,7 @@ def forecast_view(forecast: Forecast | None) -> Json | None:
         "likely_at": time_view(forecast.likely_at),
         "latest_at": time_view(forecast.latest_at),
         "confidence": forecast.confidence,
+        "runs": forecast.runs,
         "limits_at": time_view(forecast.limits_at),
     }
 

@@ -52,7 +52,10 @@ def report(
     as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Show who used what in a month: everybody for an admin, your projects for a manager, else yourself."""
+    """Show who used what in a month.
+
+    Everybody for an admin, your projects for a manager, else yourself.
+    """
     client = connect()
     if as_csv:
         sys.stdout.write(client.report_csv(month, by).replace("\r\n", "\n"))
@@ -65,7 +68,7 @@ def report(
         print("Nothing ran in that month.")
         return
     print_table((Column(by.upper(), shrinks=True), *_REPORT_COLUMNS), (_report_row(line) for line in lines))
-    say("WASTED: GPU-hours of attempts that failed, timed out, were lost or preempted, since a checkpoint.")
+    say("WASTED: GPU-hours of attempts that failed, timed out, were lost or preempted.")
 
 
 def _walked(tree: "list[Account]", depth: int = 0) -> "Iterator[tuple[Account, int]]":

@@ -21,8 +21,8 @@ def forecast_in_words(forecast: "Forecast") -> str:
     """`in about 2h10m, between 14:05 and 16:40 (in 8 of 10 trial runs)`."""
     begin, end = _minute(forecast["earliest_at"]), _minute(forecast["latest_at"])
     span = f"between {begin} and {end}" if begin != end else f"at {begin}"
-    part = forecast["confidence"]
-    sure = "" if part is None else f" (in {round(part * 10)} of 10 trial runs)"
+    part, runs = forecast["confidence"], forecast["runs"]
+    sure = "" if part is None else f" (in {round(part * runs)} of {runs} trial runs)"
     return f"{likely_in_words(forecast)}, {span}{sure}"
 
 

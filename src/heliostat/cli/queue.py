@@ -38,7 +38,7 @@ def why(
             ("position", f"{told['position']} of {told['pending']}" if told["position"] else None),
             ("ahead", _ahead(told)),
             ("starts", forecast_in_words(forecast) if forecast else "not foreseen yet; ask again in a minute"),
-            ("at the latest", limits_in_words(forecast) if forecast else None),
+            ("by limits", limits_in_words(forecast) if forecast else None),
             ("forecasts", accuracy_in_words(told["accuracy"])),
         ]
     )
@@ -92,14 +92,14 @@ def when(
 
 def _print_foreseen(foreseen: "Foreseen") -> None:
     forecast = foreseen["forecast"]
-    if forecast is None:
-        print("Nobody can tell: it does not start within the time that can be foreseen.")
-    elif forecast["earliest_at"] == forecast["latest_at"] == forecast["limits_at"] and forecast["confidence"] == 1:
+    if foreseen["starts_now"]:
         print("Submitted now, it would start at once.")
+    elif forecast is None:
+        print("Nobody can tell: it does not start within the time that can be foreseen.")
     else:
         print(f"Submitted now, it would start {forecast_in_words(forecast)}.")
         facts = [
-            ("at the latest", limits_in_words(forecast)),
+            ("by limits", limits_in_words(forecast)),
             ("forecasts", accuracy_in_words(foreseen["accuracy"])),
         ]
         print_facts(facts)

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, overload
 
-from heliostat.client.shapes import JobData, LogChunk
+from heliostat.client.shapes import Forecast, JobData, LogChunk, Why
 
 if TYPE_CHECKING:
     from heliostat.client.client import Client
@@ -65,6 +65,11 @@ class JobHandle:
     def reason(self) -> str | None:
         """Why it waits, or why it ended as it did."""
         return self.data["reason"]
+
+    @property
+    def forecast(self) -> Forecast | None:
+        """When it will start, if it waits and that is known."""
+        return self.data.get("forecast")
 
     @property
     def name(self) -> str | None:
@@ -188,6 +193,10 @@ class JobHandle:
 
     def checkpointed(self) -> "JobHandle":
         return self._take(self._client.checkpointed(self.id))
+
+    def why(self, *, what_if: bool = False) -> Why:
+        """Why it waits and when it will start."""
+        return self._client.why(self.id, what_if=what_if)
 
     def learn(self, data: JobData) -> None:
         """Takes over what the server has said elsewhere."""

@@ -104,6 +104,7 @@ class Forecast(TypedDict):
     likely_at: str
     latest_at: str
     confidence: float | None  # the part of the trial runs that lies in between
+    runs: int
     limits_at: str | None  # if every job takes all its time
 
 
@@ -124,6 +125,7 @@ class Option(TypedDict):
 
 
 class Foreseen(TypedDict):
+    starts_now: bool
     forecast: Forecast | None
     what_if: list[Option]
     accuracy: Accuracy

@@ -23,9 +23,11 @@ _GRAIN = 0.1  # of the time that lies between now and then: ends so near to each
 _FEW = 60  # jobs, for which every end is looked at on its own
 _ROUNDS = 20  # of sending jobs away at one moment
 _SOON = 1.0
+_TICK = 0.001  # time goes on, however it is rounded
 _MINUTE = 60.0
 _GOLDEN = 0.6180339887  # its multiples spread evenly, however many are taken
 _ENOUGH_RUNS = 3
+_MANY_RUNS = 8  # of which the quickest and the slowest may be left out
 _GOES_BACK = {"requeue", "preempt"}
 
 
@@ -36,8 +38,9 @@ class Forecast:
     earliest_at: datetime
     likely_at: datetime
     latest_at: datetime
-    confidence: float | None  # how many of the runs lie in between; None: there were too few
+    confidence: float | None  # the part of the runs that lies in between; None: there were too few
     limits_at: datetime | None = None  # when it starts if every job takes all its time
+    runs: int = RUNS
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,7 @@ class Effort:
     """How much to do for a forecast."""
 
     runs: int = RUNS
+    limits: bool = True  # also a run in which every job takes all its time
     wanted: Collection[JobId] | None = None  # stop when these have started; None: all
     until: datetime | None = None  # what starts later is of no interest
     go_on: Callable[[], bool] = lambda: True  # asked before every step
@@ -55,7 +59,7 @@ def forecast(
 ) -> dict[JobId, Forecast]:
     """By job. Those that do not start in most of the runs are left out. The board is not changed."""
     effort = effort or Effort()
-    by_limits = _Run(board, durations, now, effort, None).starts()
+    by_limits = _Run(board, durations, now, effort, None).starts() if effort.limits else {}
     sampled = []
     for number in range(effort.runs):
         run = _Run(board, durations, now, effort, number * _GOLDEN % 1.0)
@@ -118,14 +122,14 @@ class _Run:
         first = self._ends[0][0] if self._ends else np.inf
         if min(first, wake) > self._furthest:
             return False
-        until = first
-        if self._ends:
-            until += max(self._grain * (first - self._begin), self._least)
-        if wake <= until:
-            until = min(first, wake)
+        if wake < first:
+            self._now = max(wake, self._now + _TICK)
+            return True
+        until = first + max(self._grain * (first - self._begin), self._least)
+        until = first if wake <= until else until
+        self._now = max(self._now, (first + until) / 2)
         while self._ends and self._ends[0][0] <= until:
             self._end(*heapq.heappop(self._ends)[1:])
-        self._now = max(self._now, until if wake < first else (first + until) / 2)
         return True
 
     def _start(self, start: Start) -> None:
@@ -184,8 +188,8 @@ def _summed_up(
     times = sorted(starts.get(job_id, np.inf) for starts in sampled)
     if not times:
         at = None if limits is None else _time(limits)
-        return None if at is None else Forecast(now, at, at, None, at)
-    spare = max(len(times) // 10, len(times) >= 5)  # on either side
+        return None if at is None else Forecast(now, at, at, None, at, 0)
+    spare = int(len(times) >= _MANY_RUNS)  # on either side
     inside = times[spare : len(times) - spare]
     likely = times[len(times) // 2]
     if not np.isfinite(inside[-1]):
@@ -196,6 +200,7 @@ def _summed_up(
         _time(inside[-1]),
         _part_inside(times, inside) if len(times) >= _ENOUGH_RUNS else None,
         None if limits is None else _time(limits),
+        len(times),
     )
 
 

@@ -112,23 +112,25 @@ class _Steps:
     """How many tasks each node could take after each of the releases on it."""
 
     def __init__(self, shape: Shape, kind: int, horizon: Horizon, allowed: Array) -> None:
-        free, rows = horizon.free, horizon.releases
-        rows = rows[allowed[rows["node"]]]
-        rows = rows[np.lexsort((rows["limit"], rows["node"]))]
-        self.node, self.at, self.kind = rows["node"], rows["limit"], kind
+        free, releases = horizon.free, horizon.releases
+        rows = np.lexsort((releases["limit"], releases["node"]))
+        rows = rows[allowed[releases["node"][rows]]]
+        self.node, self.at, self.kind = releases["node"][rows], releases["limit"][rows], kind
         is_first = np.ones(len(rows), bool)
         is_first[1:] = self.node[1:] != self.node[:-1]
         self._firsts = np.flatnonzero(is_first)
         self._group = np.cumsum(is_first) - 1
         gpus = None
         if kind >= 0:
-            gpus = self._sum(np.where(rows["kind"] == kind, rows["devices"], 0)) + free.gpus[self.node, kind]
+            devices = np.where(releases["kind"][rows] == kind, releases["devices"][rows], 0)
+            gpus = self._sum(devices) + free.gpus[self.node, kind]
+        cpus = releases["cpus"][rows]
         self.capacity = tasks_in(
             shape,
-            self._sum(rows["cpus"]) + free.cpus[self.node],
-            self._sum(rows["memory"]) + free.memory[self.node],
+            self._sum(cpus) + free.cpus[self.node],
+            self._sum(releases["memory"][rows]) + free.memory[self.node],
             gpus,
-            free.holders[self.node] - self._sum((rows["cpus"] > 0).astype(np.int64)),
+            free.holders[self.node] - self._sum((cpus > 0).astype(np.int64)),
         )
         self.now = np.where(allowed, capacity_for(shape, kind, free), 0)
         self._leftover = free.gpus.sum(axis=1)

@@ -53,7 +53,7 @@ def points(snapshot: Snapshot, policy: Policy, now: float) -> Array:
     rows = snapshot.pending
     waited = np.maximum(now - rows["submitted"], 0.0) / HOUR + _FIRST_HOUR
     without_share = rows["points"] + np.log2(waited)
-    if len(snapshot.tree.leaves) < 2:
+    if not len(rows) or len(snapshot.tree.leaves) < 2:
         return without_share
     order = _yielding(np.argsort(-without_share), rows, policy)
     return without_share - policy.share_weight * shares_used(snapshot, policy, order)
@@ -64,10 +64,12 @@ def shares_used(snapshot: Snapshot, policy: Policy, order: Array) -> Array:
     rows, tree = snapshot.pending, snapshot.tree
     leaf, cost = rows["leaf"][order], rows["cost"][order]
     level_of = levels_now(snapshot, policy)
+    of_projects = _ahead(tree.project_of[leaf], cost, len(tree.projects))
+    one_each = len(tree.leaves) == len(tree.projects)  # every project has one user: the same again
     extra = (
         _ahead(tree.department_of[leaf], cost, len(tree.departments)),
-        _ahead(tree.project_of[leaf], cost, len(tree.projects)),
-        _ahead(leaf, cost, len(tree.leaves)),
+        of_projects,
+        of_projects if one_each else _ahead(leaf, cost, len(tree.leaves)),
     )
     found = np.empty(len(rows))
     found[order] = np.minimum(over_share(level_of, extra, leaf), MOST_OVER)
@@ -118,9 +120,10 @@ def _ahead(account: Array, cost: Array, accounts: int) -> Array:
     if accounts == 1:
         return np.cumsum(cost) - cost
     together = np.argsort(account.astype(np.uint16) if accounts < 2**16 else account, kind="stable")
-    sums = np.cumsum(cost[together]) - cost[together]
+    costs = cost[together]
+    sums = np.cumsum(costs) - costs
     sizes = np.bincount(account, minlength=accounts)
-    firsts = np.cumsum(sizes) - sizes
+    firsts = np.minimum(np.cumsum(sizes) - sizes, len(cost) - 1)
     found = np.empty(len(cost))
-    found[together] = sums - np.repeat(sums[firsts[sizes > 0]], sizes[sizes > 0])
+    found[together] = sums - sums[firsts][account[together]]
     return found

@@ -2,6 +2,7 @@
 
 from collections.abc import Hashable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
 from heliostat.models import Placement, Resources
@@ -10,13 +11,21 @@ _ANYWHERE = Placement()
 Thing = TypeVar("Thing", bound=Hashable)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Shape:
-    """Everything that decides where a job fits, except for how long it runs."""
+    """Everything that decides where a job fits, except for how long it runs. Its hash is worked out once: it is
+    looked up many times in each plan."""
 
     resources: Resources
     placement: Placement = _ANYWHERE
     data_class: int = 0
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash((self.resources, self.placement, self.data_class))
 
     @property
     def is_part(self) -> bool:

@@ -8,6 +8,7 @@ from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.columns import Array
 
 Leaf = tuple[str, str]  # project, user
+_SOME = 1e-9  # GPU-hours: nobody's part is nothing
 _WEIGHTS = (0.5, 0.3, 0.2)  # of being over the share as department, project, user
 
 
@@ -20,8 +21,10 @@ class Tree:
     departments: tuple[str, ...]
     project_of: Array  # by leaf
     department_of: Array  # by leaf
-    project_shares: Array
-    department_shares: Array
+    home_of: Array  # by project: its department
+    department_parts: Array  # of everything; they add up to 1
+    project_parts: Array  # of its department
+    leaf_parts: Array  # of its project
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,14 +47,19 @@ def tree_of(leaves: tuple[Leaf, ...], accounts: Accounts) -> Tree:
     departments = tuple(dict.fromkeys(home.values()))
     number_of = {name: number for number, name in enumerate(projects)}
     department_number = {name: number for number, name in enumerate(departments)}
+    project_of = np.array([number_of[project] for project, _ in leaves], np.int32)
+    home_of = np.array([department_number[home[project]] for project in projects], np.int32)
+    shares = np.array([accounts.department(name).share for name in departments], float)
     return Tree(
         leaves,
         projects,
         departments,
-        np.array([number_of[project] for project, _ in leaves], np.int32),
-        np.array([department_number[home[project]] for project, _ in leaves], np.int32),
-        np.array([accounts.project(name).share for name in projects], float),
-        np.array([accounts.department(name).share for name in departments], float),
+        project_of,
+        home_of[project_of],
+        home_of,
+        shares / max(shares.sum(), 1e-9),
+        _parts(home_of, np.array([accounts.project(name).share for name in projects], float), len(departments)),
+        _parts(project_of, np.ones(len(leaves)), len(projects)),
     )
 
 
@@ -60,18 +68,15 @@ def levels(tree: Tree, usage: Array, floor: float) -> tuple[Level, Level, Level]
     little was used, differences mean little."""
     per_department = np.bincount(tree.department_of, usage, len(tree.departments))
     per_project = np.bincount(tree.project_of, usage, len(tree.projects))
-    root = np.zeros(len(tree.departments), np.int32)
-    in_department = np.zeros(len(tree.projects), np.int32)
-    in_department[tree.project_of] = tree.department_of
-    floors = _parts(root, tree.department_shares, np.array([floor]))
-    top = _parts(root, tree.department_shares, np.array([usage.sum() + floor]))
-    middle = _parts(in_department, tree.project_shares, per_department + floors)
-    floors = _parts(in_department, tree.project_shares, floors)
-    bottom = _parts(tree.project_of, np.ones(len(tree.leaves)), per_project + floors)
+    floors = tree.department_parts * floor
+    top = tree.department_parts * (per_department.sum() + floor)
+    middle = tree.project_parts * (per_department + floors)[tree.home_of]
+    floors = tree.project_parts * floors[tree.home_of]
+    bottom = tree.leaf_parts * (per_project + floors)[tree.project_of]
     return (
-        Level(tree.department_of, per_department, top),
-        Level(tree.project_of, per_project, middle),
-        Level(np.arange(len(tree.leaves), dtype=np.int32), usage, bottom),
+        Level(tree.department_of, per_department, np.maximum(top, _SOME)),
+        Level(tree.project_of, per_project, np.maximum(middle, _SOME)),
+        Level(np.arange(len(tree.leaves), dtype=np.int32), usage, np.maximum(bottom, _SOME)),
     )
 
 
@@ -94,7 +99,7 @@ def over_share(level_of: tuple[Level, Level, Level], extra: tuple[Array, Array, 
     return total / weight if weight else total
 
 
-def _parts(parent: Array, shares: Array, parents_usage: Array) -> Array:
-    """What of its parent's usage would be each one's own."""
-    siblings = np.bincount(parent, shares, len(parents_usage))
-    return np.maximum(parents_usage[parent] * shares / siblings[parent], 1e-9)
+def _parts(parent: Array, shares: Array, parents: int) -> Array:
+    """Of its parent's, by its share."""
+    siblings = np.bincount(parent, shares, parents)
+    return np.asarray(shares / np.maximum(siblings, 1e-9)[parent])

@@ -50,8 +50,7 @@ class _View:
         share = self._accounts.department(name).share
         place = _place(self._tree.departments, name)
         one = self._judged(Account("department", name, share), place, 0.0)
-        part = float(self._tree.department_shares.sum()) if place is not None else 0.0
-        entitled = share / part if part else None
+        entitled = None if place is None else float(self._tree.department_parts[place])
         below = tuple(self._project(project, one.points, entitled) for project in self._projects.get(name, ()))
         return replace(one, entitled=entitled, below=below)
 

@@ -1,11 +1,11 @@
 """Smaller or different requests that may start earlier than the one that was made."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
-from heliostat.models import Job, Layout, Resources
-from heliostat.scheduling.fitting import gpus_in_words, tasks_in_words
+from heliostat.models import Job, Layout, Node, Resources
+from heliostat.scheduling.fitting import cpus_in_words, gpus_in_words, memory_in_words, tasks_in_words
 
 _SHORTER = (7 * 86400, 2 * 86400, 86400, 12 * 3600, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600)
 
@@ -19,12 +19,12 @@ class Variation:
     job: Job
 
 
-def variations(job: Job) -> Iterator[Variation]:
+def variations(job: Job, nodes: Iterable[Node]) -> Iterator[Variation]:
     """Those that make sense for it; whether any node could run them is not looked at."""
     yield from _fewer_gpus(job)
     wanted, placement = job.resources, job.placement
     if wanted.gpus and wanted.gpu_type is not None:
-        yield Variation("any GPU type", {"gpu_type": None}, _asking(job, replace(wanted, gpu_type=None)))
+        yield _any_type(job, nodes)
     if wanted.gpus and wanted.gpu_memory_mib is not None:
         yield Variation("any GPU memory", {"gpu_memory": None}, _asking(job, replace(wanted, gpu_memory_mib=None)))
     if not wanted.gpus and (wanted.cpus > 1 or wanted.memory_mib > 1024):
@@ -71,6 +71,20 @@ def _fewer_gpus(job: Job) -> Iterator[Variation]:
             words = gpus_in_words(fewer.gpus, fewer.gpu_type, fewer.gpu_memory_mib)
             change: dict[str, object] = {"gpus": fewer.gpus, "cpus": fewer.cpus, "memory": fewer.memory_mib}
             yield Variation(words, change, _asking(job, fewer))
+
+
+def _any_type(job: Job, nodes: Iterable[Node]) -> Variation:
+    """With no more cpus and memory than go with so many GPUs of any node: what one has, another may lack."""
+    wanted = replace(job.resources, gpu_type=None)
+    change: dict[str, object] = {"gpu_type": None}
+    parts = [(node, wanted.gpus / len(node.devices)) for node in nodes if len(node.devices) >= wanted.gpus]
+    cpus = min([wanted.cpus, *(max(1, int(node.cpus * part)) for node, part in parts)])
+    memory = min([wanted.memory_mib, *(int(node.memory_mib * part) for node, part in parts)])
+    if (cpus, memory) == (wanted.cpus, wanted.memory_mib):
+        return Variation("any GPU type", change, _asking(job, wanted))
+    words = f"any GPU type with {cpus_in_words(cpus)}, {memory_in_words(memory)}"
+    change |= {"cpus": cpus, "memory": memory}
+    return Variation(words, change, _asking(job, replace(wanted, cpus=cpus, memory_mib=memory)))
 
 
 def _asking(job: Job, wanted: Resources) -> Job:

@@ -37,20 +37,15 @@ class Question:
     go_on: Callable[[], bool] = lambda: True
 
 
-def when_it_starts(question: Question, runs: int, until: datetime | None = None) -> Forecast | None:
-    """None: nobody can tell, or not before `until`."""
-    if starts_at_once(question):
-        return at_once(question.now)
-    board = question.board.fork()
-    board.put(question.job, question.now)
-    effort = Effort(runs, {question.job.id}, until, question.go_on)
-    return forecast(board, question.durations, question.now, effort).get(question.job.id)
+def when_it_starts(question: Question) -> Forecast | None:
+    """None: nobody can tell."""
+    return _foreseen(question, Effort())
 
 
 def what_if(question: Question, so_far: Forecast | None) -> list[Option]:
     """Those that would start earlier than so far, the earliest first."""
     found = [option for option in (_shortened(question, so_far),) if option is not None]
-    for variation in variations(question.job):
+    for variation in variations(question.job, question.board.machines.nodes):
         if not question.go_on():
             break
         if (option := _tried(question, variation, so_far)) is not None:
@@ -87,10 +82,19 @@ def _tried(question: Question, variation: Variation, so_far: Forecast | None) ->
     if not could_ever_run(board.machines.nodes, job.resources, job.placement, data_class):
         return None
     until = None if so_far is None else so_far.likely_at
-    found = when_it_starts(replace(question, job=job), _RUNS, until)
+    found = _foreseen(replace(question, job=job), Effort(_RUNS, limits=False, until=until))
     if found is None or not _is_earlier(found, so_far):
         return None
     return Option(variation.words, variation.change, found, now=found == at_once(question.now))
+
+
+def _foreseen(question: Question, effort: Effort) -> Forecast | None:
+    if starts_at_once(question):
+        return at_once(question.now)
+    board = question.board.fork()
+    board.put(question.job, question.now)
+    effort = replace(effort, wanted={question.job.id}, go_on=question.go_on)
+    return forecast(board, question.durations, question.now, effort).get(question.job.id)
 
 
 def _is_earlier(found: Forecast, so_far: Forecast | None) -> bool:

@@ -78,10 +78,8 @@ def waits_in(conn: Connection, span: Span, by: str, scope: Scope | None = None) 
     name = _name(by).label("name")
     wait = func.max(_attempts.c.started_at - _jobs.c.submitted_at, 0.0).label("wait")
     query: _Query = select(name, wait)
-    first = _of(scope, _joined(query)).where(
-        _attempts.c.number == 1,
-        _attempts.c.started_at >= to_seconds(span.start),
-        _attempts.c.started_at < to_seconds(span.end),
+    first = _ran_in(query, span, scope).where(
+        _attempts.c.number == 1, _attempts.c.started_at >= to_seconds(span.start)
     )
     waits = first.subquery()
     place = func.row_number().over(partition_by=waits.c.name, order_by=waits.c.wait).label("place")

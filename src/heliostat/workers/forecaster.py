@@ -18,7 +18,7 @@ from heliostat.models import TERMINAL, Job, JobId, JobState
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.durations import Durations
 from heliostat.scheduling.forecast import Effort, Forecast, forecast
-from heliostat.scheduling.whatif import Option, Question, what_if, when_it_starts
+from heliostat.scheduling.whatif import Option, Question, at_once, what_if, when_it_starts
 from heliostat.store import forecasts as stored
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.workers.controller import Controller
@@ -29,13 +29,15 @@ log = structlog.get_logger()
 _SHORTEST_PAUSE_SECONDS = 3.0  # between two forecasts
 _STALE_SECONDS = 120.0  # after which one is made anew though nothing happened
 _SETTLING_SECONDS = 0.5  # most jobs start at once: let the controller speak first
-_BUDGET_SECONDS = 2.0
+_BUDGET_SECONDS = 3.0  # of work
+_QUESTION_SECONDS = 1.5  # of work, for when, and again for what would be earlier
 _REST = 15  # times as long as it thinks, it rests
 _BREATH_SECONDS = 0.0005  # between two steps, for the other threads
 _KEPT = timedelta(days=90)
 _RELOAD_SECONDS = 86400.0
 _MOST_LEARNT = 2_000  # jobs at once
 _JUDGED = 100  # past forecasts that say how good we are
+_MOST_ASKERS = 8
 _PATIENCE_SECONDS = 15.0  # of those who ask while another is being answered
 
 
@@ -51,6 +53,7 @@ class Accuracy:
 class Answer:
     forecast: Forecast | None
     options: tuple[Option, ...]
+    now: bool = False  # it would start at once
 
 
 class Forecaster:
@@ -66,6 +69,7 @@ class Forecaster:
         self._changed = True
         self._waits = False
         self._ended: list[JobId] = []
+        self._askers: set[str] = set()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="forecaster", daemon=True)
 
@@ -89,17 +93,33 @@ class Forecaster:
 
     def ask(self, job: Job, instead_of: Job | None = None) -> Answer:
         """When a job that is not in the queue would start, and what would start earlier. Stores nothing."""
-        with self._turn():
+        with self._only_once(job.user), self._turn():
             now, board = self._now(), self._controller.fork()
             known = None if instead_of is None else board.jobs.get(instead_of.id)
             if known is not None:
                 board.put(replace(known, state=JobState.CANCELLED, ended_at=now), now)
             newest = replace(job, id=1 + max([job.id, *board.jobs]), state=JobState.PENDING, submitted_at=now)
-            question = Question(board, self._known_durations(board), newest, now, self._budget())
+            question = Question(board, self._known_durations(board), newest, now, self._budget(_QUESTION_SECONDS))
             so_far = None if known is None else self.of(known)
             if so_far is None:
-                so_far = when_it_starts(question, Effort().runs)
-            return Answer(so_far, tuple(what_if(replace(question, go_on=self._budget()), so_far)))
+                so_far = when_it_starts(question)
+            options = what_if(replace(question, go_on=self._budget(_QUESTION_SECONDS)), so_far)
+            return Answer(so_far, tuple(options), so_far == at_once(now))
+
+    @contextmanager
+    def _only_once(self, user: str) -> Iterator[None]:
+        """Nobody asks twice at once, and not too many wait: each takes a thread from those who serve requests."""
+        with self._wake:
+            if user in self._askers:
+                raise TooManyRequests("A question of yours is being answered.", "Wait for its answer.")
+            if len(self._askers) >= _MOST_ASKERS:
+                raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
+            self._askers.add(user)
+        try:
+            yield
+        finally:
+            with self._wake:
+                self._askers.discard(user)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
@@ -159,7 +179,7 @@ class Forecaster:
             durations = self._known_durations(board) if waiting else None
         found: dict[JobId, Forecast] = {}
         if durations is not None:
-            found = forecast(board, durations, now, Effort(go_on=self._budget()))
+            found = forecast(board, durations, now, Effort(go_on=self._budget(_BUDGET_SECONDS)))
         self._forecasts = found
         self._note(found, now)
 
@@ -189,15 +209,13 @@ class Forecaster:
             self._loaded_at = time.monotonic()
         return self._durations
 
-    def _budget(self) -> Callable[[], bool]:
+    def _budget(self, seconds: float) -> Callable[[], bool]:
         """Says whether to go on: no longer than this, no longer than the server, and with a breath in between."""
         worked, began = time.thread_time(), time.monotonic()
 
         def go_on() -> bool:
             time.sleep(_BREATH_SECONDS)
-            is_long = (
-                time.thread_time() - worked > _BUDGET_SECONDS or time.monotonic() - began > 3 * _BUDGET_SECONDS
-            )
+            is_long = time.thread_time() - worked > seconds or time.monotonic() - began > 3 * seconds
             return not (is_long or self._stopping)
 
         return go_on

@@ -151,8 +151,8 @@ def _stopped_in_vain(case: Case, made: Plan, waiting: Job) -> Iterator[str]:
 
 
 def _is_judged_with_care(case: Case) -> bool:
-    """Where a plan does not count what a victim would free: parts of devices, and what is on nodes of which some GPUs
-    are reserved. There it may send away one more, or another."""
+    """Where a plan does not count what a victim would free: parts of devices, and what is on nodes of which some
+    GPUs are reserved. There it may send away one more, or another."""
     return any(0 < job.resources.gpus < 1 for job in case.jobs) or any(
         reservation.gpus_per_node for reservation in case.reservations
     )

@@ -72,7 +72,7 @@ def test_what_is_further_away_than_asked_for_is_not_told() -> None:
 def test_it_stops_when_told_to_and_says_what_it_knows_by_then() -> None:
     steps = iter([True, True, False])
     found = forecast(one_gpu_board(2, 3, 4), Durations(HOUR), NOW, Effort(go_on=lambda: next(steps, False)))
-    assert found == {2: Forecast(NOW, after(HOUR), after(HOUR), None, after(HOUR))}
+    assert found == {2: Forecast(NOW, after(HOUR), after(HOUR), None, after(HOUR), 0)}
 
 
 def test_only_as_far_as_those_who_are_asked_for() -> None:

@@ -14,7 +14,7 @@ HOUR = 3600
 
 def asked(board: Board, job: Job) -> dict[str, Option]:
     question = Question(board, Durations(HOUR), job, NOW)
-    return {option.words: option for option in what_if(question, when_it_starts(question, 10))}
+    return {option.words: option for option in what_if(question, when_it_starts(question))}
 
 
 def running(number: int, node: str, gpus: int, hours: int, first: int = 0) -> Job:
@@ -56,17 +56,25 @@ def test_another_type_of_gpu_is_named_when_it_is_earlier() -> None:
 def test_the_earliest_comes_first_and_only_what_is_earlier() -> None:
     board = a_board((a_node("a", gpus=4),), [running(1, "a", 1, 2), running(2, "a", 2, 8, first=1)])
     question = Question(board, Durations(HOUR), a_job(9, Resources(4, 40, 4), time_limit_seconds=HOUR), NOW)
-    so_far = when_it_starts(question, 10)
+    so_far = when_it_starts(question)
     options = what_if(question, so_far)
     assert [option.words for option in options] == ["1 GPU", "2 GPUs"]
     assert so_far is not None
     assert all(option.forecast.likely_at < so_far.likely_at for option in options)
 
 
+def test_another_type_may_come_with_less_of_the_rest() -> None:
+    job = a_job(9, Resources(8, 800, 1, "A100"))
+    small = a_node("b", cpus=4, memory_mib=600, gpus=2)
+    found = next(one for one in variations(job, [a_node("a", gpus=1), small]) if "type" in one.words)
+    assert found.words == "any GPU type with 2 cpus, 300 MiB"
+    assert found.change == {"gpu_type": None, "cpus": 2, "memory": 300}
+
+
 def test_every_part_of_a_large_request_has_its_variation() -> None:
     placement = Placement(tasks=4, layout=Layout.SPREAD, exclusive=True)
     job = a_job(9, Resources(8, 80, 4, "A100", 40000), placement=placement)
-    assert [one.words for one in variations(job)] == [
+    assert [one.words for one in variations(job, ())] == [
         "2 A100 with at least 40000 MiB",
         "1 A100 with at least 40000 MiB",
         "any GPU type",

@@ -71,4 +71,4 @@ def test_a_level_without_siblings_says_nothing() -> None:
 def test_unknown_projects_share_the_default_department() -> None:
     tree = tree_of((("new", "ann"), ("other", "bob")), Accounts())
     assert tree.departments == ("default",)
-    assert tree.project_shares.tolist() == [1, 1]
+    assert tree.project_parts.tolist() == [0.5, 0.5]

@@ -1,0 +1,66 @@
+"""The queue explained as people see it: the real server and command line, on made-up machines."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.server import Server
+from support.waiting import wait_until
+
+HELIO = Path(sys.executable).with_name("helio")
+SIX_SECONDS = {"HELIOSTAT_SIMULATED_SECONDS": "6"}
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    home = tmp_path_factory.mktemp("words") / "home"
+    with Server(home, engine="simulated", simulated_nodes="1x4xA100") as running:
+        yield running
+
+
+def helio(server: Server, *words: str) -> str:
+    environ = {**os.environ, "HELIOSTAT_HOME": str(server.home)}
+    done = subprocess.run([HELIO, *words], env=environ, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_job_is_foretold_starts_and_is_judged(server: Server) -> None:
+    client = server.client
+    first = client.submit("train", gpus=3, time="20s", env=SIX_SECONDS)
+    second = client.submit("train", gpus=4, time="20s", env=SIX_SECONDS)
+    wait_until(lambda: second.refresh().data["forecast"], "the first forecast", 20)
+    told = helio(server, "why", str(second.id))
+    assert f"Job {second.id} pending: needs 4 GPUs on one node; 1 GPU" in told
+    assert "position   1 of 1" in told
+    assert "starts     any moment, " in told
+    assert "any moment; needs 4 GPUs" in helio(server, "ps")
+    assert helio(server, "when", "--gpus", "1", "--time", "5s") == "Submitted now, it would start at once.\n"
+    asked = json.loads(helio(server, "when", "--gpus", "4", "--time", "1h", "--json"))
+    assert asked["forecast"]["earliest_at"] <= asked["forecast"]["limits_at"]
+    client.wait([first, second], 60)
+    wait_until(lambda: client.status()["forecasts"]["of"] == 1, "the forecast is judged", 20)
+    assert "1 of the last 1 starts were within the range first told" in helio(server, "status")
+
+
+def test_shares_and_months_add_up(server: Server) -> None:
+    server.client.submit("train", gpus=2, env=SIX_SECONDS).wait(30)
+    (department,) = server.client.share()
+    assert department["below"][0]["usage_gpu_hours"] == department["usage_gpu_hours"] > 0
+    (line,) = server.client.report(by="department")
+    assert (line["name"], line["share"]) == ("default", 1.0)
+    assert server.client.report_csv(by="department").splitlines()[1].startswith(f"{line['month']},default,")
+    assert "default" in helio(server, "share")
+    assert server.client.status()["user"] in helio(server, "report", "--by", "user")
+
+
+def test_a_restart_keeps_how_good_forecasts_were(server: Server) -> None:
+    before = server.client.status()["forecasts"]
+    server.stop()
+    server.start()
+    wait_until(lambda: server.client.status()["forecasts"] == before, "what is known of the past", 20)

@@ -1,0 +1,175 @@
+import json
+from datetime import UTC, datetime, timedelta
+
+from unit.client.stand_in_server import answer
+
+
+def at(minutes):
+    return (datetime.now(UTC) + timedelta(minutes=minutes)).isoformat()
+
+
+def forecast(likely, confidence=0.8):
+    return {
+        "earliest_at": at(likely - 20),
+        "likely_at": at(likely + 0.5),
+        "latest_at": at(likely + 30),
+        "confidence": confidence,
+        "runs": 10,
+        "limits_at": at(likely + 60),
+    }
+
+
+def why(**fields):
+    return {**WHY, "forecast": forecast(130), **fields}
+
+
+def options():
+    return [{**one, "forecast": forecast(40)} for one in OPTIONS]
+
+
+WHY = {
+    "job_id": 7,
+    "state": "pending",
+    "sentence": "4 jobs of 2 projects are ahead; needs 4 A100 on one node",
+    "blocked_by": "room",
+    "position": 5,
+    "pending": 9,
+    "ahead": 4,
+    "ahead_projects": 2,
+    "first_ahead": [{"id": number, "user": "bert", "project": "mri", "gpus": 1} for number in (1, 2, 3, 4)],
+    "share_used": 1.2,
+    "starts_by": None,
+    "accuracy": {"within": 83, "of": 100},
+}
+OPTIONS = [
+    {"words": "at most 2h", "change": {"time_limit": 7200}, "starts_now": True},
+    {"words": "2 A100", "change": {"gpus": 2}, "starts_now": True},
+    {"words": "any GPU type", "change": {"gpu_type": None}, "starts_now": False},
+]
+
+
+def test_why_says_it_all_in_a_few_lines(helio, serve):
+    serve(answer(why()))
+    ran = helio("why", "7")
+    assert ran.code == 0
+    first, position, ahead, starts, latest, accuracy = ran.out.splitlines()
+    assert first == "Job 7 pending: 4 jobs of 2 projects are ahead; needs 4 A100 on one node"
+    assert position.split() == ["position", "5", "of", "9"]
+    assert ahead.endswith("1 (bert in mri), 2 (bert in mri), 3 (bert in mri) and 1 more")
+    assert "in about 2h10m, between " in starts
+    assert "(in 8 of 10 trial runs)" in starts
+    assert latest.endswith("if every job takes all its time")
+    assert accuracy.endswith("83 of the last 100 starts were within the range first told")
+
+
+def test_what_if_lists_what_would_start_earlier(helio, serve):
+    server = serve(answer(why(what_if=options())))
+    ran = helio("why", "7", "--what-if")
+    assert b"what_if=true" in server.requests[0]
+    assert [line.split("  ")[-1].strip() for line in ran.out.splitlines()[-3:]] == [
+        "now, by backfill",
+        "now",
+        "in about 40m",
+    ]
+
+
+def test_why_of_a_job_that_runs_is_one_line(helio, serve):
+    serve(answer(why(state="running", sentence="runs on n1", position=None, forecast=None)))
+    assert helio("why", "7").out == "Job 7 running: runs on n1\n"
+
+
+def test_why_without_a_forecast_says_when_to_ask_again(helio, serve):
+    serve(answer(why(forecast=None, accuracy={"within": 0, "of": 0})))
+    assert "ask again in a minute" in helio("why", "7").out
+
+
+def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
+    server = serve(
+        answer(
+            {
+                "starts_now": False,
+                "forecast": forecast(130),
+                "what_if": options(),
+                "accuracy": {"within": 0, "of": 0},
+            }
+        )
+    )
+    ran = helio("when", "--gpus", "4", "--time", "8h", "--class", "interactive", "--label", "fast", "--exclusive")
+    body = json.loads(server.requests[0].split(b"\r\n\r\n", 1)[1])
+    assert body == {
+        "gpus": 4,
+        "time_limit": "8h",
+        "priority_class": "interactive",
+        "labels": ["fast"],
+        "exclusive": True,
+    }
+    assert ran.out.startswith("Submitted now, it would start in about 2h10m, between ")
+
+
+def test_when_says_that_it_would_start_at_once_or_that_nobody_can_tell(helio, serve):
+    moment = at(0)
+    now = dict.fromkeys(("earliest_at", "likely_at", "latest_at", "limits_at"), moment) | {
+        "confidence": 1.0,
+        "runs": 10,
+    }
+    none = {"starts_now": False, "what_if": [], "accuracy": {"within": 0, "of": 0}}
+    serve(answer({**none, "starts_now": True, "forecast": now}), answer({"forecast": None, **none}))
+    assert helio("when", "--gpus", "1").out == "Submitted now, it would start at once.\n"
+    assert helio("when", "--gpus", "1").out.startswith("Nobody can tell")
+
+
+def test_share_is_a_tree(helio, serve):
+    def account(kind, name, entitled=0.5, below=()):
+        return {
+            "kind": kind,
+            "name": name,
+            "share": 2,
+            "entitled": entitled,
+            "usage_gpu_hours": 12.34,
+            "times_share": 2.1,
+            "points_lost": 1.26,
+            "below": list(below),
+        }
+
+    user = account("user", "anna")
+    serve(answer({"items": [account("department", "lab", below=[account("project", "mri", below=[user])])]}))
+    lines = helio("share").out.splitlines()
+    assert [line.split()[0] for line in lines[1:]] == ["lab", "mri", "anna"]
+    assert lines[3].startswith("    anna")
+    assert lines[3].split()[1:] == ["2", "50.0%", "12.3", "2.10\N{MULTIPLICATION SIGN}", "-1.3"]
+
+
+LINE = {
+    "month": "2026-11",
+    "name": "mri",
+    "jobs": 12,
+    "gpu_hours": 345.6,
+    "cpu_hours": 1000.0,
+    "share": 0.42,
+    "wasted_gpu_hours": 7.25,
+    "wasted_cpu_hours": 1.0,
+    "mean_wait_seconds": 3725.0,
+    "median_wait_seconds": None,
+}
+
+
+def test_report_is_a_table_json_or_csv(helio, serve):
+    server = serve(
+        answer({"items": [LINE]}),
+        answer({"items": [LINE]}),
+        b"HTTP/1.1 200 OK\r\nContent-Type: text/csv\r\nContent-Length: 7\r\n\r\na,b\r\n1\n",
+        answer({"items": []}),
+    )
+    row = helio("report", "--month", "2026-11", "--by", "department").out.splitlines()[1].split()
+    assert row == ["mri", "12", "345.6", "42%", "1000.0", "7.2", "1h02m", "-"]
+    assert b"month=2026-11&by=department" in server.requests[0]
+    assert json.loads(helio("report", "--json").out) == [LINE]
+    assert helio("report", "--csv").out == "a,b\n1\n"
+    assert helio("report").out == "Nothing ran in that month.\n"
+
+
+def test_a_list_of_jobs_shows_when_they_start(helio, serve):
+    from unit.cli.test_cli_jobs import JOB
+
+    serve(answer({"items": [{**JOB, "forecast": forecast(130)}], "next_cursor": None}))
+    assert "in about 2h10m; waits for 2 A100" in helio("ps").out

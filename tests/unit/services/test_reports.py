@@ -1,0 +1,51 @@
+"""The report as a table for spreadsheets."""
+
+import csv
+import io
+from datetime import UTC, datetime
+
+import pytest
+
+from heliostat.errors import Invalid
+from heliostat.services.reports import Line, _span, as_csv
+
+NOW = datetime(2026, 11, 15, tzinfo=UTC)
+
+
+def a_line(name: str) -> Line:
+    return Line("2026-11", name, 3, 1.5, 2.0, 0.25, 0.5, 0.1, None, 7.0)
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@cmd", "\tx"])
+def test_what_a_spreadsheet_would_run_is_quoted(name: str) -> None:
+    (_, line) = csv.reader(io.StringIO(as_csv([a_line(name)], "user")))
+    assert line[1] == f"'{name}"
+
+
+def test_commas_and_quotes_come_through_and_what_is_unknown_is_empty() -> None:
+    head, line = csv.reader(io.StringIO(as_csv([a_line('a,"b')], "project")))
+    assert dict(zip(head, line, strict=True)) == {
+        "month": "2026-11",
+        "project": 'a,"b',
+        "jobs": "3",
+        "gpu_hours": "1.5",
+        "cpu_hours": "2.0",
+        "share": "0.25",
+        "wasted_gpu_hours": "0.5",
+        "wasted_cpu_hours": "0.1",
+        "mean_wait_seconds": "",
+        "median_wait_seconds": "7.0",
+    }
+
+
+def test_december_ends_with_the_year() -> None:
+    assert _span("2026-12", NOW).end == datetime(2027, 1, 1, tzinfo=UTC)
+    assert _span("2026-11", NOW).end == datetime(2026, 12, 1, tzinfo=UTC)
+
+
+@pytest.mark.parametrize(
+    "month", ["", "2026", "2026-1", "2026-00", "2026-13", "26-11", "1969-12", "9999-01", "2026-11\n"]
+)
+def test_what_is_no_month_is_refused(month: str) -> None:
+    with pytest.raises(Invalid):
+        _span(month, NOW)

@@ -1,0 +1,98 @@
+"""First forecasts, their outcome, and how long jobs ran."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from heliostat.models import JobId, JobState
+from heliostat.store import forecasts, moves
+from heliostat.store.database import Store
+from heliostat.store.forecasts import FinishedRun, FirstForecast
+from heliostat.store.history import add_finished_jobs
+from heliostat.store.migrate import migrate
+from unit.store.made_up import NOW, a_job, add_people
+
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    migrate(tmp_path / "db")
+    store = Store(tmp_path / "db")
+    store.write(add_people)
+    store.write(lambda tx: moves.add_jobs(tx, [a_job(number) for number in (1, 2, 3)]))
+    yield store
+    store.close()
+
+
+def tell(store: Store, job_id: JobId, earliest: float = 1, latest: float = 2) -> None:
+    made = FirstForecast(job_id, NOW, NOW + earliest * HOUR, NOW + latest * HOUR)
+    store.write(lambda tx: forecasts.add_forecasts(tx, [made]))
+
+
+def start(store: Store, job_id: JobId, hours: float) -> None:
+    store.write(lambda tx: moves.set_job(tx, job_id, {"started_at": NOW + hours * HOUR}))
+
+
+def settle(store: Store) -> tuple[int, int]:
+    with store.read() as conn:
+        outcome = forecasts.untold_outcomes(conn)
+    store.write(lambda tx: forecasts.record_outcome(tx, outcome))
+    with store.read() as conn:
+        return forecasts.count_within(conn, 100)
+
+
+def test_a_start_within_the_range_is_a_hit_and_others_are_not(store: Store) -> None:
+    for job_id, hours in ((1, 1.5), (2, 3.0), (3, 2.01)):
+        tell(store, job_id)
+        start(store, job_id, hours)
+    assert settle(store) == (2, 3)  # a few seconds late is still within: ranges are told by the minute
+
+
+def test_the_first_forecast_and_the_first_start_stay(store: Store) -> None:
+    tell(store, 1)
+    tell(store, 1, earliest=5, latest=6)
+    start(store, 1, 1.5)
+    assert settle(store) == (1, 1)
+    start(store, 1, 9.0)
+    assert settle(store) == (1, 1)
+
+
+def test_one_that_ends_without_starting_is_forgotten(store: Store) -> None:
+    tell(store, 1)
+    store.write(lambda tx: moves.set_job(tx, 1, {"ended_at": NOW, "state": JobState.CANCELLED}))
+    assert settle(store) == (0, 0)
+    with store.read() as conn:
+        assert forecasts.untold_outcomes(conn) == forecasts.Outcome({}, [])
+
+
+def test_only_the_last_starts_are_judged(store: Store) -> None:
+    for job_id, hours in ((1, 9.0), (2, 1.5), (3, 1.6)):
+        tell(store, job_id)
+        start(store, job_id, hours)
+    settle(store)
+    with store.read() as conn:
+        assert forecasts.count_within(conn, 1) == (0, 1)
+
+
+def test_old_ones_are_dropped(store: Store) -> None:
+    tell(store, 1)
+    start(store, 1, 1.5)
+    settle(store)
+    store.write(lambda tx: forecasts.drop_old_forecasts(tx, NOW + HOUR))
+    assert settle(store) == (0, 0)
+
+
+def test_finished_jobs_tell_how_long_they_ran_and_lost_ones_do_not(store: Store) -> None:
+    times = {"started_at": NOW, "ended_at": NOW + HOUR, "attempt": 1, "node": "a", "time_limit_seconds": 7200}
+    ends = {4: JobState.COMPLETED, 5: JobState.LOST, 6: JobState.TIMED_OUT}
+    jobs = [a_job(number, state=state, name=f"n{number}", **times) for number, state in ends.items()]
+    store.write(lambda tx: add_finished_jobs(tx, jobs))
+    with store.read() as conn:
+        found = forecasts.finished_runs(conn, NOW - HOUR, 10)
+        assert found == [FinishedRun("ann", "default", name, 3600.0, 7200) for name in ("n4", "n6")]
+        assert forecasts.finished_runs(conn, NOW - HOUR, 1) == found[1:]
+        assert forecasts.finished_runs(conn, NOW + 2 * HOUR, 10) == []
+        assert forecasts.runs_of(conn, [1, 4, 5, 99]) == found[:1]

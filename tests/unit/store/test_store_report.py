@@ -1,0 +1,125 @@
+"""What the database sums up for a month."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from sqlalchemy import insert, update
+
+from heliostat.models import JobState, Placement, Resources
+from heliostat.store import schema
+from heliostat.store.database import Store, Transaction
+from heliostat.store.history import add_finished_jobs
+from heliostat.store.migrate import migrate
+from heliostat.store.report import Scope, Span, Waited, total_gpu_hours, usage_in, waits_in
+from unit.store.made_up import a_job, add_people
+
+MARCH = datetime(2026, 3, 1, tzinfo=UTC)
+SPAN = Span(MARCH, datetime(2026, 4, 1, tzinfo=UTC), datetime(2026, 3, 20, tzinfo=UTC))
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    migrate(tmp_path / "db")
+    store = Store(tmp_path / "db")
+    store.write(_more_people)
+    yield store
+    store.close()
+
+
+def _more_people(tx: Transaction) -> None:
+    add_people(tx)
+    tx.conn.execute(insert(schema.departments).values(name="lab"))
+    tx.conn.execute(insert(schema.projects).values(name="vision", department="lab"))
+    tx.conn.execute(insert(schema.users).values(name="bob", role="user", active=True, created_at=0.0))
+
+
+def over(
+    number: int, start: datetime, hours: float, wait: float = 60.0, gpus: float = 2, **fields: object
+) -> object:
+    times = {"submitted_at": start - timedelta(seconds=wait), "started_at": start}
+    ended = start + timedelta(hours=hours)
+    rest = {"state": JobState.COMPLETED, "attempt": 1, "node": "a", "resources": Resources(4, 100, gpus)}
+    return a_job(number, **{**times, "ended_at": ended, **rest, **fields})
+
+
+def keep(store: Store, *jobs: object) -> None:
+    store.write(lambda tx: add_finished_jobs(tx, list(jobs)))  # type: ignore[arg-type]
+
+
+def test_hours_are_summed_up_by_project_user_and_department(store: Store) -> None:
+    keep(
+        store,
+        over(1, MARCH, 3),
+        over(2, MARCH, 1, project="vision"),
+        over(3, MARCH, 1, project="vision", user="bob"),
+    )
+    with store.read() as conn:
+        assert [(one.name, one.jobs, one.gpu_hours, one.cpu_hours) for one in usage_in(conn, SPAN, "project")] == [
+            ("default", 1, 6.0, 12.0),
+            ("vision", 2, 4.0, 8.0),
+        ]
+        assert [(one.name, one.gpu_hours) for one in usage_in(conn, SPAN, "user")] == [("ann", 8.0), ("bob", 2.0)]
+        assert [(one.name, one.jobs) for one in usage_in(conn, SPAN, "department")] == [("default", 1), ("lab", 2)]
+        assert total_gpu_hours(conn, SPAN) == 10.0
+
+
+def test_only_the_part_within_the_month_counts(store: Store) -> None:
+    keep(store, over(1, MARCH - timedelta(hours=5), 6), over(2, MARCH - timedelta(days=9), 1))
+    keep(store, over(3, SPAN.end - timedelta(hours=1), 8), over(4, SPAN.end + timedelta(hours=1), 8))
+    with store.read() as conn:
+        (used,) = usage_in(conn, SPAN, "project")
+    assert (used.jobs, used.gpu_hours) == (2, 4.0)
+
+
+def test_what_still_runs_counts_until_now(store: Store) -> None:
+    keep(store, over(1, SPAN.now - timedelta(hours=2), 1))
+    store.write(
+        lambda tx: tx.conn.execute(update(schema.attempts).values(ended_at=None, state="running")) and None
+    )
+    with store.read() as conn:
+        assert usage_in(conn, SPAN, "user")[0].gpu_hours == 4.0
+
+
+def test_all_tasks_of_a_job_count(store: Store) -> None:
+    keep(store, over(1, MARCH, 1, placement=Placement(tasks=3)))
+    with store.read() as conn:
+        assert usage_in(conn, SPAN, "user")[0].gpu_hours == 6.0
+
+
+def test_wasted_is_what_failed_since_its_last_checkpoint(store: Store) -> None:
+    saved = MARCH + timedelta(hours=3)
+    keep(
+        store,
+        over(1, MARCH, 1, state=JobState.FAILED),
+        over(2, MARCH, 4, state=JobState.TIMED_OUT, checkpointed_at=saved),
+    )
+    keep(
+        store,
+        over(3, MARCH, 1),
+        over(4, MARCH, 1, state=JobState.CANCELLED),
+        over(5, MARCH, 1, state=JobState.LOST),
+    )
+    keep(store, over(6, MARCH, 1, state=JobState.FAILED, checkpointed_at=MARCH - timedelta(hours=1)))
+    with store.read() as conn:
+        (used,) = usage_in(conn, SPAN, "user")
+    assert used.wasted_gpu_hours == 2 * (1 + 1 + 1 + 1)
+    assert used.wasted_cpu_hours == 4 * (1 + 1 + 1 + 1)
+
+
+@pytest.mark.parametrize(("waits", "median"), [((10, 20, 90), 20), ((10, 20, 30, 100), 25), ((7,), 7)])
+def test_waits_have_a_mean_and_a_median(store: Store, waits: tuple[int, ...], median: float) -> None:
+    keep(store, *(over(number, MARCH, 1, wait=wait) for number, wait in enumerate(waits, 1)))
+    with store.read() as conn:
+        assert waits_in(conn, SPAN, "user") == {
+            "ann": Waited(pytest.approx(sum(waits) / len(waits)), pytest.approx(median))
+        }
+
+
+def test_a_scope_hides_everybody_else(store: Store) -> None:
+    keep(store, over(1, MARCH, 1), over(2, MARCH, 1, project="vision", user="bob"))
+    with store.read() as conn:
+        assert [one.name for one in usage_in(conn, SPAN, "user", Scope("ann", ()))] == ["ann"]
+        assert [one.name for one in usage_in(conn, SPAN, "user", Scope("ann", ["vision"]))] == ["ann", "bob"]
+        assert waits_in(conn, SPAN, "user", Scope("ann", ())).keys() == {"ann"}
