@@ -7,7 +7,13 @@ import numpy as np
 
 from heliostat.models import Job
 from heliostat.scheduling.columns import Array
-from heliostat.scheduling.fitting import could_ever_run, cpus_in_words, gpus_in_words, resources_in_words
+from heliostat.scheduling.fitting import (
+    could_ever_run,
+    cpus_in_words,
+    gpus_in_words,
+    memory_in_words,
+    resources_in_words,
+)
 from heliostat.scheduling.free import capacity_for
 from heliostat.scheduling.horizon import ends_of
 from heliostat.scheduling.policy import Policy
@@ -99,7 +105,7 @@ class Causes:
         parts = [gpus_in_words(count, shape.resources.gpu_type)] if kinds else []
         parts.append(cpus_in_words(max(0, int(free.cpus[place]))))
         if free.memory[place] < shape.resources.memory_mib:
-            parts.append(f"{max(0, int(free.memory[place]))} MiB")
+            parts.append(memory_in_words(max(0, int(free.memory[place]))))
         node = self._snapshot.machines.nodes[place]
         trouble = [device.problem or device.used_outside for device in node.devices if not device.may_be_used]
         out_of_use = f" ({len(trouble)} out of use: {trouble[0]})" if trouble and kinds else ""

@@ -51,7 +51,12 @@ def parts_per_device(gpus: float) -> int:
 
 def resources_in_words(wanted: Resources) -> str:
     gpus = [gpus_in_words(wanted.gpus, wanted.gpu_type, wanted.gpu_memory_mib)] if wanted.gpus else []
-    return ", ".join([*gpus, cpus_in_words(wanted.cpus), f"{wanted.memory_mib} MiB"])
+    return ", ".join([*gpus, cpus_in_words(wanted.cpus), memory_in_words(wanted.memory_mib)])
+
+
+def memory_in_words(mib: int) -> str:
+    """`512 MiB`, `16 GiB`, `1.5 GiB`."""
+    return f"{mib} MiB" if mib < 1024 or mib % 512 else f"{mib / 1024:g} GiB"
 
 
 def cpus_in_words(cpus: int) -> str:
@@ -59,9 +64,9 @@ def cpus_in_words(cpus: int) -> str:
 
 
 def gpus_in_words(gpus: float, gpu_type: str | None, gpu_memory_mib: int | None = None) -> str:
-    """`2 A100`, `0.5 GPU`, `1 GPU with at least 16384 MiB`."""
+    """`2 A100`, `0.5 GPU`, `1 GPU with at least 16 GiB`."""
     kind = gpu_type or ("GPU" if gpus <= 1 else "GPUs")
-    memory = f" with at least {gpu_memory_mib} MiB" if gpu_memory_mib else ""
+    memory = f" with at least {memory_in_words(gpu_memory_mib)}" if gpu_memory_mib else ""
     return f"{gpus:g} {kind}{memory}"
 
 

@@ -14,6 +14,7 @@ from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import RUNNING, Snapshot, Start
 
 _NEARLY = 1e-9
+_NOWHERE = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
@@ -36,6 +37,14 @@ class Fit:
     kind: int
 
 
+@dataclass(slots=True)
+class _Capacity:
+    """How many tasks of a shape each node could take when so many changes had been seen."""
+
+    counts: Array
+    seen: int
+
+
 class Rooms:
     """Lives no longer than the plan."""
 
@@ -47,10 +56,14 @@ class Rooms:
         self.part_ends: dict[str, float] = {}  # until when it gives parts of these devices away
         self._held: set[str] = set(snapshot.held)
         self._parts = dict(snapshot.parts)
+        self._changed: list[int] = []  # nodes of which something was taken, in that order
+        self._known: dict[tuple[Shape, int], _Capacity] = {}
+        self._leftover = _leftover(self.free)
         self._refresh()
 
     def _refresh(self) -> None:
-        """The largest free amounts: they tell at once that a shape cannot fit."""
+        """The largest free amounts: they tell at once that a shape cannot fit. Old ones are too large at worst, so
+        it is enough to look again when something did not fit."""
         up = self.machines.is_up
         if up.any():
             self._most_gpus = self.free.gpus[up].max(axis=0, initial=0)
@@ -75,17 +88,19 @@ class Rooms:
         for kind in suitable.kinds:
             if shape.is_part and self._parts and (shared := self._find_part(shape, kind, project, end)):
                 return shared
-            capacity = np.where(suitable.open_nodes, self._capacity(shape, kind), 0)
-            self.respect_keeps(capacity, shape, kind, project, end)
-            tasks = spread_over(capacity, shape, self._leftover(kind))
-            if tasks is not None:
-                nodes = np.flatnonzero(tasks)
-                return Fit(nodes, tasks[nodes], kind)
+            capacity = self._capacity(shape, kind, suitable.open_nodes)
+            if self.keeps:
+                capacity = capacity.copy()
+                self.respect_keeps(capacity, shape, kind, project, end)
+            fit = fit_into(capacity, shape, kind, self._leftover)
+            if fit is not None:
+                return fit
+        self._refresh()
         return None
 
     def take(self, job: Job, shape: Shape, fit: Fit, until: float) -> Start:
         """Hand it out; which device goes to which task is decided here."""
-        known = set(self._parts)
+        known = set(self._parts) if shape.is_part else set()
         places = self._places(shape, fit)
         rows = needs_of(shape, fit, self.machines)
         if shape.is_part:
@@ -102,7 +117,8 @@ class Rooms:
             for uuid in (uuid for place in places for uuid in place.devices):
                 self.part_ends[uuid] = max(self.part_ends.get(uuid, 0.0), until)
         self.started.append(rows)
-        self._refresh()
+        self._changed += fit.nodes.tolist()
+        self._leftover[fit.nodes] = _leftover(self.free.of(fit.nodes))
         kind = self.machines.kinds[fit.kind].type if fit.kind >= 0 else None
         return Start(job, places, kind)
 
@@ -115,16 +131,24 @@ class Rooms:
                     left = np.minimum(left, np.maximum(keep.left.gpus[:, kind], 0))
                 capacity[keep.nodes] = np.minimum(capacity[keep.nodes], left)
 
-    def _leftover(self, kind: int) -> Array:
-        """Small is good: GPU jobs go where few GPUs stay free, others where there are none; then few cpus."""
-        free = self.free
-        return np.asarray(free.gpus.sum(axis=1) * 100_000 + np.minimum(free.cpus, 99_999))
+    def _capacity(self, shape: Shape, kind: int, allowed: Array) -> Array:
+        """How many of its tasks each node could take now. Not to be changed: it is kept, and only nodes of which
+        something was taken since are looked at again."""
+        if shape.is_part and self._parts:
+            return np.where(allowed, self._capacity_for_parts(shape, kind), 0)
+        known = self._known.get((shape, kind))
+        if known is None or len(self._changed) - known.seen > len(allowed):
+            counts = np.where(allowed, capacity_for(shape, kind, self.free), 0)
+            known = self._known[shape, kind] = _Capacity(counts, len(self._changed))
+        elif known.seen < len(self._changed):
+            nodes = np.array(self._changed[known.seen :])
+            known.counts[nodes] = np.where(allowed[nodes], capacity_for(shape, kind, self.free.of(nodes)), 0)
+            known.seen = len(self._changed)
+        return known.counts
 
-    def _capacity(self, shape: Shape, kind: int) -> Array:
-        """How many of its tasks each node could take now; parts also fit on devices that are shared already."""
+    def _capacity_for_parts(self, shape: Shape, kind: int) -> Array:
+        """Parts also fit on devices that are shared already."""
         free, part = self.free, shape.resources.gpus
-        if not shape.is_part or not self._parts:
-            return capacity_for(shape, kind, free)
         room = free.gpus[:, kind] * parts_per_device(part)
         for uuid, used in self._parts.items():
             if self._is_usable(uuid, kind):
@@ -191,6 +215,23 @@ class Rooms:
         if shared:
             return max(shared, key=lambda uuid: self._parts[uuid])
         return self._untouched(node, kind)[0]
+
+
+def fit_into(capacity: Array, shape: Shape, kind: int, leftover: Array) -> Fit | None:
+    """Its tasks on nodes that could take so many; `leftover` says where it hurts least."""
+    if shape.placement.tasks == 1:
+        node = int(np.where(capacity > 0, leftover, _NOWHERE).argmin())
+        return Fit(np.array([node]), np.ones(1, np.int64), kind) if capacity[node] > 0 else None
+    tasks = spread_over(capacity, shape, leftover)
+    if tasks is None:
+        return None
+    nodes = np.flatnonzero(tasks)
+    return Fit(nodes, tasks[nodes], kind)
+
+
+def _leftover(free: Free) -> Array:
+    """Small is good: GPU jobs go where few GPUs stay free, others where there are none; then few cpus."""
+    return np.asarray(free.gpus.sum(axis=1) * 100_000 + np.minimum(free.cpus, 99_999))
 
 
 def _whole_devices(snapshot: Snapshot) -> Free:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from heliostat.models import Job, Layout, Node, Resources
-from heliostat.scheduling.fitting import cpus_in_words, gpus_in_words, tasks_in_words
+from heliostat.scheduling.fitting import cpus_in_words, gpus_in_words, memory_in_words, tasks_in_words
 
 _SHORTER = (7 * 86400, 2 * 86400, 86400, 12 * 3600, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600)
 
@@ -82,7 +82,7 @@ def _any_type(job: Job, nodes: Iterable[Node]) -> Variation:
     memory = min([wanted.memory_mib, *(int(node.memory_mib * part) for node, part in parts)])
     if (cpus, memory) == (wanted.cpus, wanted.memory_mib):
         return Variation("any GPU type", change, _asking(job, wanted))
-    words = f"any GPU type with {cpus_in_words(cpus)}, {memory} MiB"
+    words = f"any GPU type with {cpus_in_words(cpus)}, {memory_in_words(memory)}"
     change |= {"cpus": cpus, "memory": memory}
     return Variation(words, change, _asking(job, replace(wanted, cpus=cpus, memory_mib=memory)))
 

@@ -9,6 +9,7 @@ from heliostat.scheduling.fitting import (
     cpus_in_words,
     gpus_in_words,
     has_labels,
+    memory_in_words,
     most_tasks,
     suitable_devices,
     tasks_in_words,
@@ -90,17 +91,17 @@ def _error(message: str, hint: str, fields: dict[str, str]) -> Invalid:
 def _largest(nodes: Sequence[Node]) -> str:
     cpus, memory = max(node.cpus for node in nodes), max(node.memory_mib for node in nodes)
     gpus = sorted({_devices_in_words(node, device.type) for node in nodes for device in node.devices})
-    return f"The largest nodes have {cpus} cpus, {memory} MiB and {', '.join(gpus) or 'no GPU'}."
+    return f"The largest nodes have {cpus} cpus, {memory_in_words(memory)} and {', '.join(gpus) or 'no GPU'}."
 
 
 def _devices_in_words(node: Node, gpu_type: str) -> str:
     devices = suitable_devices(node, gpu_type)
-    return f"{len(devices)} {gpu_type} of {max(device.memory_mib for device in devices)} MiB"
+    return f"{len(devices)} {gpu_type} of {memory_in_words(max(device.memory_mib for device in devices))}"
 
 
 def _asked(request: JobRequest) -> str:
     """What was asked for; not what we filled in."""
     gpus = gpus_in_words(request.gpus, request.gpu_type, request.gpu_memory_mib) if request.gpus else None
     cpus = cpus_in_words(request.cpus) if request.cpus else None
-    memory = f"{request.memory_mib} MiB of memory" if request.memory_mib else None
+    memory = f"{memory_in_words(request.memory_mib)} of memory" if request.memory_mib else None
     return ", ".join(part for part in (gpus, cpus, memory) if part) or "room for this"

@@ -79,7 +79,7 @@ def test_drained_nodes_count_as_they_may_come_back() -> None:
 def test_what_is_asked_for_is_said_in_words() -> None:
     assert resources_in_words(Resources(1, 100, 2, "A100")) == "2 A100, 1 cpu, 100 MiB"
     assert gpus_in_words(0.5, None) == "0.5 GPU"
-    assert gpus_in_words(2, None, 40960) == "2 GPUs with at least 40960 MiB"
+    assert gpus_in_words(2, None, 40960) == "2 GPUs with at least 40 GiB"
 
 
 def test_the_policy_has_a_rule_for_each_class_and_no_other() -> None:
