@@ -64,6 +64,7 @@ class Outcome:
 
     started: Mapping[JobId, datetime]
     vanished: Sequence[JobId]  # they ended without having started
+    waiting: int  # of which nothing is to be told yet
 
 
 def untold_outcomes(conn: Connection) -> Outcome:
@@ -77,9 +78,11 @@ def untold_outcomes(conn: Connection) -> Outcome:
         )
     )
     found = {job_id: to_time(started) for job_id, started in conn.execute(query)}
+    untold = select(func.count()).select_from(_forecasts).where(_forecasts.c.started_at.is_(None))
     return Outcome(
         {job_id: at for job_id, at in found.items() if at is not None},
         [job_id for job_id, at in found.items() if at is None],
+        (conn.execute(untold).scalar() or 0) - len(found),
     )
 
 

@@ -61,6 +61,7 @@ class Forecaster:
         self._store, self._controller, self._now = store, controller, now
         self._forecasts: dict[JobId, Forecast] = {}
         self._told: set[JobId] = set()  # whose first forecast is stored
+        self._awaits = True  # the start of some that was foretold
         self._accuracy = Accuracy()
         self._thinking = threading.Lock()  # guards what follows
         self._durations: Durations | None = None
@@ -181,7 +182,8 @@ class Forecaster:
         if durations is not None:
             found = forecast(board, durations, now, Effort(go_on=self._budget(_BUDGET_SECONDS)))
         self._forecasts = found
-        self._note(found, now)
+        if found or self._awaits:
+            self._note(found, now)
 
     def _note(self, found: dict[JobId, Forecast], now: datetime) -> None:
         """Store what is told for the first time, and what became of what was told before."""
@@ -195,6 +197,7 @@ class Forecaster:
         if fresh or outcome.started or outcome.vanished:
             self._store.write(lambda tx: _store(tx, fresh, outcome, now))
         self._told = set(found)
+        self._awaits = bool(fresh or outcome.waiting)
         with self._store.read() as conn:
             self._accuracy = Accuracy(*stored.count_within(conn, _JUDGED))
 

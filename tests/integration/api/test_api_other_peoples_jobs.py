@@ -33,6 +33,7 @@ def his_job(server: RunningServer, bob: Person) -> int:
     ("method", "path"),
     [
         ("GET", "/jobs/{}"),
+        ("GET", "/jobs/{}/why"),
         ("GET", "/jobs/{}/logs"),
         ("GET", "/jobs/{}/logs?stream=stderr&attempt=1"),
         ("GET", "/jobs/{}/logs/follow"),

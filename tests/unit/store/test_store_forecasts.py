@@ -65,7 +65,7 @@ def test_one_that_ends_without_starting_is_forgotten(store: Store) -> None:
     store.write(lambda tx: moves.set_job(tx, 1, {"ended_at": NOW, "state": JobState.CANCELLED}))
     assert settle(store) == (0, 0)
     with store.read() as conn:
-        assert forecasts.untold_outcomes(conn) == forecasts.Outcome({}, [])
+        assert forecasts.untold_outcomes(conn) == forecasts.Outcome({}, [], 0)
 
 
 def test_only_the_last_starts_are_judged(store: Store) -> None:
