@@ -161,7 +161,7 @@ class _Steps:
         by_time = np.argsort(self.at, kind="stable")
         reached = self.now.sum() + np.cumsum((self.capacity - before)[by_time])
         enough = by_time[reached >= shape.placement.tasks]
-        for at in np.unique(self.at[enough]).tolist():
+        for at in sorted(set(self.at[enough].tolist())):
             tasks = spread_over(self._open_at(at, length, windows), shape, self._leftover)
             if tasks is not None:
                 nodes = np.flatnonzero(tasks)
