@@ -31,6 +31,8 @@ from heliostat.scheduling.victims import Blocked, find_stops
 from heliostat.scheduling.windows import keep_for_window, windows_of
 
 _LONGEST_MONTH = 31 * 86400.0
+_MOST_STARTS = 2500  # in one plan, so that it is made within a second
+_MOST_WAITING = 8  # blocked jobs beyond the booked ones for which somebody may be sent away
 
 
 def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
@@ -69,7 +71,8 @@ class _Planner:
         self._arrays = _Arrays(snapshot)
         self._starts: list[Start] = []
         self._known_ends: Array | None = None
-        self._blocked: list[Blocked] = []
+        self._blocked: list[Blocked] = []  # with room booked
+        self._waiting: list[Blocked] = []  # the first of the others
         self._horizon: Horizon | None = None
         self._next_month = False
         self._full, self._possible = self._shapes_without_room()
@@ -81,7 +84,8 @@ class _Planner:
     def made(self) -> Plan:
         if self._sends_away or not self._full.all():
             self._walk()
-        stops = find_stops(self._snapshot, self._policy, self._rooms, self._blocked, self._seconds)
+        blocked = [*self._blocked, *self._waiting]
+        stops = find_stops(self._snapshot, self._policy, self._rooms, blocked, self._seconds)
         return Plan(tuple(self._starts), stops, self._heads(), self._wake_at())
 
     @property
@@ -107,7 +111,7 @@ class _Planner:
         queue = _Queue(*self._worth_trying(rows))
         while queue.next < len(queue.rows):
             blocked = self._try(queue, int(queue.rows[queue.next]))
-            if blocked and not self._policy.backfill:
+            if (blocked and not self._policy.backfill) or len(self._starts) >= _MOST_STARTS:
                 return
 
     def _worth_trying(self, rows: Array) -> tuple[Array, Array, Array, Array, Array]:
@@ -115,7 +119,8 @@ class _Planner:
         pending = self._snapshot.pending
         if self._only_room_matters():
             full = self._full[pending["shape"]][rows]
-            first = np.cumsum(full & (pending["rank"][rows] > 0)) <= self._policy.reservations
+            looked_at = self._policy.reservations + (_MOST_WAITING if self._sends_away else 0)
+            first = np.cumsum(full & (pending["rank"][rows] > 0)) <= looked_at
             rows = rows[first | ~full]
         columns = pending[rows]
         return rows, columns["shape"], columns["limit"], columns["leaf"], columns["array"]
@@ -154,16 +159,19 @@ class _Planner:
         if refusal is None:
             return False
         self._next_month |= refusal.until_next_month
-        rows = self._snapshot.pending[queue.rows]
-        own = rows[queue.next]
-        queue.drop((rows["leaf"] == own["leaf"]) & (rows["gpus"] >= gpus) & (rows["rank"] == own["rank"]))
+        ranks, asked = self._snapshot.pending["rank"][queue.rows], self._snapshot.pending["gpus"][queue.rows]
+        alike = (queue.leaf == queue.leaf[queue.next]) & (ranks == ranks[queue.next])
+        queue.drop(alike & (asked >= gpus))
         return True
 
     def _block(self, queue: _Queue, row: int, job: Job, shape: Shape) -> bool:
         """Book room for it if it is among the first; leave out those of its shape that would run as long."""
         booked = False
-        if len(self._blocked) < self._policy.reservations and self._snapshot.pending["rank"][row] > 0:
-            booked = self._book(row, job, shape)
+        if self._snapshot.pending["rank"][row] > 0:
+            if len(self._blocked) < self._policy.reservations:
+                booked = self._book(row, job, shape)
+            elif self._sends_away and len(self._waiting) < _MOST_WAITING:
+                self._waiting.append(Blocked(job, shape, float(self._snapshot.pending["limit"][row])))
         if booked and len(self._blocked) < self._policy.reservations:  # the next may be just like it
             queue.next += 1
             return True
@@ -180,7 +188,8 @@ class _Planner:
         if self._horizon is None:
             self._horizon = horizon_of(self._snapshot, self._rooms, self._windows, self._ends)
             for other in self._blocked:
-                self._horizon.book(other.booking, other.shape, other.length)
+                if other.booking:
+                    self._horizon.book(other.booking, other.shape, other.length)
         length = float(self._snapshot.pending["limit"][row])
         booking = self._horizon.earliest(shape, job.project, length)
         if booking is None:
@@ -210,10 +219,14 @@ class _Planner:
                 tuple(nodes[node].name for node in blocked.booking.fit.nodes.tolist()),
             )
             for blocked in self._blocked
+            if blocked.booking
         )
 
     def _wake_at(self) -> datetime | None:
-        """When time alone makes a difference: a window opens or closes, overtime begins, a month."""
+        """When time alone makes a difference: a window opens or closes, overtime begins, a month. At once, if more
+        may start than one plan looks after."""
+        if len(self._starts) >= _MOST_STARTS:
+            return self._now
         times = [time for window in self._windows for time in (window.start, window.end) if time > self._seconds]
         running = self._snapshot.running
         overtime = running["overtime"] & running["has_limit"]

@@ -58,9 +58,9 @@ class Quotas:
             seconds = self._now - np.maximum(running["started"], self._snapshot.month_began)
             hours = running["gpus"] * np.maximum(seconds, 0.0) / 3600.0
             for job_id, used in zip(running["job"].tolist(), hours.tolist(), strict=True):
-                job = self._snapshot.jobs[job_id]
-                for scope in (*scopes_of(job.user, job.project, self._accounts), class_scope(job)):
-                    self._month[scope] += used
+                if job := self._snapshot.jobs.get(job_id):
+                    for scope in (*scopes_of(job.user, job.project, self._accounts), class_scope(job)):
+                        self._month[scope] += used
         return self._month
 
     def _count_running(self) -> None:

@@ -115,7 +115,7 @@ class Head:
     """A job that is blocked, and for which room is kept."""
 
     job: JobId
-    at: datetime  # when it starts at the latest, if limits are honest
+    at: datetime  # when it starts at the latest, if limits are honest; of the second and later ones, about when
     nodes: tuple[str, ...]
 
 

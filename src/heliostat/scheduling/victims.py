@@ -19,13 +19,13 @@ _SOON = 60.0  # seconds: room that becomes free anyway is worth waiting for
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A job for which there is no room now, and for which some is booked."""
+    """A job for which there is no room now; for the first of them some is booked and kept."""
 
     job: Job
     shape: Shape
     length: float
-    booking: Booking
-    keep: Keep
+    booking: Booking | None = None
+    keep: Keep | None = None
 
 
 def find_stops(
@@ -50,7 +50,7 @@ def find_stops(
             rows = running[running["job"] == job_id]
             free.add(rows["node"], rows)
             stops[job_id] = _stop(snapshot.jobs[job_id], rows, waiting.job, now)
-        if not search.reserve():
+        if not search.reserve() and waiting.keep:
             rooms.keeps.append(waiting.keep)
     return tuple(stops.values())
 
@@ -85,7 +85,9 @@ class _Search:
 
     def least_loss(self, able: Array) -> list[int]:
         """Those to send away so that it fits; empty if it fits without, or not even then."""
-        if self.waiting.booking.at <= self.now + _SOON or not len(able) or self._fits(self.free):
+        booking = self.waiting.booking
+        is_soon = booking is not None and booking.at <= self.now + _SOON
+        if is_soon or not len(able) or self._fits(self.free):
             return []
         loss: dict[int, float] = {}
         for job_id, lost in zip(able["job"].tolist(), lost_work(able, self.now).tolist(), strict=True):

@@ -98,7 +98,7 @@ class _Replay:
             if not [stop for stop in decision.stops if self._stop(stop, now, at)]:
                 break
         wake = math.inf if decision.wake_at is None else (decision.wake_at - self._origin).total_seconds()
-        return wake if wake > now else math.inf
+        return wake if wake > now or (wake == now and decision.starts) else math.inf
 
     def _next_arrival(self) -> float:
         submitted = self._workload.submitted_seconds

@@ -112,3 +112,27 @@ def test_the_words_say_for_whom(why: str) -> None:
         "overtime": "its time limit was over and job 1 waits for what it held",
     }
     assert [(stop.why, stop.words, stop.for_job) for stop in made.stops] == [(why, words[why], 1)]
+
+
+def test_one_behind_the_first_that_is_blocked_may_send_somebody_away_too() -> None:
+    nodes = (a_node("a", gpus=4), a_node("b", gpus=4))
+    lasting = a_running_job(
+        8, "a", Resources(1, 10, 4), devices=("a-0", "a-1", "a-2", "a-3"), time_limit_seconds=99 * 3600
+    )
+    scavenger = a_running_job(
+        9,
+        "b",
+        Resources(1, 10, 1),
+        devices=("b-0",),
+        time_limit_seconds=99 * 3600,
+        priority_class="scavenger",
+    )
+    others = [
+        a_running_job(number, "b", Resources(1, 10, 1), devices=(f"b-{number - 9}",), time_limit_seconds=99 * 3600)
+        for number in (10, 11, 12)
+    ]
+    large = a_job(1, Resources(1, 10, 4), priority=5)
+    small = a_job(2, Resources(1, 10, 1), priority_class="interactive", time_limit_seconds=3600)
+    made = a_plan(a_board(nodes, [lasting, scavenger, *others, large, small]))
+    assert [head.job for head in made.heads] == [1]
+    assert [(stop.job.id, stop.for_job) for stop in made.stops] == [(9, 2)]
