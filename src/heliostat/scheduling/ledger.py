@@ -48,9 +48,9 @@ class Ledger:
         return float(2.0 ** ((at - since) / self._half_life))
 
     def _faded_since(self, now: float) -> float:
-        """What is left of an amount: nothing after a very long time."""
+        """What is left of an amount: nothing after a very long time, all if the clock was set back."""
         since = now if self._since is None else self._since
-        return float(2.0 ** ((since - now) / self._half_life))
+        return float(2.0 ** min((since - now) / self._half_life, 0.0))
 
     def _make_room(self, account: int, now: float) -> None:
         if self._since is None:

@@ -8,6 +8,7 @@ import numpy as np
 from heliostat.models import Device, Node, NodeState
 from heliostat.scheduling.columns import Array
 from heliostat.scheduling.free import Free
+from heliostat.scheduling.policy import Charges
 from heliostat.scheduling.shapes import Shape
 
 
@@ -50,6 +51,7 @@ class Machines:
         self._labels = [_labels(node) for node in nodes]
         self.possible: dict[Shape, bool] = {}  # found out by others
         self._suitable: dict[Shape, Suitable] = {}
+        self._charge: tuple[Charges, float] | None = None
 
     def suitable(self, shape: Shape) -> Suitable:
         found = self._suitable.get(shape)
@@ -60,6 +62,16 @@ class Machines:
     def devices_of(self, node: int, kind: int) -> list[Device]:
         """Those that may be handed out, in their own order."""
         return [d for d in self.nodes[node].devices if d.may_be_used and self.kind_of[d.uuid] == kind]
+
+    def charge(self, charges: Charges) -> float:
+        """What an hour of all nodes is charged. The charges hardly ever change: the last answer is kept."""
+        if self._charge is None or self._charge[0] is not charges:
+            per_kind = [charges.gpus.get(kind.type.lower(), charges.gpu) for kind in self.kinds]
+            gpus = float(self.gpus.sum(axis=0) @ np.array(per_kind)) if per_kind else 0.0
+            memory_gib = float(self.memory.sum()) / 1024
+            total = gpus + float(self.cpus.sum()) * charges.cpu + memory_gib * charges.memory_gib
+            self._charge = charges, total
+        return self._charge[1]
 
     def empty(self) -> Free:
         """What there is in all."""

@@ -91,13 +91,7 @@ def project_ratios(snapshot: Snapshot, policy: Policy) -> dict[str, float]:
 
 def capacity(snapshot: Snapshot, policy: Policy) -> float:
     """What an hour of the whole cluster is charged."""
-    machines, charges = snapshot.machines, policy.charges
-    per_kind = [charges.gpus.get(kind.type.lower(), charges.gpu) for kind in machines.kinds]
-    return float(
-        machines.gpus.sum(axis=0) @ np.array(per_kind)
-        + machines.cpus.sum() * charges.cpu
-        + machines.memory.sum() / 1024 * charges.memory_gib
-    )
+    return snapshot.machines.charge(policy.charges)
 
 
 def _yielding(order: Array, rows: Array, policy: Policy) -> Array:

@@ -24,7 +24,7 @@ from heliostat.scheduling.horizon import (
 from heliostat.scheduling.order import queue_order
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Quotas
-from heliostat.scheduling.rooms import Rooms, is_possible
+from heliostat.scheduling.rooms import Most, Rooms, is_possible
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import Head, Plan, Snapshot, Start
 from heliostat.scheduling.victims import Blocked, find_stops
@@ -37,9 +37,21 @@ _MOST_WAITING = 8  # blocked jobs beyond the booked ones for which somebody may 
 
 def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     """What to start and to stop now."""
-    if not len(snapshot.pending):
+    if not len(snapshot.pending) or _nothing_can_happen(snapshot):
         return Plan()
     return _Planner(snapshot, policy, now).made()
+
+
+def _nothing_can_happen(snapshot: Snapshot) -> bool:
+    """A quick look at a full cluster: nobody has room, nobody may be sent away, and time alone changes nothing."""
+    running, machines = snapshot.running, snapshot.machines
+    if snapshot.reservations or snapshot.parts or machines.unusable:
+        return False
+    if (running["preemptible"] | running["overtime"]).any():
+        return False
+    most = Most.of(machines, snapshot.free)
+    waiting = np.flatnonzero(np.bincount(snapshot.pending["shape"])).tolist()
+    return all(most.is_too_little(snapshot.shapes[number], machines) for number in waiting)
 
 
 @dataclass(slots=True)

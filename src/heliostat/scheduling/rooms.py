@@ -46,6 +46,30 @@ class _Capacity:
     seen: int
 
 
+@dataclass(frozen=True, slots=True)
+class Most:
+    """The largest free amounts of any node: they tell at once that a shape cannot fit."""
+
+    cpus: int
+    gpus: tuple[int, ...]  # by kind
+
+    @classmethod
+    def of(cls, machines: Machines, free: Free) -> "Most":
+        up = machines.is_up
+        if not up.any():
+            return cls(0, (0,) * len(machines.kinds))
+        cpus, gpus = (free.cpus, free.gpus) if up.all() else (free.cpus[up], free.gpus[up])
+        return cls(int(cpus.max()), tuple(gpus.max(axis=0, initial=0).tolist()))
+
+    def is_too_little(self, shape: Shape, machines: Machines) -> bool:
+        wanted = shape.resources
+        if wanted.cpus > self.cpus:
+            return True
+        if not wanted.gpus:
+            return False
+        return all(wanted.devices > self.gpus[kind] for kind in machines.suitable(shape).kinds)
+
+
 class Rooms:
     """Lives no longer than the plan."""
 
@@ -64,25 +88,12 @@ class Rooms:
         self._refresh()
 
     def _refresh(self) -> None:
-        """The largest free amounts: they tell at once that a shape cannot fit. Old ones are too large at worst, so
-        it is enough to look again when something did not fit."""
-        up = self.machines.is_up
-        if up.any():
-            self._most_gpus = self.free.gpus[up].max(axis=0, initial=0)
-            self._most_cpus = int(self.free.cpus[up].max())
-        else:
-            self._most_gpus = np.zeros(len(self.machines.kinds), np.int64)
-            self._most_cpus = 0
+        """Old ones are too large at worst, so it is enough to look again when something did not fit."""
+        self._most = Most.of(self.machines, self.free)
 
     def surely_full(self, shape: Shape) -> bool:
         """No node has enough left; False does not promise that one has."""
-        wanted = shape.resources
-        if wanted.cpus > self._most_cpus:
-            return True
-        if not wanted.gpus or (shape.is_part and self._parts):
-            return False
-        kinds = self.machines.suitable(shape).kinds
-        return all(wanted.devices > self._most_gpus[kind] for kind in kinds)
+        return not (shape.is_part and self._parts) and self._most.is_too_little(shape, self.machines)
 
     def find(self, shape: Shape, project: str, end: float) -> Fit | None:
         """A place for a job that may run until then."""

@@ -1,8 +1,10 @@
 """One policy over one workload: a heap of ends, a list of arrivals, the planner asked once for each instant."""
 
+import gc
 import heapq
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import NamedTuple, Protocol
@@ -81,8 +83,9 @@ class _Replay:
 
     def run(self) -> list[Span]:
         wake = math.inf
-        while (now := min(self._next_arrival(), self._next_end(), wake)) < math.inf:
-            wake = self._round(now)
+        with _without_looking_for_cycles():
+            while (now := min(self._next_arrival(), self._next_end(), wake)) < math.inf:
+                wake = self._round(now)
         self._told(self._over)
         return self._spans
 
@@ -165,3 +168,15 @@ class _Replay:
         )
         self._planner.put(waiting, at)
         return True
+
+
+@contextmanager
+def _without_looking_for_cycles() -> Iterator[None]:
+    """A replay makes no cycles, and to look for them among its many records takes a sixth of the time."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -75,3 +75,9 @@ def test_an_account_nobody_charged_has_used_nothing_and_a_copy_goes_its_own_way(
     other.charge(100, 1.0, START, START + 3600)
     assert ledger.usage(200, START).nonzero()[0].tolist() == [3]
     assert other.usage(200, START).nonzero()[0].tolist() == [3, 100]
+
+
+def test_a_clock_set_back_by_decades_neither_fades_nor_multiplies() -> None:
+    ledger = Ledger(7 * 86400.0)
+    ledger.charge(0, 1.0, 2e9 - 3600, 2e9)
+    assert ledger.usage(1, 1e9) == ledger.usage(1, 2e9)
