@@ -47,6 +47,9 @@ class Board:
         self.jobs: dict[JobId, Job] = {}
         self._free = self.machines.empty()
         self._pending = Columns(PENDING)
+        self._held_back: set[JobId] = (
+            set()
+        )  # pending jobs that their array or the budget of their class may hold back
         self._running = Columns(RUNNING)
         self._rows: dict[JobId, int] = {}  # of active jobs: how many rows they have
         self._began: dict[JobId, float] = {}  # when an active job was first seen as such
@@ -92,6 +95,11 @@ class Board:
         self.jobs[job.id] = job
         if job.state is JobState.PENDING:
             self._pending.add(job.id, self._pending_row(job))
+            if (
+                job.array_limit is not None
+                or self.policy.class_of(job.priority_class).gpu_hours_per_month is not None
+            ):
+                self._held_back.add(job.id)
         elif job.state in ACTIVE:
             self._began.setdefault(job.id, now.timestamp())
             self._add_running(job)
@@ -128,6 +136,7 @@ class Board:
             reservations=self.reservations,
             month=dict(self._month),
             month_began=self._month_began,
+            others_matter=bool(self._held_back),
         )
 
     def fork(self) -> "Board":
@@ -139,12 +148,14 @@ class Board:
         other._month, other._month_began = self._month.copy(), self._month_began
         other.jobs, other._rows, other._began = self.jobs.copy(), self._rows.copy(), self._began.copy()
         other._pending, other._running = self._pending.fork(), self._running.fork()
+        other._held_back = self._held_back.copy()
         other._held, other._parts, other._free = self._held.copy(), self._parts.copy(), self._free.copy()
         return other
 
     def _take_out(self, before: Job, after: Job, now: datetime) -> None:
         if before.state is JobState.PENDING:
             self._pending.remove(before.id)
+            self._held_back.discard(before.id)
         if after.state not in ACTIVE:
             self._began.pop(before.id, None)
         rows = self._rows.pop(before.id, 0)

@@ -29,6 +29,30 @@ class Suitable:
     kinds: tuple[int, ...]  # smallest first; (-1,) for a job without GPUs
 
 
+@dataclass(frozen=True, slots=True)
+class Most:
+    """The largest free amounts of any node: they tell at once that a shape cannot fit."""
+
+    cpus: int
+    gpus: tuple[int, ...]  # by kind
+
+    @classmethod
+    def of(cls, machines: "Machines", free: Free) -> "Most":
+        up = machines.up_nodes
+        if not len(up):
+            return cls(0, (0,) * len(machines.kinds))
+        cpus, gpus = (free.cpus, free.gpus) if len(up) == len(machines.nodes) else (free.cpus[up], free.gpus[up])
+        return cls(int(cpus.max()), tuple(gpus.max(axis=0, initial=0).tolist()))
+
+    def is_too_little(self, shape: Shape, machines: "Machines") -> bool:
+        wanted = shape.resources
+        if wanted.cpus > self.cpus:
+            return True
+        if not wanted.gpus:
+            return False
+        return all(wanted.devices > self.gpus[kind] for kind in machines.suitable(shape).kinds)
+
+
 class Machines:
     """Does not change; made anew when a node changes."""
 
@@ -48,6 +72,7 @@ class Machines:
                 self.gpus[place, self.kind_of[device.uuid]] += device.may_be_used
         self.unusable = {d.uuid: place for place, n in enumerate(nodes) for d in n.devices if not d.may_be_used}
         self.is_up = np.array([node.state is NodeState.UP for node in nodes], bool)
+        self.up_nodes = np.flatnonzero(self.is_up)
         self._labels = [_labels(node) for node in nodes]
         self.possible: dict[Shape, bool] = {}  # found out by others
         self._suitable: dict[Shape, Suitable] = {}

@@ -24,9 +24,9 @@ from heliostat.scheduling.horizon import (
 from heliostat.scheduling.order import queue_order
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Quotas
-from heliostat.scheduling.rooms import Most, Rooms, is_possible
+from heliostat.scheduling.rooms import Rooms, is_possible
 from heliostat.scheduling.shapes import Shape
-from heliostat.scheduling.snapshot import Head, Plan, Snapshot, Start
+from heliostat.scheduling.snapshot import Head, Plan, Snapshot, Start, Stop
 from heliostat.scheduling.victims import Blocked, find_stops
 from heliostat.scheduling.windows import keep_for_window, windows_of
 
@@ -44,12 +44,12 @@ def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
 
 def _nothing_can_happen(snapshot: Snapshot) -> bool:
     """A quick look at a full cluster: nobody has room, nobody may be sent away, and time alone changes nothing."""
-    running, machines = snapshot.running, snapshot.machines
+    machines = snapshot.machines
     if snapshot.reservations or snapshot.parts or machines.unusable:
         return False
-    if (running["preemptible"] | running["overtime"]).any():
+    if snapshot.may_send_away:
         return False
-    most = Most.of(machines, snapshot.free)
+    most = snapshot.most_free
     waiting = np.flatnonzero(np.bincount(snapshot.pending["shape"])).tolist()
     return all(most.is_too_little(snapshot.shapes[number], machines) for number in waiting)
 
@@ -87,17 +87,18 @@ class _Planner:
         self._waiting: list[Blocked] = []  # the first of the others
         self._horizon: Horizon | None = None
         self._next_month = False
-        self._full, self._possible = self._shapes_without_room()
-        running = snapshot.running
-        self._sends_away = bool((running["preemptible"] | running["overtime"]).any())
+        self._full, self._possible, self._all_possible = self._shapes_without_room()
+        self._sends_away = snapshot.may_send_away
         for window in self._windows:
             self._rooms.keeps.append(keep_for_window(window, snapshot, self._rooms, self._ends, self._seconds))
 
     def made(self) -> Plan:
         if self._sends_away or not self._full.all():
             self._walk()
-        blocked = [*self._blocked, *self._waiting]
-        stops = find_stops(self._snapshot, self._policy, self._rooms, blocked, self._seconds)
+        stops: tuple[Stop, ...] = ()
+        if self._sends_away:
+            blocked = [*self._blocked, *self._waiting]
+            stops = find_stops(self._snapshot, self._policy, self._rooms, blocked, self._seconds)
         return Plan(tuple(self._starts), stops, self._heads(), self._wake_at())
 
     @property
@@ -107,19 +108,21 @@ class _Planner:
             self._known_ends = ends_of(self._snapshot.running, assumed, self._seconds)
         return self._known_ends
 
-    def _shapes_without_room(self) -> tuple[Array, Array]:
+    def _shapes_without_room(self) -> tuple[Array, Array, bool]:
         """By number of shape, of those that wait: whether it fits nowhere now; whether it would on empty nodes."""
         shapes = self._snapshot.shapes
         full, possible = np.ones(len(shapes), bool), np.zeros(len(shapes), bool)
         waiting = np.bincount(self._snapshot.pending["shape"], minlength=len(shapes))
-        for number in np.flatnonzero(waiting).tolist():
+        numbers = np.flatnonzero(waiting).tolist()
+        for number in numbers:
             possible[number] = is_possible(shapes[number], self._snapshot.machines)
             full[number] = not possible[number] or self._rooms.surely_full(shapes[number])
-        return full, possible
+        return full, possible, all(possible[number] for number in numbers)
 
     def _walk(self) -> None:
         rows = queue_order(self._snapshot, self._policy, self._seconds)
-        rows = rows[self._possible[self._snapshot.pending["shape"][rows]]]
+        if not self._all_possible:
+            rows = rows[self._possible[self._snapshot.pending["shape"][rows]]]
         queue = _Queue(*self._worth_trying(rows))
         while queue.next < len(queue.rows):
             blocked = self._try(queue, int(queue.rows[queue.next]))
@@ -139,10 +142,7 @@ class _Planner:
 
     def _only_room_matters(self) -> bool:
         """No job is held back by its array, a quota or a budget: whoever has no room is blocked for want of it."""
-        pending, classes = self._snapshot.pending, self._policy.classes.values()
-        budgets = [made.rank for made in classes if made.gpu_hours_per_month is not None]
-        with_budget = any((pending["rank"] == rank).any() for rank in budgets)
-        return not (self._quotas.exist or with_budget or (pending["array"] >= 0).any())
+        return not (self._quotas.exist or self._snapshot.others_matter)
 
     def _try(self, queue: _Queue, row: int) -> bool:
         """Start it, or leave it out with those for whom the same holds. True: room is booked for it."""
@@ -240,10 +240,11 @@ class _Planner:
         if len(self._starts) >= _MOST_STARTS:
             return self._now
         times = [time for window in self._windows for time in (window.start, window.end) if time > self._seconds]
-        running = self._snapshot.running
-        overtime = running["overtime"] & running["has_limit"]
-        limits = (running["started"] + running["limit"])[overtime]
-        times += limits[limits > self._seconds].tolist()
+        if self._sends_away:
+            running = self._snapshot.running
+            overtime = running["overtime"] & running["has_limit"]
+            limits = (running["started"] + running["limit"])[overtime]
+            times += limits[limits > self._seconds].tolist()
         if self._next_month:
             times.append(month_start(month_start(self._seconds) + _LONGEST_MONTH))
         return datetime.fromtimestamp(min(times), UTC) if times else None

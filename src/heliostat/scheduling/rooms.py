@@ -9,7 +9,7 @@ from heliostat.models import Job, Place
 from heliostat.scheduling.columns import Array
 from heliostat.scheduling.fitting import parts_per_device
 from heliostat.scheduling.free import Free, capacity_for, spread_over, tasks_in
-from heliostat.scheduling.machines import Machines
+from heliostat.scheduling.machines import Machines, Most
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import RUNNING, Snapshot, Start
 
@@ -46,30 +46,6 @@ class _Capacity:
     seen: int
 
 
-@dataclass(frozen=True, slots=True)
-class Most:
-    """The largest free amounts of any node: they tell at once that a shape cannot fit."""
-
-    cpus: int
-    gpus: tuple[int, ...]  # by kind
-
-    @classmethod
-    def of(cls, machines: Machines, free: Free) -> "Most":
-        up = machines.is_up
-        if not up.any():
-            return cls(0, (0,) * len(machines.kinds))
-        cpus, gpus = (free.cpus, free.gpus) if up.all() else (free.cpus[up], free.gpus[up])
-        return cls(int(cpus.max()), tuple(gpus.max(axis=0, initial=0).tolist()))
-
-    def is_too_little(self, shape: Shape, machines: Machines) -> bool:
-        wanted = shape.resources
-        if wanted.cpus > self.cpus:
-            return True
-        if not wanted.gpus:
-            return False
-        return all(wanted.devices > self.gpus[kind] for kind in machines.suitable(shape).kinds)
-
-
 class Rooms:
     """Lives no longer than the plan."""
 
@@ -79,17 +55,18 @@ class Rooms:
         self.keeps: list[Keep] = []
         self.started: list[Array] = []  # rows of RUNNING for what this plan starts
         self.part_ends: dict[str, float] = {}  # until when it gives parts of these devices away
-        self._held: set[str] = set(snapshot.held)
+        self._held = snapshot.held
+        self._taken: set[str] = set()  # whole devices that this plan hands out
         self._parts = dict(snapshot.parts)
         self._roomy = {uuid for uuid in self._parts if self._has_room(uuid)}  # of those, which have a part left
         self._changed: list[int] = []  # nodes of which something was taken, in that order
         self._known: dict[tuple[Shape, int], _Capacity] = {}
         self._leftover = _leftover(self.free)
-        self._refresh()
+        self._most = snapshot.most_free if not (self._parts or self.machines.unusable) else self._look()
 
-    def _refresh(self) -> None:
+    def _look(self) -> Most:
         """Old ones are too large at worst, so it is enough to look again when something did not fit."""
-        self._most = Most.of(self.machines, self.free)
+        return Most.of(self.machines, self.free)
 
     def surely_full(self, shape: Shape) -> bool:
         """No node has enough left; False does not promise that one has."""
@@ -108,7 +85,7 @@ class Rooms:
             fit = fit_into(capacity, shape, kind, self._leftover)
             if fit is not None:
                 return fit
-        self._refresh()
+        self._most = self._look()
         return None
 
     def take(self, job: Job, shape: Shape, fit: Fit, until: float) -> Start:
@@ -219,12 +196,15 @@ class Rooms:
             (self._roomy.add if self._has_room(uuid) else self._roomy.discard)(uuid)
             return (uuid,)
         chosen = tuple(self._untouched(node, kind)[: wanted.devices])
-        self._held.update(chosen)
+        self._taken.update(chosen)
         return chosen
 
     def _untouched(self, node: int, kind: int) -> list[str]:
         uuids = [device.uuid for device in self.machines.devices_of(node, kind)]
-        return [uuid for uuid in uuids if uuid not in self._held and uuid not in self._parts]
+        return [uuid for uuid in uuids if not self._is_taken(uuid)]
+
+    def _is_taken(self, uuid: str) -> bool:
+        return uuid in self._held or uuid in self._taken or uuid in self._parts
 
     def _choose_part(self, node: int, kind: int, part: float) -> str:
         uuids = [device.uuid for device in self.machines.devices_of(node, kind)]

@@ -11,7 +11,7 @@ from heliostat.models import Job, JobId, Place, Reservation
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.columns import Array
 from heliostat.scheduling.free import Free
-from heliostat.scheduling.machines import Machines
+from heliostat.scheduling.machines import Machines, Most
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.shares import Tree
 
@@ -73,6 +73,16 @@ class Snapshot:
     reservations: tuple[Reservation, ...] = ()
     month: Mapping[tuple[str, str], float] = field(default_factory=dict)  # GPU-hours of (scope, name) so far
     month_began: float = 0.0
+    others_matter: bool = False  # whether an array or the budget of a class may hold back one of the pending jobs
+
+    @cached_property
+    def may_send_away(self) -> bool:
+        """Whether anybody who runs might ever have to make room."""
+        return bool((self.running["preemptible"] | self.running["overtime"]).any())
+
+    @cached_property
+    def most_free(self) -> Most:
+        return Most.of(self.machines, self.free)
 
     @cached_property
     def usage(self) -> Array:

@@ -137,17 +137,22 @@ def _stopped_wrongly(case: Case, made: Plan) -> Iterator[str]:
 
 
 def _stopped_in_vain(case: Case, made: Plan, waiting: Job) -> Iterator[str]:
-    """What goes must be enough, and no part of it must be."""
+    """What goes must be enough, and no part of it must be. The latter holds for the first blocked job: from those
+    behind it some of what is free is kept."""
     victims = [stop for stop in made.stops if stop.for_job == waiting.id]
     earlier = [stop for stop in made.stops if stop.for_job != waiting.id]
     ground = after(case, made, earlier)
     if not _fits_without(case, ground, waiting, victims):
         yield f"job {waiting.id} does not fit even without {[stop.job.id for stop in victims]}"
-    if earlier or _is_judged_with_care(case):
+    if earlier or _is_judged_with_care(case) or not _has_room_booked(made, waiting):
         return
     for fewer in combinations(victims, len(victims) - 1):
         if _fits_without(case, ground, waiting, fewer):
             yield f"job {waiting.id} would fit without stopping all of {[stop.job.id for stop in victims]}"
+
+
+def _has_room_booked(made: Plan, job: Job) -> bool:
+    return any(head.job == job.id for head in made.heads)
 
 
 def _is_judged_with_care(case: Case) -> bool:
@@ -168,6 +173,8 @@ def _stopped_dearly(case: Case, made: Plan) -> Iterator[str]:
     ):
         return
     job = waiting[made.stops[0].for_job]
+    if not _has_room_booked(made, job):
+        return
     rank, lost = case.policy.class_of(job.priority_class).rank, sum(lost_work(stop.job) for stop in made.stops)
     ground = after(case, made, ())
     for other in case.running:
