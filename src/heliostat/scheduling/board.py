@@ -112,10 +112,13 @@ class Board:
         held, parts, free = dict(self._held), dict(self._parts), self._free.copy()
         if delayed:
             pending = pending[~np.isin(pending["job"], list(delayed))]
+        past_usage = self._ledger.usage(len(self._leaves.things), seconds)
         if ended:
-            over = np.isin(running["job"], list(ended))
-            free.add(running["node"][over], running[over])
-            running = running[~over]
+            over = running[np.isin(running["job"], list(ended))]
+            free.add(over["node"], over)
+            used = over["rate"] * self._ledger.faded(np.minimum(over["started"], seconds), seconds)
+            past_usage += np.bincount(over["leaf"], used, len(past_usage))  # what ends now is not forgotten
+            running = running[~np.isin(running["job"], list(ended))]
             for job_id in self._rows.keys() & set(ended):
                 self._release(self.jobs[job_id], held, parts)
         if self._tree is None or len(self._tree.leaves) != len(self._leaves.things):
@@ -128,7 +131,7 @@ class Board:
             shapes=self._shapes.things,
             tree=self._tree,
             free=free,
-            past_usage=self._ledger.usage(len(self._leaves.things), seconds),
+            past_usage=past_usage,
             present_usage=partial(self._present_usage, now=seconds),
             held=held,
             parts=parts,

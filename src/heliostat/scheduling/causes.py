@@ -91,16 +91,36 @@ class Causes:
             best = max(best, int(np.minimum(capacity, 1 if shape.placement.layout == "spread" else 2**30).sum()))
         if best >= shape.placement.tasks:
             return None
-        return Cause("room", f"needs {_needs(shape)}; {self._free_words(shape, best)}")
-
-    def _free_words(self, shape: Shape, tasks: int) -> str:
         if shape.placement.tasks > 1:
-            return f"there is room for {tasks} of its {shape.placement.tasks} tasks"
-        suitable, free = self._snapshot.machines.suitable(shape), self._rooms.free
-        nodes = np.flatnonzero(suitable.open_nodes)
+            free = f"there is room for {best} of its {shape.placement.tasks} tasks"
+            return Cause("room", f"needs {_needs(shape)}; {free}")
+        place = self._best_node(shape)
+        return Cause("room", f"needs {_needs(shape)}{self._also(shape, place)}; {self._free_words(shape, place)}")
+
+    def _best_node(self, shape: Shape) -> int:
+        """Of those that are up and have such devices at all, the one on which most is free."""
+        machines, free = self._snapshot.machines, self._rooms.free
+        suitable = machines.suitable(shape)
         kinds = [kind for kind in suitable.kinds if kind >= 0]
+        nodes = np.flatnonzero(suitable.open_nodes)
+        if kinds:
+            having = machines.gpus[nodes][:, kinds].sum(axis=1) > 0
+            nodes = nodes[having] if having.any() else nodes
         gpus = free.gpus[nodes][:, kinds].sum(axis=1) if kinds else np.zeros(len(nodes))
-        place = int(nodes[np.lexsort((-free.cpus[nodes], -gpus))[0]])
+        return int(nodes[np.lexsort((-free.cpus[nodes], -gpus))[0]])
+
+    def _also(self, shape: Shape, place: int) -> str:
+        """What else it asks for and does not find there."""
+        wanted, free = shape.resources, self._rooms.free
+        if not wanted.gpus:
+            return ""
+        lacking = [cpus_in_words(wanted.cpus)] if free.cpus[place] < wanted.cpus else []
+        lacking += [memory_in_words(wanted.memory_mib)] if free.memory[place] < wanted.memory_mib else []
+        return f" with {' and '.join(lacking)}" if lacking else ""
+
+    def _free_words(self, shape: Shape, place: int) -> str:
+        suitable, free = self._snapshot.machines.suitable(shape), self._rooms.free
+        kinds = [kind for kind in suitable.kinds if kind >= 0]
         count = max(0, int(free.gpus[place][kinds].sum())) if kinds else 0
         parts = [gpus_in_words(count, shape.resources.gpu_type)] if kinds else []
         parts.append(cpus_in_words(max(0, int(free.cpus[place]))))

@@ -37,7 +37,7 @@ class Quotas:
     def refuse(self, job: Job, gpus: float) -> Refusal | None:
         """Why it may not start now."""
         budget = self._policy.class_of(job.priority_class).gpu_hours_per_month
-        if budget is not None and gpus and self.month[class_scope(job)] >= budget:
+        if budget is not None and self.month[class_scope(job)] >= budget:
             words = (
                 f"project {job.project} has used its {budget} GPU-hours of class {job.priority_class} this month"
             )

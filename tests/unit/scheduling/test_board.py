@@ -160,3 +160,13 @@ def test_a_delayed_job_is_not_tried() -> None:
 def test_a_job_on_a_node_that_is_gone_holds_nothing_of_the_others() -> None:
     jobs: list[Job] = [a_running_job(9, "gone", GPU, devices=("gone-0",)), a_job(1, GPU)]
     assert started(a_plan(a_board((a_node("a", gpus=1),), jobs))) == {1: ("a",)}
+
+
+def test_what_ends_at_this_moment_is_charged_already() -> None:
+    running = a_running_job(1, "a", Resources(1, 10, 2), devices=("a-0", "a-1"), time_limit_seconds=7200)
+    board = a_board((a_node("a", gpus=2),), [running])
+    later = NOW + timedelta(hours=1)
+    foreseen = board.snapshot(later, ended=[1]).usage
+    board.put(replace(running, state=JobState.COMPLETED, ended_at=later), later)
+    assert foreseen == pytest.approx(board.snapshot(later).usage)
+    assert foreseen[0] > 1.9

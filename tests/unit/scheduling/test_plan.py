@@ -259,3 +259,10 @@ def test_the_month_counts_what_has_ended_too() -> None:
     board.put(replace(ran, state=JobState.COMPLETED, ended_at=later), later)
     assert started(a_plan(board, later)) == {}
     assert started(a_plan(board, later + timedelta(days=31))) == {1: ("a",)}
+
+
+def test_a_class_without_budget_starts_nothing_not_even_without_gpus() -> None:
+    urgent = replace(Policy().classes["urgent"], gpu_hours_per_month=0)
+    policy = Policy(classes={**Policy().classes, "urgent": urgent})
+    board = a_board((a_node("a", gpus=1),), [a_job(1, priority_class="urgent"), a_job(2)], policy)
+    assert set(started(a_plan(board))) == {2}
