@@ -77,6 +77,7 @@ class Settings:
     default_project: str = "default"
     default_time_limit_seconds: int | None = None
     max_time_limit_seconds: int = 90 * 24 * 3600
+    max_grace_seconds: float = 300.0  # the longest a job may take to go once it is told to
     max_queued_jobs_per_user: int = 50_000
     max_request_bytes: int = 64 * 2**20
     pids_limit: int = 4096  # processes and threads one job may have

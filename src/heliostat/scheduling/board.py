@@ -3,7 +3,7 @@
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 from types import MappingProxyType
@@ -174,7 +174,7 @@ class Board:
         start, end = (job.started_at or ended_at).timestamp(), ended_at.timestamp()
         self._turn_month(end)
         self._ledger.charge(self._leaves.of((job.project, job.user)), self._rate(job), start, max(start, end))
-        hours = _gpus(job) * max(0.0, end - max(start, self._month_began)) / HOUR
+        hours = self._gpus(job) * max(0.0, end - max(start, self._month_began)) / HOUR
         self._add_to_month(job.user, job.project, class_scope(job)[0], hours)
 
     def _pending_row(self, job: Job) -> tuple[object, ...]:
@@ -190,7 +190,7 @@ class Board:
             self._leaves.of((job.project, job.user)),
             priority_class.rank,
             job.preemptible or priority_class.preemptible,
-            _gpus(job),
+            self._gpus(job),
             cost,
             -1 if job.array_id is None else job.array_id,
         )
@@ -228,7 +228,7 @@ class Board:
             job.time_limit_seconds is not None,
             self._leaves.of((job.project, job.user)),
             priority_class.rank,
-            count * wanted.gpus,
+            max(count * wanted.gpus, float(self.machines.gpus[node].sum()) if whole else 0.0),
             self._rate(job) * count / job.placement.tasks,
             job.checkpointed_at.timestamp() if job.checkpointed_at else math.nan,
             job.preemptible or priority_class.preemptible,
@@ -275,7 +275,24 @@ class Board:
     def _rate(self, job: Job) -> float:
         kind = self.machines.kind_of.get(job.devices[0]) if job.devices else None
         gpu_type = None if kind is None else self.machines.kinds[kind].type
+        if job.placement.exclusive:
+            wanted = replace(job.resources, gpus=self._gpus(job) / job.placement.tasks)
+            return self.policy.charges.per_second(wanted, job.placement.tasks, gpu_type)
         return self.policy.charges.per_second(job.resources, job.placement.tasks, gpu_type)
+
+    def _gpus(self, job: Job) -> float:
+        """How many it keeps from others: one that is alone on its nodes, all there are; while it waits, as many as
+        it may come to hold."""
+        asked = job.resources.gpus * job.placement.tasks
+        if not job.placement.exclusive or not len(self.machines.nodes):
+            return asked
+        per_node = self.machines.gpus.sum(axis=1)
+        if job.state in ACTIVE:
+            nodes = {place.node for place in job.task_places if place.node in self.machines.index}
+            return max(asked, float(sum(per_node[self.machines.index[name]] for name in nodes)))
+        suitable = self.machines.suitable(self._shape(job))
+        most = per_node[suitable.nodes].max(initial=0)
+        return max(asked, float(most * job.placement.tasks))
 
     def _renew_pending(self) -> None:
         """Their rows speak of shapes, which know the data class of the project."""
@@ -297,7 +314,3 @@ class Board:
 def month_start(now: float) -> float:
     day = datetime.fromtimestamp(now, UTC)
     return datetime(day.year, day.month, 1, tzinfo=UTC).timestamp()
-
-
-def _gpus(job: Job) -> float:
-    return job.resources.gpus * job.placement.tasks

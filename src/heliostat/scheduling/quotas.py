@@ -51,11 +51,13 @@ class Quotas:
 
     @property
     def month(self) -> defaultdict[Scope, float]:
-        """GPU-hours of this month, also of what runs."""
+        """GPU-hours of this month, also of what runs, and of what that may still use."""
         if self._month is None:
             self._month = defaultdict(float, self._snapshot.month)
             running = self._snapshot.running
-            seconds = self._now - np.maximum(running["started"], self._snapshot.month_began)
+            limit = np.where(running["has_limit"], running["limit"], self._policy.assumed_limit_seconds)
+            until = np.maximum(running["started"] + limit, self._now)
+            seconds = until - np.maximum(running["started"], self._snapshot.month_began)
             hours = running["gpus"] * np.maximum(seconds, 0.0) / 3600.0
             for job_id, used in zip(running["job"].tolist(), hours.tolist(), strict=True):
                 if job := self._snapshot.jobs.get(job_id):
@@ -72,9 +74,14 @@ class Quotas:
 
     def count(self, job: Job, gpus: float) -> None:
         """It starts."""
-        if self.exist:
-            for scope in scopes_of(job.user, job.project, self._accounts):
-                self._running[scope] += gpus
+        has_budget = self._policy.class_of(job.priority_class).gpu_hours_per_month is not None
+        if not self.exist and not has_budget:
+            return
+        hours = gpus * (job.time_limit_seconds or self._policy.assumed_limit_seconds) / 3600.0
+        for scope in scopes_of(job.user, job.project, self._accounts):
+            self._running[scope] += gpus
+            self.month[scope] += hours
+        self.month[class_scope(job)] += hours
 
     def _over(self, scope: Scope, quota: Quota, gpus: float) -> Refusal | None:
         kind, name = scope
@@ -83,7 +90,8 @@ class Quotas:
             words = f"{kind} {name} may run {quota.running_gpus} GPUs at once and holds {held:g}"
             return Refusal(scope, words)
         if quota.gpu_hours_per_month is not None and self.month[scope] >= quota.gpu_hours_per_month:
-            words = f"{kind} {name} has used its {quota.gpu_hours_per_month} GPU-hours of this month"
+            hours = quota.gpu_hours_per_month
+            words = f"{kind} {name} has used its {hours} GPU-hours of this month, counting what runs"
             return Refusal(scope, words, until_next_month=True)
         return None
 

@@ -57,6 +57,10 @@ def keep_for_window(window: Window, snapshot: Snapshot, rooms: Rooms, ends: Arra
     left = free.of(nodes)
     kept = np.maximum(window.gpus_per_node - _held_by(window, still_there, snapshot), 0)
     left.gpus = _less(left.gpus, kept)
+    part = kept / np.maximum(machines.gpus[nodes].sum(axis=1), 1)
+    left.cpus = left.cpus - np.ceil(machines.cpus[nodes] * part).astype(np.int64)
+    left.memory = left.memory - np.ceil(machines.memory[nodes] * part).astype(np.int64)
+    left.holders = left.holders + (kept > 0)  # nobody else is alone there
     return Keep(at, nodes, left, window.project, kept)
 
 

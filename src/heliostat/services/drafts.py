@@ -27,6 +27,7 @@ class Desk:
     now: datetime
     default_time_limit_seconds: int | None
     max_time_limit_seconds: int
+    max_grace_seconds: float
     granted: dict[_Wish, Resources] = field(default_factory=dict)  # thousands may ask for the same
 
 
@@ -38,6 +39,7 @@ def draft_job(desk: Desk, request: JobRequest) -> Job:
             "Only a manager of the project or an admin may raise a job's priority.",
             "Leave it at 0, or lower it to let others go first.",
         )
+    _check_grace(desk, request)
     return Job(
         id=0,
         kind="batch",
@@ -70,6 +72,17 @@ def _priority_class(request: JobRequest) -> str:
         f"Classes are: {known}.",
         fields={"priority_class": f"must be one of {known}"},
     )
+
+
+def _check_grace(desk: Desk, request: JobRequest) -> None:
+    """It is time past every limit, and others wait meanwhile."""
+    most = desk.max_grace_seconds
+    if request.spec.grace_seconds > most:
+        raise Invalid(
+            f"The longest grace here is {most:g} seconds.",
+            "Ask for less, and save your work now and then so that little is left to do.",
+            fields={"grace_seconds": f"must be at most {most:g}"},
+        )
 
 
 def _time_limit(desk: Desk, request: JobRequest) -> int | None:

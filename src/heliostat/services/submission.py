@@ -50,8 +50,9 @@ def prepare_submission(
     def change(tx: Transaction) -> Submitted:
         if key and (known := _answered_before(tx, user.name, key, digest)):
             return known
-        if queue_full:  # not before: what was accepted once is answered again even if it has filled the queue
-            raise queue_full
+        # Not before: what was accepted once is answered again even if it has filled the queue.
+        if queue_full or _is_overtaken(context, tx, user, requests):
+            raise _full(context)
         submitted = _numbered(tx, requests, drafts)
         check_queued(context, tx.conn, submitted.jobs)
         moves.add_jobs(tx, submitted.jobs)
@@ -75,6 +76,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
         now=context.now(),
         default_time_limit_seconds=context.settings.default_time_limit_seconds,
         max_time_limit_seconds=context.settings.max_time_limit_seconds,
+        max_grace_seconds=context.settings.max_grace_seconds,
     )
     _check_size(context, requests)
     return [draft_job(desk, request) for request in requests]
@@ -143,6 +145,19 @@ def _queue_full(context: Context, user: User, requests: Sequence[JobRequest]) ->
     limit = context.settings.max_queued_jobs_per_user
     if context.controller.unfinished_jobs_of(user.name) + sum(map(_count, requests)) <= limit:
         return None
+    return _full(context)
+
+
+def _is_overtaken(context: Context, tx: Transaction, user: User, requests: Sequence[JobRequest]) -> bool:
+    """Whether other requests of the same user have filled the queue meanwhile; asked only where it may be."""
+    limit, more = context.settings.max_queued_jobs_per_user, sum(map(_count, requests))
+    if context.controller.unfinished_jobs_of(user.name) + more <= limit // 2:
+        return False
+    return stored.count_unfinished_of(tx.conn, user.name) + more > limit
+
+
+def _full(context: Context) -> Conflict:
+    limit = context.settings.max_queued_jobs_per_user
     return Conflict(
         f"You would have more than {limit} unfinished jobs.", "Wait until some are over.", code="queue_full"
     )

@@ -78,6 +78,11 @@ def count_unfinished_by_state(conn: Connection) -> dict[JobState, int]:
     return {JobState(state): count for state, count in conn.execute(query)}
 
 
+def count_unfinished_of(conn: Connection, user: str) -> int:
+    query = select(func.count()).where(_jobs.c.ended_at.is_(None), _jobs.c.user == user)
+    return conn.execute(query).scalar_one()
+
+
 def attempts_of(conn: Connection, job_id: JobId) -> list[AttemptRecord]:
     query = select(_attempts).where(_attempts.c.job_id == job_id).order_by(_attempts.c.number)
     return [row_to_attempt(row) for row in conn.execute(query)]

@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 from heliostat.models import (
+    ACTIVE,
     Department,
     Device,
     Job,
@@ -24,6 +25,7 @@ from heliostat.models import (
 )
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
+from heliostat.scheduling.fitting import allows_data, has_labels
 from heliostat.scheduling.policy import Order, Policy
 from unit.scheduling.ground import Ground
 from unit.scheduling.made_up import NOW, a_board, a_job
@@ -65,6 +67,26 @@ class Case:
 
     def limit(self, job: Job) -> float:
         return float(job.time_limit_seconds or self.policy.assumed_limit_seconds)
+
+    def gpus(self, job: Job) -> float:
+        """What it keeps from others: alone on its nodes, all their GPUs; while it waits, the most that may be."""
+        asked = job.resources.gpus * job.placement.tasks
+        if not job.placement.exclusive:
+            return asked
+        usable = {node.name: sum(device.may_be_used for device in node.devices) for node in self.nodes}
+        if job.state in ACTIVE:
+            return max(
+                asked, sum(usable[name] for name in {place.node for place in job.task_places} if name in usable)
+            )
+        part, data_class = 0 < job.resources.gpus < 1, self.accounts.project(job.project).data_class
+        possible = [
+            usable[node.name]
+            for node in self.nodes
+            if allows_data(node, data_class)
+            and has_labels(node, job.placement.labels)
+            and (node.splits_devices or not part)
+        ]
+        return max(asked, job.placement.tasks * max(possible, default=0))
 
 
 @dataclass(frozen=True)

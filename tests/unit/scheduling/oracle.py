@@ -74,7 +74,7 @@ class Oracle:
         if job.array_limit is not None:
             if sum(other.array_id == job.array_id for other in self._active) >= job.array_limit:
                 return True
-        gpus = job.resources.gpus * job.placement.tasks
+        gpus = self._case.gpus(job)
         return gpus > 0 and any(
             self._is_over(scope, gpus) for scope in scopes_of(job.user, job.project, self._case.accounts)
         )
@@ -83,9 +83,11 @@ class Oracle:
         quota, held, hours = quota_of(scope, self._case.accounts), 0.0, 0.0
         for job in self._active:
             if scope in scopes_of(job.user, job.project, self._case.accounts):
-                gpus = job.resources.gpus * job.placement.tasks
+                gpus, began = self._case.gpus(job), job.started_at or NOW
                 held += gpus
-                hours += gpus * (NOW - (job.started_at or NOW)) / timedelta(hours=1)
+                until = max(began + timedelta(seconds=self._case.limit(job)), NOW)
+                month = NOW.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+                hours += gpus * max((until - max(began, month)) / timedelta(hours=1), 0.0)
         if quota.running_gpus is not None and held + more > quota.running_gpus:
             return True
         return quota.gpu_hours_per_month is not None and hours >= quota.gpu_hours_per_month

@@ -70,13 +70,13 @@ def _without_share(case: Case, job: Job) -> float:
     return kind.points + PER_PRIORITY * job.priority - math.log2(_cost(case, job) + SMALLEST) + math.log2(waited)
 
 
-def _per_hour(job: Job) -> float:
+def _per_hour(case: Case, job: Job) -> float:
     wanted = job.resources
-    return job.placement.tasks * (wanted.gpus + 0.02 * wanted.cpus + 0.002 * wanted.memory_mib / 1024)
+    return case.gpus(job) + job.placement.tasks * (0.02 * wanted.cpus + 0.002 * wanted.memory_mib / 1024)
 
 
 def _cost(case: Case, job: Job) -> float:
-    return _per_hour(job) * case.limit(job) / 3600
+    return _per_hour(case, job) * case.limit(job) / 3600
 
 
 def _accounts(case: Case, job: Job) -> tuple[Account, Account, Account]:
@@ -93,7 +93,7 @@ def _usage(case: Case) -> defaultdict[Account, float]:
         age = (NOW - job.started_at).total_seconds()
         so_far = half_life / math.log(2) * (1 - 2 ** (-age / half_life))
         for account in _accounts(case, job):
-            found[account] += _per_hour(job) / 3600 * (so_far + max(case.limit(job) - age, 0))
+            found[account] += _per_hour(case, job) / 3600 * (so_far + max(case.limit(job) - age, 0))
     return found
 
 

@@ -63,7 +63,7 @@ def _over_quota(case: Case, made: Plan) -> Iterator[str]:
     """Nobody who starts something holds more than allowed."""
     held, starting = Counter[tuple[str, str]](), set()
     for job, is_new in [(job, False) for job in case.running] + [(start.job, True) for start in made.starts]:
-        gpus = job.resources.gpus * job.placement.tasks
+        gpus = case.gpus(job)
         for scope in scopes_of(job.user, job.project, case.accounts):
             held[scope] += gpus  # type: ignore[assignment]
             if is_new and gpus:

@@ -266,3 +266,37 @@ def test_a_class_without_budget_starts_nothing_not_even_without_gpus() -> None:
     policy = Policy(classes={**Policy().classes, "urgent": urgent})
     board = a_board((a_node("a", gpus=1),), [a_job(1, priority_class="urgent"), a_job(2)], policy)
     assert set(started(a_plan(board))) == {2}
+
+
+def test_who_is_alone_on_a_node_is_counted_and_charged_for_all_its_gpus() -> None:
+    alone = a_job(1, placement=Placement(exclusive=True), time_limit_seconds=HOUR)
+    nodes = (a_node("a", gpus=4),)
+    none = Accounts(user_quotas={"ann": Quota(running_gpus=3)})
+    assert started(a_plan(a_board(nodes, [alone], accounts=none))) == {}
+    enough = Accounts(user_quotas={"ann": Quota(running_gpus=4)})
+    assert started(a_plan(a_board(nodes, [alone], accounts=enough))) == {1: ("a",)}
+    running = a_running_job(1, "a", placement=Placement(exclusive=True), time_limit_seconds=HOUR)
+    board = a_board(nodes, [running])
+    later = NOW + timedelta(hours=1)
+    board.put(replace(running, state=JobState.COMPLETED, ended_at=later), later)
+    assert 3.9 < board.snapshot(later).usage[0] < 4.2
+
+
+def test_a_month_counts_what_running_jobs_may_still_use() -> None:
+    accounts = Accounts(user_quotas={"ann": Quota(gpu_hours_per_month=10)})
+    jobs = [a_job(number, gpus(1), time_limit_seconds=11 * HOUR) for number in (1, 2)]
+    assert set(started(a_plan(a_board((a_node("a", gpus=2),), jobs, accounts=accounts)))) == {1}
+    running = a_running_job(1, "a", gpus(1), devices=("a-0",), time_limit_seconds=11 * HOUR)
+    assert started(a_plan(a_board((a_node("a", gpus=2),), [running, jobs[1]], accounts=accounts))) == {}
+
+
+def test_reserved_gpus_come_with_their_part_of_the_node() -> None:
+    held = Reservation(
+        "course", ("a",), NOW - timedelta(hours=1), NOW + timedelta(hours=4), project="course", gpus_per_node=2
+    )
+    node = a_node("a", cpus=8, gpus=4)
+    greedy = a_job(1, Resources(5, 10), time_limit_seconds=HOUR)
+    alone = a_job(2, placement=Placement(exclusive=True), time_limit_seconds=HOUR)
+    modest = a_job(3, Resources(4, 10), time_limit_seconds=HOUR)
+    own = a_job(4, Resources(4, 10, 2), project="course", time_limit_seconds=HOUR)
+    assert set(started(a_plan(a_board((node,), [greedy, alone, modest, own], reservations=(held,))))) == {3, 4}

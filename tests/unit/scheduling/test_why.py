@@ -78,7 +78,8 @@ def test_a_quota_of_each_kind() -> None:
     departments = {"d": Department("d", quota=Quota(gpu_hours_per_month=1))}
     accounts = Accounts(departments, {"default": Project("default", "d")})
     older = replace(running, started_at=NOW - timedelta(hours=1))
-    assert said(1, older, job, accounts=accounts)[1] == "department d has used its 1 GPU-hours of this month"
+    expected = "department d has used its 1 GPU-hours of this month, counting what runs"
+    assert said(1, older, job, accounts=accounts)[1] == expected
     urgent = replace(job, priority_class="urgent")
     board = a_board((NODE,), [urgent])
     past = Usage("ann", "default", "urgent", NOW.timestamp() - HOUR, NOW.timestamp(), 0.0, 100.0)

@@ -14,7 +14,7 @@ BIG = a_node("big", cpus=16, memory_mib=64000, gpus=4, labels={"disk": "ssd"})
 
 def desk(*nodes: Node, data_class: int = 0) -> Desk:
     user = User("ann", Role.USER, "ann", True, NOW)
-    return Desk(user, "ann", nodes or (BIG,), {None: "vision"}, {"vision": data_class}, NOW, None, 86400)
+    return Desk(user, "ann", nodes or (BIG,), {None: "vision"}, {"vision": data_class}, NOW, None, 86400, 300.0)
 
 
 def refusal(request: JobRequest, at: Desk) -> Invalid:
@@ -91,5 +91,11 @@ def test_a_node_kept_for_sensitive_data_takes_no_others() -> None:
 
 
 def test_without_any_node_nothing_is_possible() -> None:
-    at = Desk(desk().user, "ann", (), {None: "vision"}, {}, NOW, None, 86400)
+    at = Desk(desk().user, "ann", (), {None: "vision"}, {}, NOW, None, 86400, 300.0)
     assert "no node at all" in refusal(JobRequest(SPEC), at).message
+
+
+def test_a_grace_beyond_the_longest_is_refused() -> None:
+    refused = refusal(JobRequest(JobSpec(("x",), grace_seconds=3600)), desk())
+    assert "300 seconds" in refused.message
+    assert draft_job(desk(), JobRequest(JobSpec(("x",), grace_seconds=300))).spec.grace_seconds == 300
