@@ -32,7 +32,7 @@ from heliostat.scheduling.windows import keep_for_window, windows_of
 
 _LONGEST_MONTH = 31 * 86400.0
 _MOST_STARTS = 2500  # in one plan, so that it is made within a second
-_MOST_WAITING = 8  # blocked jobs beyond the booked ones for which somebody may be sent away
+_MOST_WAITING = 3  # blocked jobs beyond the booked ones for which somebody may be sent away
 
 
 def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:

@@ -87,7 +87,7 @@ class _Search:
         """Those to send away so that it fits; empty if it fits without, or not even then."""
         booking = self.waiting.booking
         is_soon = booking is not None and booking.at <= self.now + _SOON
-        if is_soon or not len(able) or self._fits(self.free):
+        if is_soon or not len(able) or self._fits(self.free) or not self._fits(self._without(able)):
             return []
         loss: dict[int, float] = {}
         for job_id, lost in zip(able["job"].tolist(), lost_work(able, self.now).tolist(), strict=True):
@@ -105,6 +105,12 @@ class _Search:
             default=[],
         )
 
+    def _without(self, rows: Array) -> Free:
+        """What would be free if all of these went."""
+        given = self.free.copy()
+        given.add(rows["node"], rows)
+        return given
+
     def reserve(self) -> bool:
         """What was freed for it is not there for the next one. False: there is not enough for it."""
         for kind, tasks in self._ways(self.free):
@@ -118,9 +124,7 @@ class _Search:
     def _alone(self, able: Array, loss: dict[int, float]) -> list[int]:
         """The one that loses least of those that free enough on their own."""
         for job_id in sorted(loss, key=lambda job_id: (loss[job_id], job_id)):
-            given, rows = self.free.copy(), able[able["job"] == job_id]
-            given.add(rows["node"], rows)
-            if self._fits(given):
+            if self._fits(self._without(able[able["job"] == job_id])):
                 return [job_id]
         return []
 
