@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
-from types import MappingProxyType
 
 import numpy as np
 
@@ -106,38 +105,52 @@ class Board:
 
     def snapshot(self, now: datetime, ended: Collection[JobId] = (), delayed: Collection[JobId] = ()) -> Snapshot:
         """As it will be once these have ended; the delayed are not to be tried yet."""
-        seconds = now.timestamp()
-        self._turn_month(seconds)
-        pending, running = self._pending.copy(), self._running.copy()
+        seen = self.glance(now)
+        pending, running = seen.pending.copy(), seen.running.copy()
         held, parts, free = dict(self._held), dict(self._parts), self._free.copy()
         if delayed:
             pending = pending[~np.isin(pending["job"], list(delayed))]
-        past_usage = self._ledger.usage(len(self._leaves.things), seconds)
         if ended:
-            over = running[np.isin(running["job"], list(ended))]
+            seconds = now.timestamp()
+            is_over = np.isin(running["job"], list(ended))
+            over, running = running[is_over], running[~is_over]
             free.add(over["node"], over)
             used = over["rate"] * self._ledger.faded(np.minimum(over["started"], seconds), seconds)
-            past_usage += np.bincount(over["leaf"], used, len(past_usage))  # what ends now is not forgotten
-            running = running[~np.isin(running["job"], list(ended))]
+            seen.past_usage[:] += np.bincount(over["leaf"], used, len(seen.past_usage))  # is not forgotten
             for job_id in self._rows.keys() & set(ended):
                 self._release(self.jobs[job_id], held, parts)
+        return replace(
+            seen,
+            pending=pending,
+            running=running,
+            jobs=self.jobs.copy(),
+            free=free,
+            held=held,
+            parts=parts,
+            month=dict(self._month),
+        )
+
+    def glance(self, now: datetime) -> Snapshot:
+        """As it is. It shares what the board holds: good until the next change."""
+        seconds = now.timestamp()
+        self._turn_month(seconds)
         if self._tree is None or len(self._tree.leaves) != len(self._leaves.things):
             self._tree = tree_of(tuple(self._leaves.things), self.accounts)
         return Snapshot(
             machines=self.machines,
-            pending=pending,
-            running=running,
-            jobs=MappingProxyType(self.jobs),
+            pending=self._pending.rows,
+            running=self._running.rows,
+            jobs=self.jobs,
             shapes=self._shapes.things,
             tree=self._tree,
-            free=free,
-            past_usage=past_usage,
+            free=self._free,
+            past_usage=self._ledger.usage(len(self._leaves.things), seconds),
             present_usage=partial(self._present_usage, now=seconds),
-            held=held,
-            parts=parts,
+            held=self._held,
+            parts=self._parts,
             accounts=self.accounts,
             reservations=self.reservations,
-            month=dict(self._month),
+            month=self._month,
             month_began=self._month_began,
             others_matter=bool(self._held_back),
         )

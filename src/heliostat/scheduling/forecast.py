@@ -107,7 +107,7 @@ class _Run:
         """Carry out what is planned for this moment."""
         for _ in range(_ROUNDS):
             now = _time(self._now)
-            made = plan(self._board.snapshot(now), self._board.policy, now)
+            made = plan(self._board.glance(now), self._board.policy, now)
             for start in made.starts:
                 self._start(start)
             for stop in made.stops:

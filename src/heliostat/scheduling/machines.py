@@ -27,6 +27,7 @@ class Suitable:
     nodes: Array  # bool: allowed there
     open_nodes: Array  # bool: allowed there, and the node is up
     kinds: tuple[int, ...]  # smallest first; (-1,) for a job without GPUs
+    group: int  # of shapes that may use the same nodes and kinds
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,6 +77,7 @@ class Machines:
         self._labels = [_labels(node) for node in nodes]
         self.possible: dict[Shape, bool] = {}  # found out by others
         self._suitable: dict[Shape, Suitable] = {}
+        self._groups: dict[tuple[bytes, tuple[int, ...]], int] = {}
         self._charge: tuple[Charges, float] | None = None
 
     def suitable(self, shape: Shape) -> Suitable:
@@ -117,7 +119,9 @@ class Machines:
             ],
             bool,
         )
-        return Suitable(allowed, allowed & self.is_up, self._kinds_for(shape))
+        kinds = self._kinds_for(shape)
+        group = self._groups.setdefault((np.packbits(allowed).tobytes(), kinds), len(self._groups))
+        return Suitable(allowed, allowed & self.is_up, kinds, group)
 
     def _kinds_for(self, shape: Shape) -> tuple[int, ...]:
         wanted = shape.resources

@@ -7,8 +7,10 @@ plan grows with the number of starts and of different shapes, hardly with the le
 """
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 import numpy as np
 
@@ -23,7 +25,7 @@ from heliostat.scheduling.horizon import (
 )
 from heliostat.scheduling.order import queue_order
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.quotas import Quotas
+from heliostat.scheduling.quotas import Arrays, Quotas
 from heliostat.scheduling.rooms import Rooms, is_possible
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import Head, Plan, Snapshot, Start, Stop
@@ -32,14 +34,22 @@ from heliostat.scheduling.windows import keep_for_window, windows_of
 
 _LONGEST_MONTH = 31 * 86400.0
 _MOST_STARTS = 2500  # in one plan, so that it is made within a second
+_MOST_FRUITLESS = 100  # tries of one user's jobs in one plan: who asks for many different things waits longer
 _MOST_WAITING = 3  # blocked jobs beyond the booked ones for which somebody may be sent away
 
 
 def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     """What to start and to stop now."""
-    if not len(snapshot.pending) or _nothing_can_happen(snapshot):
+    if not len(snapshot.pending):
         return Plan()
+    if _nothing_can_happen(snapshot):
+        return Plan(booked=partial(_booked, snapshot, policy, now))
     return _Planner(snapshot, policy, now).made()
+
+
+def _booked(snapshot: Snapshot, policy: Policy, now: datetime) -> tuple[Head, ...]:
+    """For whom room is kept, also if nobody else could take it."""
+    return _Planner(snapshot, policy, now, books_always=True).made().heads
 
 
 def _nothing_can_happen(snapshot: Snapshot) -> bool:
@@ -74,13 +84,15 @@ class _Queue:
 
 
 class _Planner:
-    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime) -> None:
+    def __init__(self, snapshot: Snapshot, policy: Policy, now: datetime, books_always: bool = False) -> None:
         self._snapshot, self._policy, self._now = snapshot, policy, now
+        self._books_always = books_always
+        self._left_unbooked = False
         self._seconds = now.timestamp()
         self._rooms = Rooms(snapshot)
         self._quotas = Quotas(snapshot, policy, self._seconds)
         self._windows = windows_of(snapshot, now)
-        self._arrays = _Arrays(snapshot)
+        self._arrays = Arrays(snapshot)
         self._starts: list[Start] = []
         self._known_ends: Array | None = None
         self._blocked: list[Blocked] = []  # with room booked
@@ -88,18 +100,22 @@ class _Planner:
         self._horizon: Horizon | None = None
         self._next_month = False
         self._full, self._possible, self._all_possible = self._shapes_without_room()
+        self._fruitless: Counter[int] = Counter()  # tries, by leaf
+        self._starts_seen = 0  # by what is known to be full
         self._sends_away = snapshot.may_send_away
         for window in self._windows:
             self._rooms.keeps.append(keep_for_window(window, snapshot, self._rooms, self._ends, self._seconds))
 
     def made(self) -> Plan:
-        if self._sends_away or not self._full.all():
+        if self._sends_away or self._books_always or not self._full.all():
             self._walk()
+        else:
+            self._left_unbooked = True
         stops: tuple[Stop, ...] = ()
         if self._sends_away:
             blocked = [*self._blocked, *self._waiting]
             stops = find_stops(self._snapshot, self._policy, self._rooms, blocked, self._seconds)
-        return Plan(tuple(self._starts), stops, self._heads(), self._wake_at())
+        return Plan(tuple(self._starts), stops, self._wake_at(), self._heads())
 
     @property
     def _ends(self) -> Array:
@@ -110,14 +126,13 @@ class _Planner:
 
     def _shapes_without_room(self) -> tuple[Array, Array, bool]:
         """By number of shape, of those that wait: whether it fits nowhere now; whether it would on empty nodes."""
-        shapes = self._snapshot.shapes
+        shapes, machines = self._snapshot.shapes, self._snapshot.machines
         full, possible = np.ones(len(shapes), bool), np.zeros(len(shapes), bool)
-        waiting = np.bincount(self._snapshot.pending["shape"], minlength=len(shapes))
-        numbers = np.flatnonzero(waiting).tolist()
-        for number in numbers:
-            possible[number] = is_possible(shapes[number], self._snapshot.machines)
-            full[number] = not possible[number] or self._rooms.surely_full(shapes[number])
-        return full, possible, all(possible[number] for number in numbers)
+        numbers = np.flatnonzero(np.bincount(self._snapshot.pending["shape"], minlength=len(shapes)))
+        waiting = [shapes[number] for number in numbers.tolist()]
+        possible[numbers] = [is_possible(shape, machines) for shape in waiting]
+        full[numbers] = ~(possible[numbers] & self._rooms.may_have_room(waiting))
+        return full, possible, bool(possible[numbers].all())
 
     def _walk(self) -> None:
         rows = queue_order(self._snapshot, self._policy, self._seconds)
@@ -148,11 +163,13 @@ class _Planner:
         """Start it, or leave it out with those for whom the same holds. True: room is booked for it."""
         values = self._snapshot.pending[row]
         job = self._snapshot.jobs[int(values["job"])]
-        shape = self._snapshot.shapes[int(values["shape"])]
+        number = int(values["shape"])
+        shape = self._snapshot.shapes[number]
         if self._is_held_back(queue, job, float(values["gpus"])):
             return False
         end = self._seconds + float(values["limit"])
-        fit = None if self._rooms.surely_full(shape) else self._rooms.find(shape, job.project, end)
+        is_full = self._full[number] or self._rooms.surely_full(shape)
+        fit = None if is_full else self._rooms.find(shape, job.project, end)
         if fit is None:
             return self._block(queue, row, job, shape)
         self._starts.append(self._rooms.take(job, shape, fit, end))
@@ -180,6 +197,10 @@ class _Planner:
         """Book room for it if it is among the first; leave out those of its shape that would run as long."""
         booked = False
         if self._snapshot.pending["rank"][row] > 0:
+            if len(self._blocked) < self._policy.reservations and self._nobody_else_could_start(queue):
+                self._left_unbooked = True
+                queue.next = len(queue.rows)
+                return True
             if len(self._blocked) < self._policy.reservations:
                 booked = self._book(row, job, shape)
             elif self._sends_away and len(self._waiting) < _MOST_WAITING:
@@ -187,14 +208,46 @@ class _Planner:
         if booked and len(self._blocked) < self._policy.reservations:  # the next may be just like it
             queue.next += 1
             return True
-        longest = self._longest_that_fits(shape, job.project)
-        hopeless = (queue.shape == queue.shape[queue.next]) & (queue.limit > longest)
+        queue.drop(self._hopeless(queue, shape, job.project) | self._without_consequence(queue))
+        return booked
+
+    def _hopeless(self, queue: _Queue, shape: Shape, project: str) -> Array:
+        """The one that was tried in vain, and those for whom the same holds."""
+        is_full = self._full[queue.shape[queue.next]]
+        longest = -1.0 if is_full else self._longest_that_fits(shape, project)
+        found: Array = (queue.shape == queue.shape[queue.next]) & (queue.limit > longest)
         if self._windows:  # which concern some projects and not others
             projects = self._snapshot.tree.project_of[queue.leaf]
-            hopeless &= projects == projects[queue.next]
-        hopeless[queue.next] = True
-        queue.drop(hopeless)
-        return booked
+            found &= projects == projects[queue.next]
+        found[queue.next] = True
+        leaf = int(queue.leaf[queue.next])
+        self._fruitless[leaf] += 1
+        if self._fruitless[leaf] >= _MOST_FRUITLESS:
+            found |= queue.leaf == leaf
+        return found
+
+    def _without_consequence(self, queue: _Queue) -> Array | bool:
+        """Once room is booked for all for whom it can be, those that fit nowhere."""
+        most_waiting = _MOST_WAITING if self._sends_away else 0
+        if len(self._blocked) < self._policy.reservations or len(self._waiting) < most_waiting:
+            return False
+        self._look_again(queue)
+        return np.asarray(self._full[queue.shape])
+
+    def _nobody_else_could_start(self, queue: _Queue) -> bool:
+        """Then it makes no difference now for when room is booked."""
+        if self._sends_away or self._books_always:
+            return False
+        self._look_again(queue)
+        return bool(self._full[queue.shape[queue.next :]].all())
+
+    def _look_again(self, queue: _Queue) -> None:
+        """What was started since the last look may have left no room for some."""
+        if self._starts_seen < len(self._starts):
+            self._starts_seen = len(self._starts)
+            numbers = np.flatnonzero(np.bincount(queue.shape[queue.next :]))
+            shapes = [self._snapshot.shapes[number] for number in numbers.tolist()]
+            self._full[numbers] |= ~self._rooms.may_have_room(shapes)
 
     def _book(self, row: int, job: Job, shape: Shape) -> bool:
         if self._horizon is None:
@@ -222,9 +275,11 @@ class _Planner:
                     return time - self._seconds
         return -1.0
 
-    def _heads(self) -> tuple[Head, ...]:
+    def _heads(self) -> Callable[[], tuple[Head, ...]]:
+        if self._left_unbooked:
+            return partial(_booked, self._snapshot, self._policy, self._now)
         nodes = self._snapshot.machines.nodes
-        return tuple(
+        found = tuple(
             Head(
                 blocked.job.id,
                 datetime.fromtimestamp(blocked.booking.at, UTC),
@@ -233,6 +288,7 @@ class _Planner:
             for blocked in self._blocked
             if blocked.booking
         )
+        return lambda: found
 
     def _wake_at(self) -> datetime | None:
         """When time alone makes a difference: a window opens or closes, overtime begins, a month. At once, if more
@@ -248,21 +304,3 @@ class _Planner:
         if self._next_month:
             times.append(month_start(month_start(self._seconds) + _LONGEST_MONTH))
         return datetime.fromtimestamp(min(times), UTC) if times else None
-
-
-class _Arrays:
-    """How many elements of each array run; only those with a limit are asked for."""
-
-    def __init__(self, snapshot: Snapshot) -> None:
-        self._running: Counter[int] = Counter()
-        arrays = snapshot.running["array"]
-        if len(arrays) and (arrays >= 0).any():
-            jobs = np.unique(snapshot.running["job"][arrays >= 0]).tolist()
-            self._running.update(snapshot.jobs[job_id].array_id or 0 for job_id in jobs)
-
-    def is_full(self, job: Job) -> bool:
-        return job.array_limit is not None and self._running[job.array_id or 0] >= job.array_limit
-
-    def count(self, job: Job) -> None:
-        if job.array_id is not None:
-            self._running[job.array_id] += 1

@@ -1,6 +1,6 @@
-"""Limits on what people, projects and departments may hold at once and use in a month."""
+"""Limits on what people, projects, departments and arrays may hold at once, and use in a month."""
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,6 +94,24 @@ class Quotas:
             words = f"{kind} {name} has used its {hours} GPU-hours of this month, counting what runs"
             return Refusal(scope, words, until_next_month=True)
         return None
+
+
+class Arrays:
+    """How many elements of each array run; only those with a limit are asked for."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._running: Counter[int] = Counter()
+        arrays = snapshot.running["array"]
+        if len(arrays) and (arrays >= 0).any():
+            jobs = np.unique(snapshot.running["job"][arrays >= 0]).tolist()
+            self._running.update(snapshot.jobs[job_id].array_id or 0 for job_id in jobs)
+
+    def is_full(self, job: Job) -> bool:
+        return job.array_limit is not None and self._running[job.array_id or 0] >= job.array_limit
+
+    def count(self, job: Job) -> None:
+        if job.array_id is not None:
+            self._running[job.array_id] += 1
 
 
 def scopes_of(user: str, project: str, accounts: Accounts) -> tuple[Scope, Scope, Scope]:

@@ -1,14 +1,16 @@
 """The free room of the whole cluster while a plan is made: who fits where until when, and handing it out."""
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from heliostat.models import Job, Place
+from heliostat.models import Job, Place, Resources
 from heliostat.scheduling.columns import Array
 from heliostat.scheduling.fitting import parts_per_device
 from heliostat.scheduling.free import Free, capacity_for, spread_over, tasks_in
+from heliostat.scheduling.fullness import have_room
 from heliostat.scheduling.machines import Machines, Most
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import RUNNING, Snapshot, Start
@@ -71,6 +73,25 @@ class Rooms:
     def surely_full(self, shape: Shape) -> bool:
         """No node has enough left; False does not promise that one has."""
         return not (shape.is_part and self._parts) and self._most.is_too_little(shape, self.machines)
+
+    def may_have_room(self, shapes: Sequence[Shape]) -> Array:
+        """By shape: False promises that no node has enough left."""
+        if not self._parts and all(self._most.is_too_little(shape, self.machines) for shape in shapes):
+            return np.zeros(len(shapes), bool)
+        found = have_room(shapes, self.machines, self.free)
+        if self._roomy:
+            found |= self._have_parts(shapes)
+        return found
+
+    def _have_parts(self, shapes: Sequence[Shape]) -> Array:
+        """By shape: whether some shared device has enough left for one of its tasks."""
+        uuids = [uuid for uuid in self._roomy if uuid in self.machines.node_of]
+        nodes = np.array([self.machines.node_of[uuid] for uuid in uuids], np.int64)
+        left = np.array([1 + _NEARLY - self._parts[uuid] for uuid in uuids])
+        cpus, memory = self.free.cpus[nodes], self.free.memory[nodes]
+        return np.array(
+            [shape.is_part and _any_has(shape.resources, left, cpus, memory) for shape in shapes], bool
+        )
 
     def find(self, shape: Shape, project: str, end: float) -> Fit | None:
         """A place for a job that may run until then."""
@@ -212,6 +233,10 @@ class Rooms:
         if shared:
             return max(shared, key=lambda uuid: self._parts[uuid])
         return self._untouched(node, kind)[0]
+
+
+def _any_has(wanted: Resources, left: Array, cpus: Array, memory: Array) -> bool:
+    return bool(((left >= wanted.gpus) & (cpus >= wanted.cpus) & (memory >= wanted.memory_mib)).any())
 
 
 def fit_into(capacity: Array, shape: Shape, kind: int, leftover: Array) -> Fit | None:

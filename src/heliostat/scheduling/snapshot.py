@@ -129,11 +129,16 @@ class Head:
     nodes: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Plan:
     """What to start and to stop now."""
 
     starts: tuple[Start, ...] = ()
     stops: tuple[Stop, ...] = ()
-    heads: tuple[Head, ...] = ()
     wake_at: datetime | None = None  # when to plan again even if nothing happens
+    booked: Callable[[], tuple[Head, ...]] = field(default=tuple, compare=False)
+
+    @cached_property
+    def heads(self) -> tuple[Head, ...]:
+        """The first of the blocked. Where nobody could take their room, it is booked only when somebody asks."""
+        return self.booked()

@@ -56,7 +56,7 @@ def what_if(question: Question, so_far: Forecast | None) -> list[Option]:
 def starts_at_once(question: Question) -> bool:
     board = question.board.fork()
     board.put(question.job, question.now)
-    made = plan(board.snapshot(question.now), board.policy, question.now)
+    made = plan(board.glance(question.now), board.policy, question.now)
     return any(start.job.id == question.job.id for start in made.starts)
 
 

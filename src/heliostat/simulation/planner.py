@@ -25,7 +25,7 @@ class LivePlanner:
         self._board.put(job, now)
 
     def decide(self, now: datetime) -> Plan:
-        return plan(self._board.snapshot(now), self._policy, now)
+        return plan(self._board.glance(now), self._policy, now)
 
 
 def _accounts(named: Named, departments: Mapping[str, str]) -> Accounts:

@@ -300,3 +300,19 @@ def test_reserved_gpus_come_with_their_part_of_the_node() -> None:
     modest = a_job(3, Resources(4, 10), time_limit_seconds=HOUR)
     own = a_job(4, Resources(4, 10, 2), project="course", time_limit_seconds=HOUR)
     assert set(started(a_plan(a_board((node,), [greedy, alone, modest, own], reservations=(held,))))) == {3, 4}
+
+
+def test_on_a_full_cluster_too_it_is_known_for_whom_room_is_kept() -> None:
+    node = a_node("a", gpus=4)
+    full = a_running_job(9, "a", gpus(4), devices=devices("a", 0, 1, 2, 3), time_limit_seconds=HOUR)
+    made = a_plan(a_board((node,), [full, a_job(1, gpus(2)), a_job(2, gpus(1))], FIFO_BACKFILL))
+    assert [(head.job, head.at, head.nodes) for head in made.heads] == [(1, NOW + timedelta(hours=1), ("a",))]
+
+
+def test_many_different_jobs_of_one_person_that_fit_nowhere_do_not_keep_others_from_their_turn() -> None:
+    node = a_node("a", gpus=4, cpus=4000)
+    running = a_running_job(9, "a", gpus(3), devices=devices("a", 0, 1, 2), time_limit_seconds=HOUR)
+    head = a_job(1, gpus(4))
+    many = [a_job(10 + n, Resources(1 + n, 10, 1), user="ann", time_limit_seconds=2 * HOUR) for n in range(150)]
+    short = a_job(500, gpus(1), user="bob", time_limit_seconds=HOUR // 2)
+    assert started(a_plan(a_board((node,), [running, head, *many, short], FIFO_BACKFILL))) == {500: ("a",)}
