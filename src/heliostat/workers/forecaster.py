@@ -33,6 +33,7 @@ _BUDGET_SECONDS = 3.0  # of work
 _QUESTION_SECONDS = 1.5  # of work, for when, and again for what would be earlier
 _REST = 15  # times as long as it thinks, it rests
 _BREATH_SECONDS = 0.0005  # between two steps, for the other threads
+_BACKGROUND = 4.0  # times as long as a step, the others have after it, unless somebody waits for the answer
 _KEPT = timedelta(days=90)
 _RELOAD_SECONDS = 86400.0
 _MOST_LEARNT = 2_000  # jobs at once
@@ -180,7 +181,7 @@ class Forecaster:
             durations = self._known_durations(board) if waiting else None
         found: dict[JobId, Forecast] = {}
         if durations is not None:
-            found = forecast(board, durations, now, Effort(go_on=self._budget(_BUDGET_SECONDS)))
+            found = forecast(board, durations, now, Effort(go_on=self._budget(_BUDGET_SECONDS, _BACKGROUND)))
         self._forecasts = found
         if found or self._awaits:
             self._note(found, now)
@@ -212,13 +213,16 @@ class Forecaster:
             self._loaded_at = time.monotonic()
         return self._durations
 
-    def _budget(self, seconds: float) -> Callable[[], bool]:
+    def _budget(self, seconds: float, rest: float = 0.0) -> Callable[[], bool]:
         """Says whether to go on: no longer than this, no longer than the server, and with a breath in between."""
-        worked, began = time.thread_time(), time.monotonic()
+        began, worked = time.monotonic(), time.thread_time()
+        last = worked
 
         def go_on() -> bool:
-            time.sleep(_BREATH_SECONDS)
-            is_long = time.thread_time() - worked > seconds or time.monotonic() - began > 3 * seconds
+            nonlocal last
+            time.sleep(max(_BREATH_SECONDS, rest * (time.thread_time() - last)))
+            last = time.thread_time()
+            is_long = last - worked > seconds or time.monotonic() - began > (3 + rest) * seconds
             return not (is_long or self._stopping)
 
         return go_on
