@@ -88,6 +88,7 @@ class Settings:
     assumed_limit_hours: float = 24.0  # of jobs without a time limit
     backfill_reservations: int = 1  # for how many blocked jobs room is kept
     preemption: bool = True  # may preemptible jobs be sent back to the queue
+    preemption_protection_seconds: float = 900.0  # for one who was sent away; twice as long each time
     gpu_charges: Mapping[str, float] = field(default_factory=dict)  # per hour, by GPU type; others cost 1
     cpu_charge: float = 0.02  # per hour of a cpu
     memory_gib_charge: float = 0.002  # per hour of a GiB
@@ -147,6 +148,7 @@ _LEAST: dict[str, float] = {
     "size_weight": 0,
     "assumed_limit_hours": _TINY,
     "backfill_reservations": 1,
+    "preemption_protection_seconds": 1,
     "cpu_charge": 0,
     "memory_gib_charge": 0,
     "urgent_gpu_hours_per_month": 0,

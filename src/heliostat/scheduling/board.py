@@ -216,6 +216,7 @@ class Board:
         wanted, count = job.resources, len(places)
         priority_class = self.policy.class_of(job.priority_class)
         whole = job.placement.exclusive
+        started = job.started_at.timestamp() if job.started_at else self._began[job.id]
         return (
             job.id,
             node,
@@ -223,7 +224,7 @@ class Board:
             0 if 0 < wanted.gpus < 1 else self._usable(places, kind),
             self.machines.cpus[node] if whole else count * wanted.cpus,
             self.machines.memory[node] if whole else count * wanted.memory_mib,
-            job.started_at.timestamp() if job.started_at else self._began[job.id],
+            started,
             float(job.time_limit_seconds or 0),
             job.time_limit_seconds is not None,
             self._leaves.of((job.project, job.user)),
@@ -232,6 +233,7 @@ class Board:
             self._rate(job) * count / job.placement.tasks,
             job.checkpointed_at.timestamp() if job.checkpointed_at else math.nan,
             job.preemptible or priority_class.preemptible,
+            started + self.policy.protection_of(job, started),
             job.overtime,
             math.inf if job.stop_requested is None else job.spec.grace_seconds,
             -1 if job.array_id is None else job.array_id,

@@ -151,7 +151,8 @@ class _Run:
     def _stop(self, stop: Stop) -> None:
         """At once: how long it takes to go makes no difference to a forecast."""
         job = self._board.jobs[stop.job.id]
-        self._board.put(_waiting(job) if stop.why == "preempt" else self._over(job), _time(self._now))
+        again = replace(_waiting(job), preemptions=job.preemptions + 1)
+        self._board.put(again if stop.why == "preempt" else self._over(job), _time(self._now))
 
     def _end(self, job_id: JobId, attempt: int) -> None:
         job = self._board.jobs.get(job_id)

@@ -47,6 +47,7 @@ RUNNING = np.dtype(
         ("rate", np.float64),  # what a second is charged
         ("saved", np.float64),  # when its work was last saved; nan: never
         ("preemptible", np.bool_),
+        ("protected", np.float64),  # until then it may not be sent away all the same
         ("overtime", np.bool_),
         ("stops_in", np.float64),  # seconds of grace once it has been asked to stop; inf: not asked
         ("array", np.int64),

@@ -257,6 +257,7 @@ def _as_running(random: Random, job: Job, wishes: Wishes) -> Job:
         started_at=NOW - timedelta(minutes=minutes),
         overtime=overtime,
         preemptible=wishes.stops and random.random() < 0.5,
+        preemptions=random.choice([0, 0, 0, 1, 3]) if wishes.stops else 0,
         checkpointed_at=NOW - timedelta(minutes=minutes / 2) if random.random() < 0.3 else None,
         stop_requested="preempt" if wishes.stops and random.random() < 0.1 else None,
     )
