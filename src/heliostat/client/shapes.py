@@ -72,6 +72,7 @@ class JobData(TypedDict, total=False):
     time_limit_seconds: int | None
     overtime: bool
     priority: int
+    priority_everywhere: bool  # an admin's; else it counts only within the project
     priority_class: str
     preemptible: bool
     preemptions: int

@@ -15,7 +15,7 @@ from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.columns import Array, Columns
 from heliostat.scheduling.ledger import Ledger
 from heliostat.scheduling.machines import Machines
-from heliostat.scheduling.order import HOUR, fixed_points
+from heliostat.scheduling.order import HOUR, fixed_points, inner_points
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Scope, class_scope, scopes_of
 from heliostat.scheduling.shapes import Numbers, Shape
@@ -184,7 +184,8 @@ class Board:
         return (
             job.id,
             fixed_points(job, self.policy, cost),
-            job.submitted_at.timestamp(),
+            inner_points(job),
+            (job.waits_since or job.submitted_at).timestamp() - job.waited_seconds,
             limit,
             self._shapes.of(self._shape(job)),
             self._leaves.of((job.project, job.user)),
@@ -235,7 +236,7 @@ class Board:
             job.preemptible or priority_class.preemptible,
             started + self.policy.protection_of(job, started),
             job.overtime,
-            math.inf if job.stop_requested is None else job.spec.grace_seconds,
+            {None: math.inf, "kill": 0.0}.get(job.stop_requested, job.spec.grace_seconds),
             -1 if job.array_id is None else job.array_id,
         )
 

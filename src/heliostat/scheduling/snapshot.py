@@ -19,7 +19,8 @@ PENDING = np.dtype(
     [
         ("job", np.int64),
         ("points", np.float64),  # that do not change: see order.py
-        ("submitted", np.float64),
+        ("inner", np.float64),  # points that count only within its project and class
+        ("waiting", np.float64),  # since when, if it had waited without a break
         ("limit", np.float64),
         ("shape", np.int32),
         ("leaf", np.int32),

@@ -249,7 +249,7 @@ class Controller:
         for attempt in self._attempts_of([job]):
             spec = attempt.job.spec
             signal = spec.preempt_signal if job.stop_requested == "preempt" else "TERM"
-            self._engine.stop(attempt, spec.grace_seconds, signal)
+            self._engine.stop(attempt, 0.0 if job.stop_requested == "kill" else spec.grace_seconds, signal)
 
     def _attempts_of(self, jobs: Sequence[Job]) -> list[Attempt]:
         if not jobs:

@@ -203,6 +203,9 @@ def _job(random: Random, number: int, wishes: Wishes) -> Job:
         priority_class=random.choice(CLASSES) if wishes.classes else "normal",
         array_id=array,
         array_limit=None if array is None else array - 900,
+        priority=random.choice([0, 0, 0, 0, -1, 1, 2, 5]) if wishes.classes else 0,
+        priority_everywhere=random.random() < 0.3,
+        waited_seconds=random.choice([0, 0, 5000]),
     )
 
 

@@ -170,7 +170,7 @@ def test_one_behind_the_first_that_is_blocked_may_send_somebody_away_too() -> No
         a_running_job(number, "b", Resources(1, 10, 1), devices=(f"b-{number - 9}",), time_limit_seconds=99 * 3600)
         for number in (10, 11, 12)
     ]
-    large = a_job(1, Resources(1, 10, 4), priority=5)
+    large = a_job(1, Resources(1, 10, 4), priority=5, priority_everywhere=True)
     small = a_job(2, Resources(1, 10, 1), priority_class="interactive", time_limit_seconds=3600)
     made = a_plan(a_board(nodes, [lasting, scavenger, *others, large, small]))
     assert [head.job for head in made.heads] == [1]
