@@ -235,6 +235,7 @@ class Reservation(TypedDict):
     ends_at: str
     weeks: int
     reason: str
+    time_zone: str  # in which it takes place at the same time of day every week
     next: Occurrence | None  # None: it is over
 
 

@@ -178,7 +178,7 @@ class Controller:
 
     def _decide(self, observations: list[Observation]) -> Round:
         now = self._now()
-        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations())
+        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
         self._look_for_checkpoints(now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         snapshot = self._queue.snapshot(now, ended, self._delayed())
