@@ -7,6 +7,7 @@ from functools import lru_cache
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 _WEEK = timedelta(weeks=1)
+_Times = tuple[datetime, datetime]  # from when, to when
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +29,7 @@ class Reservation:
         """When the last of its weeks has ended."""
         return self._times()[-1][1]
 
-    def occurrences(self, after: datetime) -> Iterator[tuple[datetime, datetime]]:
+    def occurrences(self, after: datetime) -> Iterator[_Times]:
         """From when to when it holds: those not over by then, in order."""
         return ((starts_at, ends_at) for starts_at, ends_at in self._times() if ends_at > after)
 
@@ -46,14 +47,12 @@ class Reservation:
     def holds_at(self, moment: datetime) -> bool:
         return any(starts_at <= moment < ends_at for starts_at, ends_at in self.occurrences(moment))
 
-    def _times(self) -> tuple[tuple[datetime, datetime], ...]:
+    def _times(self) -> tuple[_Times, ...]:
         return _weekly(self.starts_at, self.ends_at, self.weeks, self.time_zone)
 
 
 @lru_cache(maxsize=1024)
-def _weekly(
-    starts_at: datetime, ends_at: datetime, weeks: int, zone: str
-) -> tuple[tuple[datetime, datetime], ...]:
+def _weekly(starts_at: datetime, ends_at: datetime, weeks: int, zone: str) -> tuple[_Times, ...]:
     """Remembered: every plan asks, and clocks are slow to reckon with."""
     found = []
     for week in range(max(weeks, 1)):

@@ -96,10 +96,10 @@ def _check_times(wish: Reservation, now: datetime) -> None:
         raise invalid("weeks", f"must be between 1 and {MOST_WEEKS}")
     if wish.weeks > 1 and length >= _WEEK:
         raise invalid("weeks", "only what is shorter than a week can take place every week")
-    if wish.is_over_at <= now:
-        raise invalid("ends_at", "is in the past")
     if wish.starts_at > now + _FURTHEST:
         raise invalid("starts_at", "is more than five years away")
+    if wish.starts_at < now - _FURTHEST or wish.is_over_at <= now:
+        raise invalid("ends_at", "is in the past")
 
 
 def _check_gpus(wish: Reservation, nodes: Sequence[Node]) -> None:
