@@ -73,6 +73,7 @@ class Settings:
     simulated_speed: float = 1.0  # how much faster than real time simulated jobs run
     node_name: str | None = None  # None: the host name
     admit_local_users: bool = True  # a Unix user of this machine gets an account at first contact
+    time_zone: str | None = None  # in which weekly reservations repeat; None: that of the server
     default_department: str = "default"
     default_project: str = "default"
     default_time_limit_seconds: int | None = None
@@ -88,11 +89,17 @@ class Settings:
     assumed_limit_hours: float = 24.0  # of jobs without a time limit
     backfill_reservations: int = 1  # for how many blocked jobs room is kept
     preemption: bool = True  # may preemptible jobs be sent back to the queue
+    preemption_protection_seconds: float = 900.0  # for one who was sent away; twice as long each time
     gpu_charges: Mapping[str, float] = field(default_factory=dict)  # per hour, by GPU type; others cost 1
     cpu_charge: float = 0.02  # per hour of a cpu
     memory_gib_charge: float = 0.002  # per hour of a GiB
     urgent_gpu_hours_per_month: int = 100  # of the class urgent, per project
     interactive_points: float = 4.0  # of the class interactive
+
+    @property
+    def zone(self) -> str:
+        """The name of the cluster's time zone."""
+        return self.time_zone or _zone_of_this_machine()
 
 
 def find_home(environ: "os._Environ[str] | dict[str, str]" = os.environ) -> Home:
@@ -134,6 +141,8 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
     expected = (str, int) if default is None else (int, float) if isinstance(default, float) else type(default)
     if not isinstance(value, expected) or (isinstance(value, bool) and not isinstance(default, bool)):
         raise Invalid(f"{path}: {name} = {value!r} is of the wrong kind", f"Its default is {default!r}.")
+    if name == "time_zone":
+        _check_zone(path, value)
     if name in _LEAST:
         _check_number(path, name, value, _LEAST[name])
     if isinstance(value, dict):
@@ -147,12 +156,38 @@ _LEAST: dict[str, float] = {
     "size_weight": 0,
     "assumed_limit_hours": _TINY,
     "backfill_reservations": 1,
+    "preemption_protection_seconds": 1,
     "cpu_charge": 0,
     "memory_gib_charge": 0,
     "urgent_gpu_hours_per_month": 0,
     "interactive_points": 0,
 }
 _MOST = 1e6
+
+
+def _check_zone(path: Path, name: object) -> None:
+    if not isinstance(name, str) or not _is_zone(name):
+        raise Invalid(
+            f"{path}: time_zone = {name!r} is not known here",
+            'Write one of /usr/share/zoneinfo: "Europe/Berlin"; the package tzdata brings them.',
+        )
+
+
+def _is_zone(name: str) -> bool:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def _zone_of_this_machine() -> str:
+    """UTC, if it cannot be told."""
+    linked = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
+    named = (os.environ.get("TZ", "").removeprefix(":"), linked)
+    return next((name for name in named if name and _is_zone(name)), "UTC")
 
 
 def _check_charges(path: Path, name: str, charges: dict[str, object]) -> None:

@@ -167,3 +167,11 @@ def test_the_demo_is_a_cluster_at_work_and_leaves_nothing(tmp_path: Path) -> Non
         demo.wait(30)
         demo.stdout.close()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_forced_cancel_waits_for_no_grace(server: Server) -> None:
+    job = server.client.submit("trap '' TERM; echo ready; while :; do sleep 1; done", grace_seconds=200)
+    wait_until(lambda: "ready" in job.logs(), "it ignores TERM", 10)
+    assert job.cancel().data["stop_requested"] == "cancel"
+    assert job.cancel(force=True).data["stop_requested"] == "kill"
+    assert job.wait(10).state.value == "cancelled"

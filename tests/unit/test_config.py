@@ -21,6 +21,16 @@ def test_settings_of_the_queue_are_read(tmp_path: Path) -> None:
     assert settings.gpu_charges == {"a100": 2.0, "t4": 1}
 
 
+def test_the_time_zone_is_that_of_the_server_unless_it_is_set(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", ":Asia/Tokyo")
+    assert load(tmp_path, "").zone == "Asia/Tokyo"
+    assert load(tmp_path, 'time_zone = "Europe/Berlin"').zone == "Europe/Berlin"
+    monkeypatch.setenv("TZ", "nonsense")
+    assert load(tmp_path, "").zone
+
+
 @pytest.mark.parametrize(
     "line",
     [
@@ -35,6 +45,10 @@ def test_settings_of_the_queue_are_read(tmp_path: Path) -> None:
         "backfill_reservations = 1.5",
         "preemption = 1",
         "cpu_charge = -0.1",
+        'time_zone = "Mars/Base"',
+        'time_zone = "../../etc/passwd"',
+        "time_zone = 1",
+        "preemption_protection_seconds = 0",
         "urgent_gpu_hours_per_month = -1",
         "gpu_charges = 2.0",
         "gpu_charges = { a100 = 0 }",

@@ -90,7 +90,7 @@ def list_jobs(
 @router.post("/jobs/cancel")
 def cancel_many(body: CancelBody, caller: CallerDep, context: ContextDep) -> Response:
     """Cancel many jobs, or an array, at once."""
-    cancelled = services.cancel_jobs(context, caller, body.job_ids, body.array_id)
+    cancelled = services.cancel_jobs(context, caller, body.job_ids, body.array_id, force=body.force)
     return JSONResponse({"count": len(cancelled), "job_ids": cancelled})
 
 
@@ -121,9 +121,10 @@ def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
 
 
 @router.post("/jobs/{job_id}/cancel")
-def cancel(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
-    """Waiting: over at once. Running: TERM, the job's grace, then KILL. Already over is success."""
-    return JSONResponse(_view(context, caller, services.cancel_job(context, caller, job_id)))
+def cancel(job_id: IdPath, caller: CallerDep, context: ContextDep, force: bool = False) -> Response:
+    """Waiting: over at once. Running: TERM, the job's grace, then KILL; with `force` KILL at once. Already over is
+    success."""
+    return JSONResponse(_view(context, caller, services.cancel_job(context, caller, job_id, force=force)))
 
 
 @router.post("/jobs/{job_id}/hold")

@@ -70,6 +70,7 @@ class ReservationAnswer(BaseModel):
     ends_at: datetime
     weeks: int
     reason: str
+    time_zone: str = Field(description="In which it takes place at the same time of day every week.")
     next: OccurrenceAnswer | None = Field(description="When it holds next, or holds now; null: it is over.")
 
     @classmethod

@@ -179,6 +179,13 @@ class JobBody(BaseModel):
     )
     grace_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False, strict=True)] = 10.0
 
+    @model_validator(mode="before")
+    @classmethod
+    def _one_class(cls, values: object) -> object:
+        if isinstance(values, dict) and "class" in values and "priority_class" in values:
+            raise ValueError("class and priority_class are two names of the same field: send only one of them")
+        return values
+
     @model_validator(mode="after")
     def _whole(self) -> "JobBody":
         if not self.command and self.script is None:
@@ -235,6 +242,7 @@ class CancelBody(BaseModel):
 
     job_ids: Annotated[list[Annotated[Count, Field(ge=1, le=2**53)]], Field(max_length=100_000)] = []
     array_id: Annotated[Count, Field(ge=1, le=2**53)] | None = None
+    force: StrictBool = Field(default=False, description="KILL at once, without the jobs' grace.")
 
 
 class WaitBody(BaseModel):

@@ -31,6 +31,7 @@ def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json
         "time_limit_seconds": job.time_limit_seconds,
         "overtime": job.overtime,
         "priority": job.priority,
+        "priority_everywhere": job.priority_everywhere,
         "priority_class": job.priority_class,
         "preemptible": job.preemptible,
         "preemptions": job.preemptions,

@@ -82,6 +82,7 @@ def show(
 def cancel(
     jobs: Annotated[list[int] | None, typer.Argument(metavar="JOB", help="Job ids.", show_default=False)] = None,
     array: Annotated[int | None, typer.Option(help="All jobs of an array.")] = None,
+    force: Annotated[bool, typer.Option("--force", help="KILL at once, without the job's grace.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Stop jobs.
@@ -92,9 +93,10 @@ def cancel(
         raise typer.BadParameter("Say which: helio cancel JOB… or --array A", param_hint="JOB")
     client = connect()
     if array is None and jobs is not None:
-        _change(jobs, client.cancel, as_json)
+        _change(jobs, lambda job: client.cancel(job, force=force), as_json)
         return
-    count = client.cancel_array(array or 0) + (client.cancel_many(jobs) if jobs else 0)
+    count = client.cancel_array(array or 0, force=force)
+    count += client.cancel_many(jobs, force=force) if jobs else 0
     if as_json:
         print_json({"count": count})
     else:

@@ -34,7 +34,7 @@ from heliostat.client.shapes import (
     LogPart,
     Status,
 )
-from heliostat.client.transport import Transport
+from heliostat.client.transport import Query, Transport
 from heliostat.errors import Invalid, ServerUnreachable
 
 _ASK_AGAIN_SECONDS = 30.0
@@ -143,16 +143,16 @@ class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs):
         query = filter_query(filters)
         return (JobHandle(self, data["id"], data) for data in pages(self._transport, "/jobs", query, limit))
 
-    def cancel(self, job: JobRef) -> JobHandle:
-        """Stops it: TERM, its grace, KILL, for the whole tree of processes."""
-        return self._act(job, "cancel")
+    def cancel(self, job: JobRef, *, force: bool = False) -> JobHandle:
+        """Stops it: TERM, its grace, KILL, for the whole tree of processes; with `force` KILL at once."""
+        return self._act(job, "cancel", [("force", True)] if force else ())
 
-    def cancel_many(self, jobs: Iterable[JobRef]) -> int:
+    def cancel_many(self, jobs: Iterable[JobRef], *, force: bool = False) -> int:
         """How many of them this stops; those that are over already are left alone."""
-        return self._cancel({"job_ids": [_id(job) for job in jobs]})
+        return self._cancel({"job_ids": [_id(job) for job in jobs]}, force)
 
-    def cancel_array(self, array_id: int) -> int:
-        return self._cancel({"array_id": array_id})
+    def cancel_array(self, array_id: int, *, force: bool = False) -> int:
+        return self._cancel({"array_id": array_id}, force)
 
     def hold(self, job: JobRef) -> JobHandle:
         """Keeps a waiting job from starting."""
@@ -245,11 +245,12 @@ class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs):
         findings: list[Finding] = self._transport.call("GET", "/doctor")["findings"]
         return findings
 
-    def _act(self, job: JobRef, verb: str) -> JobHandle:
-        data = self._transport.call("POST", f"/jobs/{_id(job)}/{verb}")
+    def _act(self, job: JobRef, verb: str, query: Query = ()) -> JobHandle:
+        data = self._transport.call("POST", f"/jobs/{_id(job)}/{verb}", query=query)
         return JobHandle(self, data["id"], data)
 
-    def _cancel(self, body: dict[str, Any]) -> int:
+    def _cancel(self, which: dict[str, Any], force: bool) -> int:
+        body = {**which, "force": True} if force else which
         count: int = self._transport.call("POST", "/jobs/cancel", body, may_repeat=True)["count"]
         return count
 

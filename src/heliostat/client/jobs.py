@@ -179,8 +179,8 @@ class JobHandle:
         yield from self._client.follow(self.id, stream)
         self.refresh()
 
-    def cancel(self) -> "JobHandle":
-        return self._take(self._client.cancel(self.id))
+    def cancel(self, *, force: bool = False) -> "JobHandle":
+        return self._take(self._client.cancel(self.id, force=force))
 
     def hold(self) -> "JobHandle":
         return self._take(self._client.hold(self.id))
@@ -237,9 +237,9 @@ class JobArray(Sequence[JobHandle]):
         self._client.wait(self, timeout)
         return self
 
-    def cancel(self) -> int:
+    def cancel(self, *, force: bool = False) -> int:
         """How many of them this stops."""
-        return self._client.cancel_array(self.id)
+        return self._client.cancel_array(self.id, force=force)
 
 
 class Deadline:

@@ -72,6 +72,7 @@ class JobData(TypedDict, total=False):
     time_limit_seconds: int | None
     overtime: bool
     priority: int
+    priority_everywhere: bool  # an admin's; else it counts only within the project
     priority_class: str
     preemptible: bool
     preemptions: int
@@ -234,6 +235,7 @@ class Reservation(TypedDict):
     ends_at: str
     weeks: int
     reason: str
+    time_zone: str  # in which it takes place at the same time of day every week
     next: Occurrence | None  # None: it is over
 
 

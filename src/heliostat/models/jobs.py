@@ -133,7 +133,7 @@ class Job:
     ended_at: datetime | None = None
     exit_code: int | None = None
     reason: str | None = None  # why it waits, or why it ended as it did
-    stop_requested: str | None = None  # cancel, requeue, preempt or overtime, while the attempt is being stopped
+    stop_requested: str | None = None  # cancel, kill, requeue, preempt or overtime, while it is being stopped
     placement: Placement = Placement()
     places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
     priority_class: str = "normal"
@@ -141,11 +141,20 @@ class Job:
     preemptions: int = 0  # how often that happened
     overtime: bool = False  # may run past its limit while nobody waits for what it holds
     checkpointed_at: datetime | None = None  # what it did until then is not lost when it is stopped
+    priority_everywhere: bool = False  # given by an admin: counts against all, not only within its project
+    waited_seconds: float = 0.0  # in the queue, before its present wait; being held or running is not waiting
+    waits_since: datetime | None = None  # its present wait; None: since it was submitted, if it waits
 
     @property
     def task_places(self) -> tuple[Place, ...]:
         """Where each task runs, also when there is only one; none while it does not run."""
         return self.places or (() if self.node is None else (Place(self.node, self.devices),))
+
+    def waited(self, now: datetime) -> float:
+        """How many seconds it has stood in the queue by then."""
+        if self.state is not JobState.PENDING:
+            return self.waited_seconds
+        return self.waited_seconds + max(0.0, (now - (self.waits_since or self.submitted_at)).total_seconds())
 
     @property
     def attempt_id(self) -> AttemptId:

@@ -14,7 +14,7 @@ from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.columns import Array, Columns
 from heliostat.scheduling.ledger import Ledger
 from heliostat.scheduling.machines import Machines
-from heliostat.scheduling.order import HOUR, fixed_points
+from heliostat.scheduling.order import HOUR, fixed_points, inner_points
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Scope, class_scope, scopes_of
 from heliostat.scheduling.shapes import Numbers, Shape
@@ -197,7 +197,8 @@ class Board:
         return (
             job.id,
             fixed_points(job, self.policy, cost),
-            job.submitted_at.timestamp(),
+            inner_points(job),
+            (job.waits_since or job.submitted_at).timestamp() - job.waited_seconds,
             limit,
             self._shapes.of(self._shape(job)),
             self._leaves.of((job.project, job.user)),
@@ -229,6 +230,7 @@ class Board:
         wanted, count = job.resources, len(places)
         priority_class = self.policy.class_of(job.priority_class)
         whole = job.placement.exclusive
+        started = job.started_at.timestamp() if job.started_at else self._began[job.id]
         return (
             job.id,
             node,
@@ -236,7 +238,7 @@ class Board:
             0 if 0 < wanted.gpus < 1 else self._usable(places, kind),
             self.machines.cpus[node] if whole else count * wanted.cpus,
             self.machines.memory[node] if whole else count * wanted.memory_mib,
-            job.started_at.timestamp() if job.started_at else self._began[job.id],
+            started,
             float(job.time_limit_seconds or 0),
             job.time_limit_seconds is not None,
             self._leaves.of((job.project, job.user)),
@@ -245,8 +247,9 @@ class Board:
             self._rate(job) * count / job.placement.tasks,
             job.checkpointed_at.timestamp() if job.checkpointed_at else math.nan,
             job.preemptible or priority_class.preemptible,
+            started + self.policy.protection_of(job, started),
             job.overtime,
-            math.inf if job.stop_requested is None else job.spec.grace_seconds,
+            {None: math.inf, "kill": 0.0}.get(job.stop_requested, job.spec.grace_seconds),
             -1 if job.array_id is None else job.array_id,
         )
 

@@ -138,6 +138,7 @@ class _Run:
             state=JobState.RUNNING,
             started_at=_time(self._now),
             attempt=start.job.attempt + 1,
+            waited_seconds=start.job.waited(_time(self._now)),
             node=start.node,
             devices=start.devices,
             places=start.places if len(start.places) > 1 else (),
@@ -151,13 +152,19 @@ class _Run:
     def _stop(self, stop: Stop) -> None:
         """At once: how long it takes to go makes no difference to a forecast."""
         job = self._board.jobs[stop.job.id]
-        self._board.put(_waiting(job) if stop.why == "preempt" else self._over(job), _time(self._now))
+        again = replace(self._waiting(job), preemptions=job.preemptions + 1)
+        self._board.put(again if stop.why == "preempt" else self._over(job), _time(self._now))
 
     def _end(self, job_id: JobId, attempt: int) -> None:
         job = self._board.jobs.get(job_id)
         if job is None or job.state not in ACTIVE or job.attempt != attempt:
             return  # it was sent away before
-        self._board.put(_waiting(job) if job.stop_requested in _GOES_BACK else self._over(job), _time(self._now))
+        again = self._waiting(job) if job.stop_requested in _GOES_BACK else self._over(job)
+        self._board.put(again, _time(self._now))
+
+    def _waiting(self, job: Job) -> Job:
+        fresh = replace(job, state=JobState.PENDING, started_at=None, node=None, devices=(), places=())
+        return replace(fresh, stop_requested=None, waits_since=_time(self._now))
 
     def _over(self, job: Job) -> Job:
         return replace(job, state=JobState.COMPLETED, ended_at=_time(self._now))
@@ -173,12 +180,6 @@ class _Run:
             return max(began + self._durations.limit(job), self._begin + _SOON)
         chance = (_luck(job) + self._shift) % 1.0
         return began + self._durations.seconds(job, max(0.0, self._begin - began), chance)
-
-
-def _waiting(job: Job) -> Job:
-    return replace(
-        job, state=JobState.PENDING, started_at=None, node=None, devices=(), places=(), stop_requested=None
-    )
 
 
 def _summed_up(

@@ -3,7 +3,7 @@
 Under the fair-share policy jobs are ordered by points. Twice the wait is one point more, and twice the size one
 point less: a job of 10 GPU-hours has the same claim after ten hours as one of 1 GPU-hour after one. Those who have
 used more than their share lose points, a high class gains some. The wait grows without bound and everything else
-is bounded, so every job comes first some day.
+is bounded, so every job comes first some day. Only standing in the queue is waiting: being held is not.
 
 Each job is judged as if those of the same people that stand before it had been charged already: 300 jobs of one
 person do not keep back the 10 of another.
@@ -23,6 +23,7 @@ _FIRST_HOUR = 1.0  # what a job that has just come is thought to have waited
 _SMALLEST = 0.1  # GPU-hours: smaller jobs count like this
 MOST_OVER = 8.0  # times the share: more makes no difference
 _FLOOR_HOURS = 24.0
+_RANKS = 128  # more than there are
 _TIE = 1e-12  # of equals, the one submitted first
 
 
@@ -30,7 +31,13 @@ def fixed_points(job: Job, policy: Policy, cost: float) -> float:
     """Those that do not change while it waits: for class, priority and size."""
     size = policy.size_weight * np.log2(cost + _SMALLEST)
     priority_class = policy.class_of(job.priority_class)
-    return float(priority_class.points + job.priority * _POINTS_PER_PRIORITY - size - job.id * _TIE)
+    priority = job.priority if job.priority_everywhere else min(job.priority, 0)
+    return float(priority_class.points + priority * _POINTS_PER_PRIORITY - size - job.id * _TIE)
+
+
+def inner_points(job: Job) -> float:
+    """For a priority that the manager of its project gave."""
+    return 0.0 if job.priority_everywhere else max(job.priority, 0) * _POINTS_PER_PRIORITY
 
 
 def queue_order(snapshot: Snapshot, policy: Policy, now: float) -> Array:
@@ -51,12 +58,13 @@ def queue_order(snapshot: Snapshot, policy: Policy, now: float) -> Array:
 def points(snapshot: Snapshot, policy: Policy, now: float) -> Array:
     """By row; the highest goes first."""
     rows = snapshot.pending
-    waited = np.maximum(now - rows["submitted"], 0.0) / HOUR + _FIRST_HOUR
+    waited = np.maximum(now - rows["waiting"], 0.0) / HOUR + _FIRST_HOUR
     without_share = rows["points"] + np.log2(waited)
+    ranked = _within_projects(without_share, snapshot)
     if not len(rows) or len(snapshot.tree.leaves) < 2:
-        return without_share
-    order = _yielding(np.argsort(-without_share), rows, policy)
-    return without_share - policy.share_weight * shares_used(snapshot, policy, order)
+        return ranked
+    order = _yielding(np.argsort(-ranked), rows, policy)
+    return _within_projects(without_share - policy.share_weight * shares_used(snapshot, policy, order), snapshot)
 
 
 def shares_used(snapshot: Snapshot, policy: Policy, order: Array) -> Array:
@@ -107,6 +115,21 @@ def _yielding(order: Array, rows: Array, policy: Policy) -> Array:
             mine = yields & (rank == lower)
             place[mine] = np.maximum(place[mine], higher.max() + 0.5)
     return np.asarray(order[np.argsort(place, kind="stable")])
+
+
+def _within_projects(found: Array, snapshot: Snapshot) -> Array:
+    """Points that put the jobs of a project into the order its managers want. Nobody gains any: those who are to
+    come later have no more than those before them, so that no other project waits longer for it."""
+    rows = snapshot.pending
+    if not rows["inner"].any():
+        return found
+    group = snapshot.tree.project_of[rows["leaf"]] * _RANKS + rows["rank"]
+    ranked, wished = found.copy(), found + rows["inner"]
+    for number in np.unique(group[rows["inner"] > 0]).tolist():
+        mine = np.flatnonzero(group == number)
+        mine = mine[np.argsort(-wished[mine])]
+        ranked[mine] = np.minimum.accumulate(found[mine]) - np.arange(len(mine)) * _TIE
+    return ranked
 
 
 def _ahead(account: Array, cost: Array, accounts: int) -> Array:

@@ -291,8 +291,8 @@ class _Planner:
         return lambda: found
 
     def _wake_at(self) -> datetime | None:
-        """When time alone makes a difference: a window opens or closes, overtime begins, a month. At once, if more
-        may start than one plan looks after."""
+        """When time alone makes a difference: a window opens or closes, overtime begins, somebody may be sent away
+        again, a month. At once, if more may start than one plan looks after."""
         if len(self._starts) >= _MOST_STARTS:
             return self._now
         times = [time for window in self._windows for time in (window.start, window.end) if time > self._seconds]
@@ -301,6 +301,8 @@ class _Planner:
             overtime = running["overtime"] & running["has_limit"]
             limits = (running["started"] + running["limit"])[overtime]
             times += limits[limits > self._seconds].tolist()
+            protected = running["protected"][running["preemptible"] & (running["protected"] > self._seconds)]
+            times += protected.tolist()
         if self._next_month:
             times.append(month_start(month_start(self._seconds) + _LONGEST_MONTH))
         return datetime.fromtimestamp(min(times), UTC) if times else None

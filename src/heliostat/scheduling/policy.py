@@ -5,9 +5,10 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
 
-from heliostat.models import Resources
+from heliostat.models import Job, Resources
 
 _HOUR = 3600.0
+_LONGEST = 10 * 366 * 24 * _HOUR  # seconds: no job may ask for more
 
 
 class Order(StrEnum):
@@ -72,11 +73,21 @@ class Policy:
     size_weight: float = 1.0  # what asking for twice as many GPU-hours costs
     assumed_limit_seconds: float = 24 * _HOUR  # of jobs without a time limit
     preempts: bool = True
+    protection_seconds: float = 900.0  # for which one who was sent away once may run then; twice as long each time
     classes: Mapping[str, PriorityClass] = field(default_factory=lambda: CLASSES)
     charges: Charges = field(default_factory=Charges)
 
     def class_of(self, name: str) -> PriorityClass:
         return self.classes.get(name) or self.classes["normal"]
+
+    def protection_of(self, job: Job, started_at: float) -> float:
+        """How many seconds from its start it may not be sent away. Each time it was, that is twice as long, so
+        that it gets done however often others come; if it has saved its work in this run, little is lost."""
+        if job.preemptions == 0:
+            return 0.0
+        has_saved = job.checkpointed_at is not None and job.checkpointed_at.timestamp() > started_at
+        times = 1 if has_saved else 2.0 ** min(job.preemptions - 1, 40)
+        return min(self.protection_seconds * times, _LONGEST)
 
 
 PRESETS: Mapping[str, Policy] = MappingProxyType(

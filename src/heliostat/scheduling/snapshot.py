@@ -19,7 +19,8 @@ PENDING = np.dtype(
     [
         ("job", np.int64),
         ("points", np.float64),  # that do not change: see order.py
-        ("submitted", np.float64),
+        ("inner", np.float64),  # points that count only within its project and class
+        ("waiting", np.float64),  # since when, if it had waited without a break
         ("limit", np.float64),
         ("shape", np.int32),
         ("leaf", np.int32),
@@ -47,6 +48,7 @@ RUNNING = np.dtype(
         ("rate", np.float64),  # what a second is charged
         ("saved", np.float64),  # when its work was last saved; nan: never
         ("preemptible", np.bool_),
+        ("protected", np.float64),  # until then it may not be sent away all the same
         ("overtime", np.bool_),
         ("stops_in", np.float64),  # seconds of grace once it has been asked to stop; inf: not asked
         ("array", np.int64),

@@ -70,7 +70,7 @@ def lost_work(rows: Array, now: float) -> Array:
 def _may_go(running: Array, policy: Policy, now: float) -> Array:
     may = is_over_time(running, now)
     if policy.preempts:
-        may = may | running["preemptible"]
+        may = may | (running["preemptible"] & (running["protected"] <= now))
     return np.asarray(may & ~np.isfinite(running["stops_in"]))
 
 

@@ -12,15 +12,22 @@ from heliostat.store import moves, people
 from heliostat.store.database import Transaction
 
 
-def cancel_job(context: Context, caller: Caller, job_id: JobId) -> Job:
-    """Waiting: over at once. Running: TERM, grace, KILL. Already over is success."""
-    return _change(context, caller, job_id, "job.cancel", _cancel)
+def cancel_job(context: Context, caller: Caller, job_id: JobId, *, force: bool = False) -> Job:
+    """Waiting: over at once. Running: TERM, grace, KILL; with `force`, KILL at once. Already over is success."""
+    action, step = ("job.kill", _kill) if force else ("job.cancel", _cancel)
+    return _change(context, caller, job_id, action, step)
 
 
 def cancel_jobs(
-    context: Context, caller: Caller, job_ids: Sequence[JobId], array_id: int | None = None
+    context: Context,
+    caller: Caller,
+    job_ids: Sequence[JobId],
+    array_id: int | None = None,
+    *,
+    force: bool = False,
 ) -> list[JobId]:
     """Those named and those of the array, all in one transaction; the ids of the ones that were not over."""
+    action, step = ("job.kill", _kill) if force else ("job.cancel", _cancel)
     wanted = list(job_ids) + (array_members(context, array_id) if array_id is not None else [])
 
     def change(tx: Transaction) -> list[JobId]:
@@ -29,9 +36,9 @@ def cancel_jobs(
             check_inspectable(caller, _there(jobs.get(job_id), job_id))
         unfinished = [job for job in jobs.values() if not job.is_over]
         for job in unfinished:
-            _cancel(context, caller, tx, job)
+            step(context, caller, tx, job)
         target = f"array {array_id}" if array_id is not None else f"{len(wanted)} jobs"
-        people.add_audit(tx, caller, "job.cancel", target, {"jobs": len(unfinished)}, context.now())
+        people.add_audit(tx, caller, action, target, {"jobs": len(unfinished)}, context.now())
         return [job.id for job in unfinished]
 
     return context.store.write(change)
@@ -86,11 +93,19 @@ def _change(context: Context, caller: Caller, job_id: JobId, action: str, step: 
 
 
 def _cancel(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    _end(context, caller, tx, job, "cancel")
+
+
+def _kill(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    _end(context, caller, tx, job, "kill")
+
+
+def _end(context: Context, caller: Caller, tx: Transaction, job: Job, how: str) -> None:
     now, reason = context.now(), f"cancelled by {caller.user.name}"
-    if job.is_over or job.stop_requested == "cancel":
+    if job.is_over or job.stop_requested in ("kill", how):
         return
     if job.state in ACTIVE:
-        _ask_to_stop(context, tx, job, "cancel", reason)
+        _ask_to_stop(context, tx, job, how, reason)
         return
     values = {"ended_at": now, "reason": reason}
     moves.move_jobs(tx, [moves.Move(job.id, JobState.CANCELLED, "ended", now, None, values, reason)])
@@ -104,9 +119,9 @@ def _hold(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
             f"Job {job.id} is {job.state}; only a waiting job can be held.",
             f"`helio cancel {job.id}` ends it, `helio requeue {job.id}` puts it back into the queue.",
         )
-    reason = f"held by {caller.user.name}"
-    move = moves.Move(job.id, JobState.HELD, "held", context.now(), None, {"reason": reason}, reason)
-    moves.move_jobs(tx, [move])
+    now, reason = context.now(), f"held by {caller.user.name}"
+    values = {"reason": reason, "waited_seconds": job.waited(now), "waits_since": None}
+    moves.move_jobs(tx, [moves.Move(job.id, JobState.HELD, "held", now, None, values, reason)])
 
 
 def _release(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
@@ -114,7 +129,8 @@ def _release(context: Context, caller: Caller, tx: Transaction, job: Job) -> Non
         return
     if job.state is not JobState.HELD:
         raise Conflict(f"Job {job.id} is {job.state}, not held.", "Only held jobs can be released.")
-    moves.move_jobs(tx, [moves.Move(job.id, JobState.PENDING, "released", context.now(), None, {"reason": None})])
+    values = {"reason": None, "waits_since": context.now()}  # what passed meanwhile was no waiting
+    moves.move_jobs(tx, [moves.Move(job.id, JobState.PENDING, "released", context.now(), None, values)])
 
 
 def _requeue(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:

@@ -4,6 +4,7 @@ Everybody sees them, to plan around them; admins make and delete them.
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 from heliostat.errors import Conflict, NotFound
@@ -22,8 +23,10 @@ _WEEK = timedelta(weeks=1)
 
 
 def create_reservation(context: Context, caller: Caller, wish: Reservation) -> Reservation:
-    """A name is free again once the reservation that had it is over."""
+    """Weekly ones take place at the same time of day in the cluster's zone. A name is free again once the
+    reservation that had it is over."""
     require_admin(caller.user)
+    wish = replace(wish, time_zone=context.settings.zone)
     check_group_name(wish.name)
     nodes = _named_nodes(context, wish)
     _check_times(wish, context.now())
@@ -93,10 +96,10 @@ def _check_times(wish: Reservation, now: datetime) -> None:
         raise invalid("weeks", f"must be between 1 and {MOST_WEEKS}")
     if wish.weeks > 1 and length >= _WEEK:
         raise invalid("weeks", "only what is shorter than a week can take place every week")
-    if wish.is_over_at <= now:
-        raise invalid("ends_at", "is in the past")
     if wish.starts_at > now + _FURTHEST:
         raise invalid("starts_at", "is more than five years away")
+    if wish.starts_at < now - _FURTHEST or wish.is_over_at <= now:
+        raise invalid("ends_at", "is in the past")
 
 
 def _check_gpus(wish: Reservation, nodes: Sequence[Node]) -> None:
@@ -152,4 +155,5 @@ def _told(one: Reservation) -> dict[str, object]:
         "ends_at": one.ends_at.isoformat(),
         "weeks": one.weeks,
         "reason": one.reason,
+        "time_zone": one.time_zone,
     }

@@ -79,7 +79,10 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
         max_grace_seconds=context.settings.max_grace_seconds,
     )
     _check_size(context, requests)
-    return [draft_job(desk, request) for request in requests]
+    drafts = [draft_job(desk, request) for request in requests]
+    if not user.is_admin or not any(request.priority for request in requests):
+        return drafts
+    return [replace(draft, priority_everywhere=True) for draft in drafts]
 
 
 def _unix_user(user: User) -> str:

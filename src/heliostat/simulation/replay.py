@@ -141,6 +141,7 @@ class _Replay:
             devices=start.devices,
             places=start.places,
             started_at=at,
+            waited_seconds=start.job.waited(at),
         )
         self._running[place] = (job, now)
         left = self._workload.run_seconds[place] - self._done[place]
@@ -165,6 +166,7 @@ class _Replay:
             places=(),
             started_at=None,
             preemptions=job.preemptions + 1,
+            waits_since=at,
         )
         self._planner.put(waiting, at)
         return True

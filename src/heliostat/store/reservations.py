@@ -30,6 +30,7 @@ def add_reservation(tx: Transaction, reservation: Reservation) -> None:
             ends_at=to_seconds(reservation.ends_at),
             weeks=reservation.weeks,
             reason=reservation.reason,
+            time_zone=reservation.time_zone,
         )
     )
     tx.changes.rules = True
@@ -50,4 +51,5 @@ def _reservation(row: Row[Any]) -> Reservation:
         gpus_per_node=row.gpus_per_node,
         weeks=row.weeks,
         reason=row.reason,
+        time_zone=row.time_zone,
     )

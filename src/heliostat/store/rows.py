@@ -66,6 +66,9 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "preemptions": job.preemptions,
         "overtime": job.overtime,
         "checkpointed_at": to_seconds(job.checkpointed_at),
+        "priority_everywhere": job.priority_everywhere,
+        "waited_seconds": job.waited_seconds,
+        "waits_since": to_seconds(job.waits_since),
     }
 
 
@@ -109,6 +112,9 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         preemptions=values["preemptions"],
         overtime=bool(values["overtime"]),
         checkpointed_at=to_time(values["checkpointed_at"]),
+        priority_everywhere=bool(values["priority_everywhere"]),
+        waited_seconds=values["waited_seconds"],
+        waits_since=to_time(values["waits_since"]),
     )
 
 

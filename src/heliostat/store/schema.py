@@ -58,6 +58,7 @@ reservations = Table(
     Column("ends_at", Float, nullable=False),
     Column("weeks", Integer, nullable=False),
     Column("reason", Text, nullable=False),
+    Column("time_zone", String, nullable=False, server_default="UTC"),
 )
 
 users = Table(
@@ -144,6 +145,9 @@ jobs = Table(
     Column("preemptions", Integer, nullable=False, server_default="0"),
     Column("overtime", Boolean, nullable=False, server_default="0"),
     Column("checkpointed_at", Float),
+    Column("priority_everywhere", Boolean, nullable=False, server_default="0"),
+    Column("waited_seconds", Float, nullable=False, server_default="0"),
+    Column("waits_since", Float),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
     Index(
         "jobs_unfinished",

@@ -2,7 +2,8 @@
 
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 
 from heliostat.models import Quota, Reservation
 from heliostat.scheduling.accounts import Accounts
@@ -35,9 +36,16 @@ class Rules:
     def accounts(self) -> Accounts:
         return self._now_known().accounts
 
-    def reservations(self) -> tuple[Reservation, ...]:
-        """Also those that are over."""
-        return self._now_known().reservations
+    def reservations(self, now: datetime) -> tuple[Reservation, ...]:
+        """Those not over yet: what is past must cost no plan anything."""
+        known = self._now_known()
+        if known.reservations and min(one.is_over_at for one in known.reservations) <= now:
+            left = tuple(one for one in known.reservations if one.is_over_at > now)
+            with self._lock:
+                if self._known is known:
+                    self._known = replace(known, reservations=left)
+            return left
+        return known.reservations
 
     def limits_queued_gpus(self) -> bool:
         """Is there any quota on what may be in the queue?"""

@@ -178,7 +178,7 @@ class Controller:
 
     def _decide(self, observations: list[Observation]) -> Round:
         now = self._now()
-        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations())
+        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
         self._look_for_checkpoints(now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         snapshot = self._queue.snapshot(now, ended, self._delayed())
@@ -249,7 +249,7 @@ class Controller:
         for attempt in self._attempts_of([job]):
             spec = attempt.job.spec
             signal = spec.preempt_signal if job.stop_requested == "preempt" else "TERM"
-            self._engine.stop(attempt, spec.grace_seconds, signal)
+            self._engine.stop(attempt, 0.0 if job.stop_requested == "kill" else spec.grace_seconds, signal)
 
     def _attempts_of(self, jobs: Sequence[Job]) -> list[Attempt]:
         if not jobs:

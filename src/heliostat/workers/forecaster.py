@@ -101,6 +101,7 @@ class Forecaster:
             if known is not None:
                 board.put(replace(known, state=JobState.CANCELLED, ended_at=now), now)
             newest = replace(job, id=1 + max([job.id, *board.jobs]), state=JobState.PENDING, submitted_at=now)
+            newest = replace(newest, waits_since=None, waited_seconds=0.0)
             question = Question(board, self._known_durations(board), newest, now, self._budget(_QUESTION_SECONDS))
             so_far = None if known is None else self.of(known)
             if so_far is None:

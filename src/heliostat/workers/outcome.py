@@ -45,7 +45,7 @@ def attempt_state_after(move: Move) -> JobState:
 
 def _move_as_asked(job: Job, seen: Ended) -> Move | None:
     """Where whoever has stopped it wants it; None: nobody has, or it ended for a reason of its own."""
-    if job.stop_requested == "cancel":
+    if job.stop_requested in ("cancel", "kill"):
         return _over(job, JobState.CANCELLED, seen, job.reason or "cancelled")
     if job.stop_requested == "requeue":
         return _back(job, seen.at, "requeued", job.reason)
@@ -90,4 +90,6 @@ def _over(job: Job, state: JobState, seen: Ended, reason: str | None) -> Move:
 
 
 def _back(job: Job, at: datetime, kind: str, detail: str | None, **values: Any) -> Move:
-    return Move(job.id, JobState.PENDING, kind, at, job.attempt, {**_FRESH, "reason": detail, **values}, detail)
+    """To the queue, where it has waited as long as before it started: time in which it ran is no waiting."""
+    fresh = {**_FRESH, "reason": detail, "waits_since": at, **values}
+    return Move(job.id, JobState.PENDING, kind, at, job.attempt, fresh, detail)

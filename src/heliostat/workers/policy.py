@@ -19,6 +19,7 @@ def policy_from(settings: Settings) -> Policy:
         size_weight=float(settings.size_weight),
         assumed_limit_seconds=settings.assumed_limit_hours * _HOUR,
         preempts=settings.preemption,
+        protection_seconds=float(settings.preemption_protection_seconds),
         classes={**CLASSES, "interactive": interactive, "urgent": urgent},
         charges=_charges(settings),
     )

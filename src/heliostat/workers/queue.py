@@ -82,7 +82,8 @@ class Queue:
     def _in_line(self, job: Job) -> Job:
         """Behind those submitted before it, also when the clock was set back in between."""
         if self._newest and self._newest > job.submitted_at:
-            return replace(job, submitted_at=self._newest)
+            waits_since = max(job.waits_since, self._newest) if job.waits_since else None
+            return replace(job, submitted_at=self._newest, waits_since=waits_since)
         self._newest = job.submitted_at
         return job
 

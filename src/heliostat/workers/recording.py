@@ -67,6 +67,7 @@ def _move_to_start(start: Start, now: datetime) -> moves.Move:
         "devices": start.devices,
         "places": start.places if len(start.places) > 1 else (),
         "reason": None,
+        "waited_seconds": start.job.waited(now),
     }
     return moves.Move(start.job.id, JobState.STARTING, "starting", now, start.job.attempt, values, start.node)
 

@@ -56,6 +56,12 @@ def test_a_shell_line_goes_to_the_shell_and_words_go_as_they_are() -> None:
     assert (with_script.script, with_script.command) == ("#!/bin/sh\n", ("x",))
 
 
+def test_the_two_names_of_the_class_are_not_sent_together() -> None:
+    assert JobBody.model_validate({"command": "true", "class": "urgent"}).priority_class == "urgent"
+    with pytest.raises(ValidationError, match="two names of the same field: send only one"):
+        JobBody.model_validate({"command": "true", "class": "urgent", "priority_class": "urgent"})
+
+
 def test_quantities_may_be_written_as_people_do() -> None:
     request = JobBody.model_validate(
         {"command": "x", "memory": "16G", "time_limit": "1d12h", "array": "0-9%3"}

@@ -288,6 +288,14 @@ def test_one_missing_job_does_not_keep_the_others_from_being_cancelled(helio, se
     assert (ran.code, ran.out) == (4, "Job 7 cancelled\n")
 
 
+def test_a_cancel_can_be_forced(helio, serve):
+    server = serve(answer({**JOB, "state": "running", "stop_requested": "kill"}), answer({"count": 8}))
+    assert helio("cancel", "--force", "7").out == "Job 7 running, being stopped (kill)\n"
+    assert helio("cancel", "--force", "--array", "3").out == "8 jobs cancelled.\n"
+    assert b"/jobs/7/cancel?force=true " in server.requests[0]
+    assert b'"force":true' in server.requests[1]
+
+
 def test_cancelling_an_array(helio, serve):
     server = serve(answer({"count": 8}))
     assert helio("cancel", "--array", "3").out == "8 jobs cancelled.\n"

@@ -203,6 +203,9 @@ def _job(random: Random, number: int, wishes: Wishes) -> Job:
         priority_class=random.choice(CLASSES) if wishes.classes else "normal",
         array_id=array,
         array_limit=None if array is None else array - 900,
+        priority=random.choice([0, 0, 0, 0, -1, 1, 2, 5]) if wishes.classes else 0,
+        priority_everywhere=random.random() < 0.3,
+        waited_seconds=random.choice([0, 0, 5000]),
     )
 
 
@@ -257,6 +260,7 @@ def _as_running(random: Random, job: Job, wishes: Wishes) -> Job:
         started_at=NOW - timedelta(minutes=minutes),
         overtime=overtime,
         preemptible=wishes.stops and random.random() < 0.5,
+        preemptions=random.choice([0, 0, 0, 1, 3]) if wishes.stops else 0,
         checkpointed_at=NOW - timedelta(minutes=minutes / 2) if random.random() < 0.3 else None,
         stop_requested="preempt" if wishes.stops and random.random() < 0.1 else None,
     )

@@ -88,6 +88,7 @@ class World:
             self._happen(_ended(stop.job))
             return
         again = replace(stop.job, state=JobState.PENDING, node=None, devices=(), places=(), started_at=None)
+        again = replace(again, preemptions=again.preemptions + 1)
         self.board.put(again, self.now)
         self._at(self.now, _NOBODY)
 

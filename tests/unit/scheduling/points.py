@@ -10,17 +10,19 @@ from unit.scheduling.made_up import NOW
 Account = tuple[str, ...]  # (department,), (department, project), (department, project, user)
 WEIGHTS = (0.5, 0.3, 0.2)
 FLOOR_HOURS, SMALLEST, MOST_OVER, PER_PRIORITY = 24.0, 0.1, 8.0, 3.0
+TIE = 1e-12  # of equals, the one submitted first
 
 
 def points_by_hand(case: Case) -> dict[int, float]:
     """Class and priority, less the size, plus the wait, less what its people have had of their share."""
     plain = {job.id: _without_share(case, job) for job in case.pending}
+    ranked = _as_managers_want(case, plain)
     if len({_accounts(case, job)[2] for job in case.jobs}) < 2:
-        return plain
+        return ranked
     usage = _usage(case)
     ahead: defaultdict[Account, float] = defaultdict(float)
     found = {}
-    for job in _those_who_yield_last(case, sorted(case.pending, key=lambda job: (-plain[job.id], job.id))):
+    for job in _those_who_yield_last(case, sorted(case.pending, key=lambda job: (-ranked[job.id], job.id))):
         total, weights = 0.0, 0.0
         for level, weight in enumerate(WEIGHTS):
             if len({_accounts(case, other)[level] for other in case.jobs}) > 1:
@@ -31,7 +33,25 @@ def points_by_hand(case: Case) -> dict[int, float]:
         found[job.id] = plain[job.id] - case.policy.share_weight * over
         for account in _accounts(case, job):
             ahead[account] += _cost(case, job)
+    return _as_managers_want(case, found)
+
+
+def _as_managers_want(case: Case, points: dict[int, float]) -> dict[int, float]:
+    """Of one project and class: in the order of points with priority, none has more than those before it."""
+    found = dict(points)
+    for project, kind in {(job.project, job.priority_class) for job in case.pending}:
+        mine = [job for job in case.pending if (job.project, job.priority_class) == (project, kind)]
+        if not any(_inner(job) for job in mine):
+            continue
+        least = math.inf
+        for place, job in enumerate(sorted(mine, key=lambda job: (-points[job.id] - _inner(job), job.id))):
+            least = min(least, points[job.id])
+            found[job.id] = least - place * TIE
     return found
+
+
+def _inner(job: Job) -> float:
+    return 0.0 if job.priority_everywhere else PER_PRIORITY * max(job.priority, 0)
 
 
 def order_by_hand(case: Case) -> list[int]:
@@ -65,9 +85,11 @@ def _rank(case: Case, job: Job) -> int:
 
 
 def _without_share(case: Case, job: Job) -> float:
-    waited = (NOW - job.submitted_at).total_seconds() / 3600 + 1
+    waited = job.waited(NOW) / 3600 + 1
     kind = case.policy.class_of(job.priority_class)
-    return kind.points + PER_PRIORITY * job.priority - math.log2(_cost(case, job) + SMALLEST) + math.log2(waited)
+    priority = job.priority if job.priority_everywhere else min(job.priority, 0)
+    size = math.log2(_cost(case, job) + SMALLEST)
+    return kind.points + PER_PRIORITY * priority - size + math.log2(waited) - job.id * TIE
 
 
 def _per_hour(case: Case, job: Job) -> float:

@@ -196,7 +196,15 @@ def may_stop(case: Case, job: Job, rank: int) -> bool:
         return False
     its = case.policy.class_of(job.priority_class)
     preempted = case.policy.preempts and (job.preemptible or its.preemptible) and its.rank < rank
-    return is_over_time(job) or preempted
+    return is_over_time(job) or (preempted and not is_protected(case, job))
+
+
+def is_protected(case: Case, job: Job) -> bool:
+    """For having been sent away before: for twice as long each time, unless it has saved its work since."""
+    assert job.started_at is not None
+    has_saved = job.checkpointed_at is not None and job.checkpointed_at > job.started_at
+    times = 0 if job.preemptions == 0 else 1 if has_saved else 2 ** (job.preemptions - 1)
+    return (NOW - job.started_at).total_seconds() < times * case.policy.protection_seconds
 
 
 def after(case: Case, made: Plan, stops: Iterable[Stop]) -> Ground:

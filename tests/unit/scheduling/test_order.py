@@ -38,11 +38,57 @@ def test_ten_times_the_size_has_the_same_claim_after_ten_times_the_wait() -> Non
 
 
 def test_points_are_the_class_and_priority_less_the_size_plus_the_wait() -> None:
-    job = gpu_job(1, hours=2, waited=3, priority=1, priority_class="interactive")
+    job = gpu_job(1, hours=2, waited=3, priority=1, priority_everywhere=True, priority_class="interactive")
     snapshot = a_board(NODES, [job]).snapshot(NOW)
     size = 2 * (1 + 0.02 + 10 / 1024 * 0.002) + 0.1
     expected = 4 + 3 * 1 - math.log2(size) + math.log2(3 + 1)
     assert points(snapshot, Policy(), NOW.timestamp())[0] == pytest.approx(expected, abs=1e-6)
+
+
+def test_the_priority_of_a_manager_orders_their_project_and_costs_nobody_else_a_place() -> None:
+    others = [gpu_job(number, hours=number, project="other", user="bob") for number in (1, 3, 5)]
+    mine = [gpu_job(number, hours=number, project="mine") for number in (2, 4, 6)]
+    policy = Policy(share_weight=0)
+    assert in_order([*others, *mine], policy) == [1, 2, 3, 4, 5, 6]
+    raised = [*mine[:2], replace(mine[2], priority=1000)]
+    assert in_order([*others, *raised], policy) == [1, 3, 5, 6, 2, 4]
+    a_little = [mine[0], mine[1], replace(mine[2], priority=0)]
+    assert in_order([*others, *a_little], policy) == [1, 2, 3, 4, 5, 6]
+    by_admin = [*mine[:2], replace(mine[2], priority=1000, priority_everywhere=True)]
+    assert in_order([*others, *by_admin], policy) == [6, 1, 2, 3, 4, 5]
+
+
+def test_the_priority_of_a_manager_does_not_mix_classes() -> None:
+    yielding = gpu_job(1, priority=1000, priority_class="scavenger")
+    jobs = [yielding, gpu_job(2), gpu_job(3, priority_class="interactive"), gpu_job(4, hours=9, project="other")]
+    assert in_order(jobs) == [3, 2, 4, 1]
+
+
+@MANY
+@given(cases(replace(ALL, orders=(Order.SHARE,))))
+def test_whatever_priority_a_manager_gives_no_job_of_another_project_loses_a_place_to_it(case: Case) -> None:
+    plain = replace(case, policy=replace(case.policy, share_weight=0.0))
+    without = replace(plain, pending=tuple(replace(job, priority=0) for job in plain.pending))
+    raised = replace(
+        without,
+        pending=tuple(
+            replace(job, priority=job.id * 7 % 11, priority_everywhere=False) if job.project == "red" else job
+            for job in without.pending
+        ),
+    )
+    before, after = order_by_hand(without), order_by_hand(raised)
+    mine = {job.id for job in case.pending if job.project == "red"}
+    for number in set(before) - mine:
+        ahead = [set(order[: order.index(number)]) & mine for order in (before, after)]
+        assert len(ahead[1]) <= len(ahead[0])
+
+
+def test_only_time_in_the_queue_is_waiting() -> None:
+    old = gpu_job(1, hours=2, waited=100)
+    since = replace(old, waits_since=NOW - timedelta(hours=1))
+    assert in_order([gpu_job(2, waited=2), old]) == [1, 2]
+    assert in_order([gpu_job(2, waited=2), since]) == [2, 1]
+    assert in_order([gpu_job(2, waited=2), replace(since, waited_seconds=99 * HOUR)]) == [1, 2]
 
 
 @pytest.mark.parametrize("name", ["normal", "scavenger", "urgent"])

@@ -8,6 +8,7 @@ import pytest
 from heliostat.models import Job, Place, Placement, Reservation, Resources
 from heliostat.scheduling.policy import Policy
 from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_plan, a_running_job, started
+from unit.scheduling.passing_time import World
 
 HOUR = 3600
 
@@ -101,6 +102,44 @@ def test_a_reservation_of_a_job_without_gpus_loses_by_its_cpus() -> None:
     assert stopped(a_job(1, time_limit_seconds=HOUR), busy, older, nodes=(node,)) == [8]
 
 
+def test_who_was_sent_away_before_is_safe_until_it_has_run_twice_as_long_as_the_last_time() -> None:
+    policy = Policy(protection_seconds=600)
+
+    def goes(minutes: float, preemptions: int, **fields: object) -> bool:
+        running = scavenger(9, "a", 0, 1, 2, 3, minutes=minutes, preemptions=preemptions, **fields)
+        return stopped(WAITING, running, policy=policy) == [9]
+
+    assert goes(0, preemptions=0)
+    assert [goes(minutes, preemptions=1) for minutes in (9, 10)] == [False, True]
+    assert [goes(minutes, preemptions=2) for minutes in (19, 20)] == [False, True]
+    assert [goes(minutes, preemptions=4) for minutes in (79, 80)] == [False, True]
+    saved = {"checkpointed_at": NOW - timedelta(minutes=1)}
+    assert [goes(minutes, preemptions=4, **saved) for minutes in (9, 10)] == [False, True]
+    before = {"checkpointed_at": NOW - timedelta(minutes=30)}
+    assert not goes(20, preemptions=4, **before), "that was in an earlier attempt"
+    assert goes(10**6, preemptions=10**6) is False
+
+
+def test_a_plan_is_made_again_when_the_protection_of_somebody_ends() -> None:
+    running = scavenger(9, "a", 0, 1, 2, 3, minutes=4, preemptions=1)
+    made = a_plan(a_board((a_node("a", gpus=4),), [running, WAITING], Policy(protection_seconds=600)))
+    assert (made.stops, made.wake_at) == ((), NOW + timedelta(minutes=6))
+
+
+@pytest.mark.parametrize("minutes", [1, 7, 45])
+def test_one_who_sends_others_away_again_and_again_cannot_keep_them_from_ending(minutes: int) -> None:
+    """A job of five hours that never saves its work, against one who submits and cancels every few minutes."""
+    victim = replace(scavenger(9, "a", 0, 1, 2, 3, minutes=0), time_limit_seconds=5 * HOUR)
+    world = World(a_board((a_node("a", gpus=4),), [victim]), lambda job: 5 * HOUR if job.id == 9 else 1)
+    attacks = [
+        replace(WAITING, id=10 + number, submitted_at=NOW + timedelta(minutes=minutes * number))
+        for number in range(1, 48 * 60 // minutes)
+    ]
+    world.arrive(replace(job, priority_class="interactive") for job in attacks)
+    world.run(NOW + timedelta(hours=48))
+    assert 9 in world.ended
+
+
 @pytest.mark.parametrize("why", ["preempt", "overtime"])
 def test_the_words_say_for_whom(why: str) -> None:
     overtime = {"overtime": True, "time_limit_seconds": 60, "priority_class": "normal"}
@@ -131,7 +170,7 @@ def test_one_behind_the_first_that_is_blocked_may_send_somebody_away_too() -> No
         a_running_job(number, "b", Resources(1, 10, 1), devices=(f"b-{number - 9}",), time_limit_seconds=99 * 3600)
         for number in (10, 11, 12)
     ]
-    large = a_job(1, Resources(1, 10, 4), priority=5)
+    large = a_job(1, Resources(1, 10, 4), priority=5, priority_everywhere=True)
     small = a_job(2, Resources(1, 10, 1), priority_class="interactive", time_limit_seconds=3600)
     made = a_plan(a_board(nodes, [lasting, scavenger, *others, large, small]))
     assert [head.job for head in made.heads] == [1]

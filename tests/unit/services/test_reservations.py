@@ -1,5 +1,5 @@
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -26,14 +26,14 @@ def names(site: Site, **filters: bool) -> list[str]:
 
 
 def test_a_reservation_is_kept_as_asked_for_and_the_scheduler_sees_it(site: Site) -> None:
-    assert site.context.rules.reservations() == ()
+    assert site.context.rules.reservations(site.clock.at) == ()
     made = create(site, nodes=("n1", "n2"), project="default", gpus_per_node=2, weeks=12, reason="ML")
-    assert site.context.rules.reservations() == (made,)
+    assert site.context.rules.reservations(site.clock.at) == (made,)
     assert list_reservations(site.context, site.root) == [made]
     entry = site.audit()[0]
     assert (entry.action, entry.target) == ("reservation.create", "course")
     delete_reservation(site.context, site.root, "course")
-    assert site.context.rules.reservations() == ()
+    assert site.context.rules.reservations(site.clock.at) == ()
     assert site.audit()[0].action == "reservation.delete"
 
 
@@ -47,9 +47,26 @@ def test_what_is_over_is_listed_only_on_request_and_its_name_is_free_again(site:
     create(site)
     site.clock.turn(days=2)
     assert names(site) == []
+    assert site.context.rules.reservations(site.clock.at) == (), "it costs no plan anything"
     assert [one.name for one in list_reservations(site.context, site.root, past=True)] == ["course"]
     again = create(site)
     assert list_reservations(site.context, site.root, past=True) == [again]
+
+
+def test_it_keeps_the_zone_of_the_cluster_at_the_time_it_was_made(site: Site) -> None:
+    settings = site.context.settings
+    site.context.settings = replace(settings, time_zone="Europe/Berlin")  # type: ignore[misc]
+    assert create(site).time_zone == "Europe/Berlin"
+    site.context.settings = replace(settings, time_zone="Asia/Tokyo")  # type: ignore[misc]
+    assert [one.time_zone for one in list_reservations(site.context, site.root)] == ["Europe/Berlin"]
+
+
+@pytest.mark.parametrize("year", [1, 9998])
+def test_times_at_the_edge_of_the_calendar_are_refused(site: Site, year: int) -> None:
+    begin = datetime(year, 1, 1, tzinfo=UTC)
+    site.context.settings = replace(site.context.settings, time_zone="America/New_York")  # type: ignore[misc]
+    with pytest.raises(Invalid):
+        create(site, starts_at=begin, ends_at=begin + DAY, weeks=60)
 
 
 def test_only_admins_create_and_delete(site: Site) -> None:
@@ -59,7 +76,7 @@ def test_only_admins_create_and_delete(site: Site) -> None:
     create(site)
     with pytest.raises(Forbidden):
         delete_reservation(site.context, ann, "course")
-    assert len(site.context.rules.reservations()) == 1
+    assert len(site.context.rules.reservations(site.clock.at)) == 1
 
 
 def test_deleting_what_is_not_there_is_not_found(site: Site) -> None:
@@ -92,7 +109,7 @@ def test_what_cannot_be_is_refused_with_its_field(site: Site, field: str, fields
     with pytest.raises(Invalid) as caught:
         create_reservation(site.context, site.root, replace(wish(site), **fields))
     assert set(caught.value.fields) == {field}
-    assert site.context.rules.reservations() == ()
+    assert site.context.rules.reservations(site.clock.at) == ()
 
 
 @pytest.mark.parametrize(

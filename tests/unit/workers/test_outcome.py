@@ -40,7 +40,9 @@ def test_each_cause_has_its_end_and_its_words(ended: Ended, state: JobState, rea
 
 def test_who_was_cancelled_is_cancelled_however_it_ended() -> None:
     cancelled = replace(RUNNING, stop_requested="cancel", reason="cancelled by bob")
+    killed = replace(cancelled, stop_requested="kill")
     for cause in Cause:
+        assert move_for_end(killed, end(cause, 0), may_try_again=True).to is JobState.CANCELLED
         move = move_for_end(cancelled, end(cause, 0), may_try_again=True)
         assert (move.to, move.values["reason"]) == (JobState.CANCELLED, "cancelled by bob")
 

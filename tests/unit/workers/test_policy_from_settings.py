@@ -21,6 +21,7 @@ def test_every_setting_reaches_the_policy() -> None:
         assumed_limit_hours=4,
         backfill_reservations=5,
         preemption=False,
+        preemption_protection_seconds=9,
         gpu_charges={"A100": 2},
         cpu_charge=0,
         memory_gib_charge=6,
@@ -30,7 +31,7 @@ def test_every_setting_reaches_the_policy() -> None:
     policy = policy_from(settings)
     assert (policy.half_life_seconds, policy.assumed_limit_seconds) == (86400, 4 * 3600)
     assert (policy.share_weight, policy.size_weight) == (2, 3)
-    assert (policy.reservations, policy.preempts) == (5, False)
+    assert (policy.reservations, policy.preempts, policy.protection_seconds) == (5, False, 9)
     assert policy.class_of("urgent").gpu_hours_per_month == 7
     assert policy.class_of("interactive").points == 8
     wanted = Resources(cpus=100, memory_mib=1024, gpus=1, gpu_type="A100")

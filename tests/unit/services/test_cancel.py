@@ -1,0 +1,29 @@
+import pytest
+
+from heliostat.errors import Forbidden
+from heliostat.models import JobState
+from heliostat.services.jobs import cancel_job, cancel_jobs, requeue_job
+from unit.services.site import Site
+
+
+def test_a_forced_cancel_overtakes_one_that_waits_for_the_grace(site: Site) -> None:
+    site.add_job(1, state=JobState.RUNNING, node="n1", attempt=1)
+    assert cancel_job(site.context, site.root, 1).stop_requested == "cancel"
+    assert cancel_job(site.context, site.root, 1, force=True).stop_requested == "kill"
+    assert cancel_job(site.context, site.root, 1).stop_requested == "kill"
+    assert requeue_job(site.context, site.root, 1).stop_requested == "kill"
+    assert "job.kill" in [entry.action for entry in site.audit()]
+
+
+def test_waiting_jobs_are_over_at_once_also_by_force(site: Site) -> None:
+    site.add_job(1)
+    site.add_job(2, state=JobState.RUNNING, node="n1", attempt=1)
+    assert cancel_jobs(site.context, site.root, [1, 2], force=True) == [1, 2]
+    assert cancel_job(site.context, site.root, 1, force=True).state is JobState.CANCELLED
+    assert cancel_job(site.context, site.root, 2).stop_requested == "kill"
+
+
+def test_nobody_forces_what_they_may_not_cancel(site: Site) -> None:
+    site.add_job(1, state=JobState.RUNNING, node="n1", attempt=1)
+    with pytest.raises(Forbidden):
+        cancel_job(site.context, site.person("bob"), 1, force=True)
