@@ -201,6 +201,17 @@ class Device(TypedDict):
     job_ids: list[int]  # several when they share it
 
 
+class SetAside(TypedDict):
+    """The next time for which a node is set aside."""
+
+    name: str  # of the reservation
+    project: str | None  # None: maintenance
+    gpus: int | None  # None: the whole node
+    reason: str
+    starts_at: str
+    ends_at: str
+
+
 class Node(TypedDict):
     name: str
     state: str
@@ -217,6 +228,8 @@ class Node(TypedDict):
     min_data_class: int
     splits_devices: bool
     devices: list[Device]
+    exclusive_job: int | None  # which nobody else may join
+    reserved: list[SetAside]  # now, or within a week
     note: NotRequired[str | None]  # after a change: what it means for the jobs there
 
 
