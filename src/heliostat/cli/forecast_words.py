@@ -32,8 +32,12 @@ def limits_in_words(forecast: "Forecast") -> str | None:
 
 
 def accuracy_in_words(accuracy: "Accuracy | None") -> str | None:
-    if not accuracy or not accuracy["of"]:
+    if not accuracy:
         return None
+    if not accuracy["of"]:
+        return "none has been put to the test here yet"
+    if accuracy["of"] == 1:
+        return f"the only one put to the test so far was {'right' if accuracy['within'] else 'wrong'}"
     return f"{accuracy['within']} of the last {accuracy['of']} starts were within the range first told"
 
 

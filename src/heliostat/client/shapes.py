@@ -145,6 +145,7 @@ class Why(TypedDict):
     first_ahead: list[dict[str, Any]]
     share_used: float | None
     starts_by: str | None
+    not_before: str | None  # when it can start at the earliest, if its month's quota is used up
     forecast: Forecast | None
     accuracy: Accuracy
     what_if: NotRequired[list[Option]]
