@@ -1,7 +1,9 @@
 """Endpoints about nodes and the server itself."""
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import asdict
+from datetime import datetime, timedelta
 from typing import Annotated
 
 from fastapi import APIRouter, Path, Request
@@ -10,47 +12,48 @@ from starlette.responses import JSONResponse, Response
 from heliostat import __version__
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.schemas import DrainBody, NodeChangeBody
-from heliostat.api.views import node_view
-from heliostat.models import ACTIVE, Job, Node
+from heliostat.api.views import Json, node_view, time_view
+from heliostat.models import ACTIVE, Caller, Job, Node, Reservation
 from heliostat.services import nodes as services
 from heliostat.services.context import Context
+from heliostat.services.reservations import list_reservations
 from heliostat.store import jobs as stored
 
 router = APIRouter(tags=["cluster"])
 NodeName = Annotated[str, Path(max_length=128)]
+_SOON = timedelta(days=7)
 
 
 @router.get("/nodes")
 def list_nodes(caller: CallerDep, context: ContextDep) -> Response:
-    """All nodes with what is used of them."""
-    tenants = _jobs_on_nodes(context)
-    nodes = context.fleet.nodes_now()
-    return JSONResponse({"items": [node_view(node, tenants[node.name]) for node in nodes], "next_cursor": None})
+    """All nodes with what is used of them, and for whom they are set aside now or within a week."""
+    nodes = _views(context, caller, context.fleet.nodes_now())
+    return JSONResponse({"items": nodes, "next_cursor": None})
 
 
 @router.get("/nodes/{name}")
 def show_node(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
     """One node."""
-    return _answer(context, services.get_node(context, name))
+    return _answer(context, caller, services.get_node(context, name))
 
 
 @router.post("/nodes/{name}/drain")
 def drain(name: NodeName, body: DrainBody, caller: CallerDep, context: ContextDep) -> Response:
     """Start nothing new on a node; what runs there goes on. Admins only."""
-    return _answer(context, services.drain_node(context, caller, name, body.reason))
+    return _answer(context, caller, services.drain_node(context, caller, name, body.reason))
 
 
 @router.post("/nodes/{name}/resume")
 def resume(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
     """Use a drained node again. Admins only."""
-    return _answer(context, services.resume_node(context, caller, name))
+    return _answer(context, caller, services.resume_node(context, caller, name))
 
 
 @router.patch("/nodes/{name}")
 def update(name: NodeName, body: NodeChangeBody, caller: CallerDep, context: ContextDep) -> Response:
     """Set labels, data classes, and whether GPUs may be shared. Admins only."""
     wish = services.NodeChange(**body.model_dump(exclude_unset=True))
-    return _answer(context, *services.update_node(context, caller, name, wish))
+    return _answer(context, caller, *services.update_node(context, caller, name, wish))
 
 
 @router.get("/status")
@@ -71,8 +74,36 @@ def doctor(caller: CallerDep, context: ContextDep) -> Response:
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 
-def _answer(context: Context, node: Node, note: str | None = None) -> Response:
-    return JSONResponse(node_view(node, _jobs_on_nodes(context)[node.name]) | {"note": note})
+def _answer(context: Context, caller: Caller, node: Node, note: str | None = None) -> Response:
+    (view,) = _views(context, caller, [node])
+    return JSONResponse(view | {"note": note})
+
+
+def _views(context: Context, caller: Caller, nodes: Iterable[Node]) -> list[Json]:
+    tenants, now = _jobs_on_nodes(context), context.now()
+    reservations = list_reservations(context, caller)
+    return [
+        node_view(node, tenants[node.name])
+        | {"exclusive_job": _alone(tenants[node.name]), "reserved": reserved_view(node.name, reservations, now)}
+        for node in nodes
+    ]
+
+
+def _alone(jobs: Iterable[Job]) -> int | None:
+    """The job that nobody else may join."""
+    return next((job.id for job in jobs if job.placement.exclusive), None)
+
+
+def reserved_view(node: str, reservations: Iterable[Reservation], now: datetime) -> list[Json]:
+    """The next time of each reservation of this node that holds now or begins soon."""
+    found = []
+    for one in reservations:
+        times = next(one.occurrences(now), None)
+        if node in one.nodes and times is not None and times[0] <= now + _SOON:
+            when: Json = {"starts_at": time_view(times[0]), "ends_at": time_view(times[1])}
+            whose = {"name": one.name, "project": one.project, "gpus": one.gpus_per_node, "reason": one.reason}
+            found.append(whose | when)
+    return found
 
 
 def _jobs_on_nodes(context: Context) -> dict[str, list[Job]]:

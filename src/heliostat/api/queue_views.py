@@ -22,6 +22,7 @@ def explanation_view(told: Explanation) -> Json:
         "first_ahead": [_ahead_view(job) for job in told.ahead],
         "share_used": why.share_used if why else None,
         "starts_by": time_view(why.starts_by) if why else None,
+        "not_before": time_view(why.not_before) if why else None,
         "forecast": forecast_view(told.forecast),
         "accuracy": asdict(told.accuracy),
     }

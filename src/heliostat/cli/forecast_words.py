@@ -1,9 +1,9 @@
 """How a forecast reads."""
 
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from heliostat.cli.units import duration, parse_time
+from heliostat.cli.units import duration, minute, parse_time
 
 if TYPE_CHECKING:
     from heliostat.client.shapes import Accuracy, Forecast
@@ -19,7 +19,7 @@ def likely_in_words(forecast: "Forecast") -> str:
 
 def forecast_in_words(forecast: "Forecast") -> str:
     """`in about 2h10m, between 14:05 and 16:40 (in 8 of 10 trial runs)`."""
-    begin, end = _minute(forecast["earliest_at"]), _minute(forecast["latest_at"])
+    begin, end = minute(forecast["earliest_at"]), minute(forecast["latest_at"])
     span = f"between {begin} and {end}" if begin != end else f"at {begin}"
     part, runs = forecast["confidence"], forecast["runs"]
     sure = "" if part is None else f" (in {round(part * runs)} of {runs} trial runs)"
@@ -28,12 +28,16 @@ def forecast_in_words(forecast: "Forecast") -> str:
 
 def limits_in_words(forecast: "Forecast") -> str | None:
     at = forecast["limits_at"]
-    return None if at is None else f"{_minute(at)}, if every job takes all its time"
+    return None if at is None else f"{minute(at)}, if every job takes all its time"
 
 
 def accuracy_in_words(accuracy: "Accuracy | None") -> str | None:
-    if not accuracy or not accuracy["of"]:
+    if not accuracy:
         return None
+    if not accuracy["of"]:
+        return "none has been put to the test here yet"
+    if accuracy["of"] == 1:
+        return f"the only one put to the test so far was {'right' if accuracy['within'] else 'wrong'}"
     return f"{accuracy['within']} of the last {accuracy['of']} starts were within the range first told"
 
 
@@ -45,14 +49,3 @@ def _rough(seconds: float) -> str:
 def _seconds_from_now(text: str) -> float:
     at = parse_time(text)
     return (at - datetime.now(UTC)).total_seconds() if at else 0.0
-
-
-def _minute(text: str) -> str:
-    """Local time; with its date when that is not today's."""
-    at = parse_time(text)
-    if at is None:
-        return "-"
-    local, today = at.astimezone(), datetime.now(UTC).astimezone().date()
-    if local.date() == today:
-        return local.strftime("%H:%M")
-    return local.strftime("%a %H:%M" if local.date() - today < timedelta(days=6) else "%Y-%m-%d %H:%M")

@@ -19,8 +19,8 @@ JOB_COLUMNS = (
     Column("CPUS", right=True, optional=True),
     Column("MEM", right=True, optional=True),
     Column("TIME", right=True),
-    Column("NODE", optional=True),
-    Column("REASON", shrinks=True),
+    Column("NODE", optional=True, joins="REASON"),
+    Column("REASON", shrinks=True, least=34),
 )
 
 

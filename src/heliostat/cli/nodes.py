@@ -12,16 +12,17 @@ from heliostat.cli.output import (
     Column,
     JsonFlag,
     State,
+    counted,
     print_facts,
     print_json,
     print_table,
     say,
     styled,
 )
-from heliostat.cli.units import size
+from heliostat.cli.units import is_past, minute, size
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import Device, Node
+    from heliostat.client.shapes import Device, Node, SetAside
 
 node = noun("Show, set or drain a machine, or use it again.")
 NodeName = Annotated[str, typer.Argument(metavar="NAME")]
@@ -126,8 +127,24 @@ def node_row(one: "Node") -> list[Cell]:
         _gpus(one),
         f"{one['cpus_used']}/{one['cpus']}",
         f"{size(one['memory_used_mib'])}/{size(one['memory_mib'])}",
-        "; ".join(filter(None, [one["reason"], *_settings(one), *one["notes"], *_troubles(one)])),
+        "; ".join(filter(None, [one["reason"], *_taken(one), *_settings(one), *one["notes"], *_troubles(one)])),
     ]
+
+
+def _taken(one: "Node") -> list[str]:
+    """Who keeps others away: a job that is alone there, a reservation now or soon."""
+    alone = one.get("exclusive_job")
+    return [f"job {alone} is alone here"] * (alone is not None) + [
+        _set_aside(kept) for kept in one.get("reserved", [])
+    ]
+
+
+def _set_aside(kept: "SetAside") -> str:
+    """`2 GPUs for project course from Thu 09:00 until Thu 12:00`."""
+    what = f"{counted(kept['gpus'], 'GPU')} " if kept["gpus"] else ""
+    purpose = f"for project {kept['project']}" if kept["project"] else "for maintenance" if what else "maintenance"
+    begins = "" if is_past(kept["starts_at"]) else f" from {minute(kept['starts_at'])}"
+    return f"{what}{purpose}{begins} until {minute(kept['ends_at'])}"
 
 
 def _settings(one: "Node") -> list[str]:
@@ -192,12 +209,23 @@ def _print_node(one: "Node", as_json: bool) -> None:
             ("labels", " ".join(_labels(one)) or "none"),
             ("data classes", f"{one['min_data_class']} to {one['data_class']}"),
             ("shares GPUs", "yes" if one["splits_devices"] else "no"),
-            ("jobs", ", ".join(map(str, one["jobs"])) or "none"),
+            ("jobs", _jobs(one)),
+            *(("set aside", _with_reason(kept)) for kept in one.get("reserved", [])),
             ("notes", "; ".join([*one["notes"], *_troubles(one)]) or None),
         ]
     )
     if one.get("note"):
         say(one["note"] or "")
+
+
+def _jobs(one: "Node") -> str:
+    alone = ", which nobody may join" if one.get("exclusive_job") is not None else ""
+    return (", ".join(map(str, one["jobs"])) or "none") + alone
+
+
+def _with_reason(kept: "SetAside") -> str:
+    why = f": {kept['reason']}" if kept["reason"] else ""
+    return f"{_set_aside(kept)} ({kept['name']}{why})"
 
 
 def _changed(one: "Node", as_json: bool) -> None:

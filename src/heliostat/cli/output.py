@@ -51,10 +51,11 @@ class Column(NamedTuple):
     right: bool = False
     shrinks: bool = False  # gives way when the terminal is narrow
     optional: bool = False  # left out when that is not enough
+    joins: str = ""  # the column that then says it too
+    least: int = 18  # characters below which others are rather left out
 
 
 _GAP = 2
-_LEAST = 18  # characters below which a name says little
 
 Cell = str | State
 Rows = Iterable[Sequence[Cell]]
@@ -84,9 +85,13 @@ def rich_table(columns: Sequence[Column], rows: Rows, width: int) -> "Table":
     """Rich would squeeze all columns alike; ours keep ids and states whole and shorten names and reasons."""
     from rich.table import Table
 
+    rows = list(rows)
     cells = [[rich_cell(cell) for cell in row] for row in rows]
     natural = [max([len(column.title), *(row[at].cell_len for row in cells)]) for at, column in enumerate(columns)]
     widths = fit(columns, natural, width)
+    joining = [at for at, column in enumerate(columns) if column.joins and at not in widths]
+    if joining:
+        return rich_table(*joined(columns, rows, joining[0]), width)
     table = Table(box=None, pad_edge=False, padding=(0, _GAP, 0, 0), header_style="bold")
     for at, room in widths.items():
         justify: Any = "right" if columns[at].right else "left"
@@ -104,7 +109,7 @@ def fit(columns: Sequence[Column], natural: Sequence[int], width: int) -> dict[i
         fixed = sum(natural[at] for at in shown if at not in shrinking)
         room = width - fixed - _GAP * len(shown)
         dispensable = [at for at in shown if columns[at].optional]
-        if room >= sum(min(natural[at], _LEAST) for at in shrinking) or not dispensable:
+        if room >= sum(min(natural[at], columns[at].least) for at in shrinking) or not dispensable:
             break
         shown.remove(dispensable[-1])
     widths = {at: natural[at] for at in shown}
@@ -113,6 +118,21 @@ def fit(columns: Sequence[Column], natural: Sequence[int], width: int) -> dict[i
         widths[at] = min(natural[at], share)
         room -= widths[at]
     return widths
+
+
+def joined(columns: Sequence[Column], rows: Rows, at: int) -> tuple[list[Column], Rows]:
+    """Without this column: what it says stands before what the column says that it joins."""
+    into = [column.title for column in columns].index(columns[at].joins)
+    both = columns[into]._replace(title=f"{columns[at].title}, {columns[into].title}")
+    narrow = [both if place == into else column for place, column in enumerate(columns) if place != at]
+    return narrow, [
+        [_both(row[at], row[into]) if place == into else cell for place, cell in enumerate(row) if place != at]
+        for row in rows
+    ]
+
+
+def _both(first: Cell, second: Cell) -> Cell:
+    return "; ".join(cell for cell in (first, second) if cell not in ("", "-"))
 
 
 def rich_cell(cell: Cell) -> "Text":

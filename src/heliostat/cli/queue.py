@@ -12,6 +12,7 @@ from heliostat.cli.forecast_words import (
     limits_in_words,
 )
 from heliostat.cli.output import Column, JsonFlag, State, print_facts, print_json, print_table, styled
+from heliostat.cli.units import minute
 
 if TYPE_CHECKING:
     from heliostat.client.shapes import Foreseen, Option, Why
@@ -37,7 +38,7 @@ def why(
         [
             ("position", f"{told['position']} of {told['pending']}" if told["position"] else None),
             ("ahead", _ahead(told)),
-            ("starts", forecast_in_words(forecast) if forecast else "not foreseen yet; ask again in a minute"),
+            ("starts", forecast_in_words(forecast) if forecast else _unforeseen(told)),
             ("by limits", limits_in_words(forecast) if forecast else None),
             ("forecasts", accuracy_in_words(told["accuracy"])),
         ]
@@ -88,6 +89,14 @@ def when(
         print_json(foreseen)
     else:
         _print_foreseen(foreseen)
+
+
+def _unforeseen(told: "Why") -> str:
+    if told.get("not_before"):
+        return f"not before {minute(told['not_before'])}"
+    if told["blocked_by"] == "nodes":
+        return "not with the nodes there are"
+    return "not foreseen yet; ask again in a minute"
 
 
 def _print_foreseen(foreseen: "Foreseen") -> None:

@@ -16,7 +16,15 @@ if TYPE_CHECKING:
 
 reservation = noun("Nodes set aside for a course, a deadline, or maintenance.")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
-_COLUMNS = ("NAME", "FOR", "NODES", "GPUS", "FROM", "TO", "WEEKS")
+_COLUMNS = (
+    Column("NAME", shrinks=True),
+    Column("FOR", shrinks=True),
+    Column("NODES", shrinks=True),
+    Column("GPUS"),
+    Column("WHEN"),
+    Column("WEEKS", right=True, optional=True),
+    Column("REASON", shrinks=True, optional=True),
+)
 
 
 @reservation.command()
@@ -65,8 +73,7 @@ def list_reservations(
     if not found:
         print("Nothing is set aside.")
         return
-    columns = [Column(title, shrinks=title == "NODES") for title in _COLUMNS]
-    print_table([*columns, Column("REASON", shrinks=True)], (_row(one) for one in found))
+    print_table(_COLUMNS, (_row(one) for one in found))
 
 
 @reservation.command()
@@ -94,8 +101,7 @@ def _row(one: "Reservation") -> list[str]:
         one["project"] or "maintenance",
         ",".join(one["nodes"]),
         "all" if one["gpus_per_node"] is None else f"{one['gpus_per_node']} each",
-        _local(times["starts_at"]),
-        _local(times["ends_at"]) if one["next"] else "over",
+        _span(times["starts_at"], times["ends_at"]) + (", over" if not one["next"] else ""),
         str(one["weeks"]),
         one["reason"],
     ]
@@ -113,6 +119,14 @@ def _print_one(one: "Reservation") -> None:
             ("reason", one["reason"] or None),
         ]
     )
+
+
+def _span(start: str, end: str) -> str:
+    """`2026-12-03 09:00-17:00`, `2026-12-03 09:00 to 12-04 17:00`."""
+    begin, over = _local(start), _local(end)
+    if begin[:10] == over[:10]:
+        return f"{begin}-{over[11:]}"
+    return f"{begin} to {over[5:] if begin[:4] == over[:4] else over}"
 
 
 def _local(text: str) -> str:

@@ -1,6 +1,6 @@
 """Durations, sizes and times for people."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 
 def duration(seconds: float | None) -> str:
@@ -38,6 +38,23 @@ def clock(text: str | None) -> str:
     local = at.astimezone()
     today = datetime.now(UTC).astimezone().date()
     return local.strftime("%H:%M:%S" if local.date() == today else "%Y-%m-%d %H:%M")
+
+
+def minute(text: str | None) -> str:
+    """Local time; with its day or date when that is not today's."""
+    at = parse_time(text)
+    if at is None:
+        return "-"
+    local, today = at.astimezone(), datetime.now(UTC).astimezone().date()
+    if local.date() == today:
+        return local.strftime("%H:%M")
+    is_near = timedelta(0) < local.date() - today < timedelta(days=6)
+    return local.strftime("%a %H:%M" if is_near else "%Y-%m-%d %H:%M")
+
+
+def is_past(text: str) -> bool:
+    at = parse_time(text)
+    return at is not None and at <= datetime.now(UTC)
 
 
 def seconds_between(start: str | None, end: str | None = None) -> float | None:

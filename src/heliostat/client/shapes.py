@@ -146,6 +146,7 @@ class Why(TypedDict):
     first_ahead: list[dict[str, Any]]
     share_used: float | None
     starts_by: str | None
+    not_before: str | None  # when it can start at the earliest, if its month's quota is used up
     forecast: Forecast | None
     accuracy: Accuracy
     what_if: NotRequired[list[Option]]
@@ -202,6 +203,17 @@ class Device(TypedDict):
     job_ids: list[int]  # several when they share it
 
 
+class SetAside(TypedDict):
+    """The next time for which a node is set aside."""
+
+    name: str  # of the reservation
+    project: str | None  # None: maintenance
+    gpus: int | None  # None: the whole node
+    reason: str
+    starts_at: str
+    ends_at: str
+
+
 class Node(TypedDict):
     name: str
     state: str
@@ -218,6 +230,8 @@ class Node(TypedDict):
     min_data_class: int
     splits_devices: bool
     devices: list[Device]
+    exclusive_job: int | None  # which nobody else may join
+    reserved: list[SetAside]  # now, or within a week
     note: NotRequired[str | None]  # after a change: what it means for the jobs there
 
 

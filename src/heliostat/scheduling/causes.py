@@ -1,45 +1,50 @@
 """What keeps one job from starting: looked up in the same order in which a plan finds out."""
 
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from typing import TypeVar
 
 import numpy as np
 
-from heliostat.models import Job
+from heliostat.models import Job, NodeState, Placement
+from heliostat.scheduling.board import month_start
 from heliostat.scheduling.columns import Array
-from heliostat.scheduling.fitting import (
-    could_ever_run,
-    cpus_in_words,
-    gpus_in_words,
-    memory_in_words,
-    resources_in_words,
-)
-from heliostat.scheduling.free import capacity_for
+from heliostat.scheduling.fitting import Lack, could_ever_run, what_is_lacking
 from heliostat.scheduling.horizon import ends_of
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.quotas import Quotas
-from heliostat.scheduling.rooms import Rooms, fit_of, needs_of
+from heliostat.scheduling.quotas import Quotas, Refusal, Scope, class_scope, quota_of, scopes_of
+from heliostat.scheduling.rooms import Keep, Rooms, fit_of
 from heliostat.scheduling.shapes import Shape
+from heliostat.scheduling.shortage import Shortage, needs_in_words
 from heliostat.scheduling.snapshot import Plan, Snapshot, Start
 from heliostat.scheduling.windows import Window, keep_for_window, windows_of
+
+_LONGEST_MONTH = 31 * 86400.0
+_HOUR = 3600.0
+Key = TypeVar("Key", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
 class Cause:
     kind: str  # nodes, array, quota, room, reservation, kept, turn
     words: str
+    not_before: datetime | None = None  # when it can start at the earliest, if that is sure
 
 
 class Causes:
     """The cluster after a plan has been carried out."""
 
     def __init__(self, snapshot: Snapshot, policy: Policy, made: Plan, now: datetime) -> None:
-        self._snapshot, self._made, self._now = snapshot, made, now.timestamp()
+        self._snapshot, self._policy, self._made, self._now = snapshot, policy, made, now.timestamp()
         self._windows = windows_of(snapshot, now)
         self._rooms = Rooms(snapshot)
+        self._parts = dict(snapshot.parts)
         self._ends = ends_of(snapshot.running, policy.assumed_limit_seconds, self._now)
         self._quotas = Quotas(snapshot, policy, self._now)
         self._arrays = _running_per_array(snapshot, made)
+        self._known_nodes: dict[Shape, Cause | None] = {}  # many jobs ask for the same
+        self._known_room: dict[tuple[Shape, str], Cause | None] = {}
         for start in made.starts:
             self._carry_out(start)
 
@@ -50,29 +55,41 @@ class Causes:
             return Cause("turn", "is about to change")
         shape = self._snapshot.shapes[int(row["shape"])]
         return (
-            self._nodes(shape)
+            _once(self._known_nodes, shape, lambda: self._nodes(shape))
             or self._array(job)
             or self._quota(job, float(row["gpus"]))
-            or self._room(shape)
-            or self._kept(job, shape, self._now + float(row["limit"]))
+            or _once(self._known_room, (shape, job.project), lambda: self._room(job, shape))
+            or self._reserved(job, shape, self._now + float(row["limit"]))
+            or self._kept(job)
             or Cause("turn", "waits for its turn")
         )
 
     def _carry_out(self, start: Start) -> None:
-        shape = Shape(start.job.resources, start.job.placement)
-        rows = needs_of(shape, fit_of(start, self._snapshot.machines), self._snapshot.machines)
-        self._rooms.free.add(rows["node"], rows, -1)
-        self._quotas.count(start.job, start.job.resources.gpus * start.job.placement.tasks)
+        """The same room is handed out again, in the same order."""
+        job, shape = start.job, Shape(start.job.resources, start.job.placement)
+        until = self._now + (job.time_limit_seconds or self._policy.assumed_limit_seconds)
+        self._rooms.take(job, shape, fit_of(start, self._snapshot.machines), until)
+        if shape.is_part:
+            for uuid in start.devices:
+                self._parts[uuid] = self._parts.get(uuid, 0.0) + job.resources.gpus
+        self._quotas.count(job, job.resources.gpus * job.placement.tasks)
 
     def _nodes(self, shape: Shape) -> Cause | None:
-        machines = self._snapshot.machines
-        if not machines.nodes:
+        nodes = self._snapshot.machines.nodes
+        if not nodes:
             return Cause("nodes", "there is no node")
-        if not could_ever_run(machines.nodes, shape.resources, shape.placement, shape.data_class):
-            return Cause("nodes", f"no node can run it: it needs {_needs(shape)}{_conditions(shape)}")
-        if not machines.suitable(shape).open_nodes.any():
-            return Cause("nodes", "every node that could run it is drained or down")
-        return None
+        asked = shape.resources, shape.placement, shape.data_class
+        if not could_ever_run(nodes, *asked):
+            lack = what_is_lacking(nodes, *asked)
+            return Cause(
+                "nodes", f"no node can run it: it needs {needs_in_words(shape)}{_lack_words(lack, shape)}"
+            )
+        up = [node for node in nodes if node.state is NodeState.UP]
+        if could_ever_run(up, *asked):
+            return None
+        if shape.placement.tasks > 1 and could_ever_run(up, shape.resources, _one_task(shape), shape.data_class):
+            return Cause("nodes", "too few of the nodes that could run it are up; the others are drained or down")
+        return Cause("nodes", "every node that could run it is drained or down")
 
     def _array(self, job: Job) -> Cause | None:
         if job.array_limit is None or self._arrays.get(job.array_id or 0, 0) < job.array_limit:
@@ -81,63 +98,69 @@ class Causes:
 
     def _quota(self, job: Job, gpus: float) -> Cause | None:
         refusal = self._quotas.refuse(job, gpus)
-        return Cause("quota", refusal.words) if refusal else None
-
-    def _room(self, shape: Shape) -> Cause | None:
-        suitable = self._snapshot.machines.suitable(shape)
-        best = 0
-        for kind in suitable.kinds:
-            capacity = np.where(suitable.open_nodes, capacity_for(shape, kind, self._rooms.free), 0)
-            best = max(best, int(np.minimum(capacity, 1 if shape.placement.layout == "spread" else 2**30).sum()))
-        if best >= shape.placement.tasks:
+        if refusal is None:
             return None
-        if shape.placement.tasks > 1:
-            free = f"there is room for {best} of its {shape.placement.tasks} tasks"
-            return Cause("room", f"needs {_needs(shape)}; {free}")
-        place = self._best_node(shape)
-        return Cause("room", f"needs {_needs(shape)}{self._also(shape, place)}; {self._free_words(shape, place)}")
+        if not (refusal.until_next_month and self._is_used_up(job, refusal)):
+            return Cause("quota", refusal.words)
+        begins = datetime.fromtimestamp(month_start(month_start(self._now) + _LONGEST_MONTH), UTC)
+        return Cause("quota", f"{refusal.words}; the next month begins at {_clock(begins)}", begins)
 
-    def _best_node(self, shape: Shape) -> int:
-        """Of those that are up and have such devices at all, the one on which most is free."""
-        machines, free = self._snapshot.machines, self._rooms.free
-        suitable = machines.suitable(shape)
-        kinds = [kind for kind in suitable.kinds if kind >= 0]
-        nodes = np.flatnonzero(suitable.open_nodes)
-        if kinds:
-            having = machines.gpus[nodes][:, kinds].sum(axis=1) > 0
-            nodes = nodes[having] if having.any() else nodes
-        gpus = free.gpus[nodes][:, kinds].sum(axis=1) if kinds else np.zeros(len(nodes))
-        return int(nodes[np.lexsort((-free.cpus[nodes], -gpus))[0]])
+    def _is_used_up(self, job: Job, refusal: Refusal) -> bool:
+        """Even if all that runs ended now."""
+        budget = self._policy.class_of(job.priority_class).gpu_hours_per_month
+        if refusal.scope != class_scope(job):
+            budget = quota_of(refusal.scope, self._snapshot.accounts).gpu_hours_per_month
+        return budget is not None and self._used_so_far(refusal.scope) >= budget
 
-    def _also(self, shape: Shape, place: int) -> str:
-        """What else it asks for and does not find there."""
-        wanted, free = shape.resources, self._rooms.free
-        if not wanted.gpus:
-            return ""
-        lacking = [cpus_in_words(wanted.cpus)] if free.cpus[place] < wanted.cpus else []
-        lacking += [memory_in_words(wanted.memory_mib)] if free.memory[place] < wanted.memory_mib else []
-        return f" with {' and '.join(lacking)}" if lacking else ""
+    def _used_so_far(self, scope: Scope) -> float:
+        """GPU-hours of this month, also of what runs, until now."""
+        running, accounts = self._snapshot.running, self._snapshot.accounts
+        seconds = self._now - np.maximum(running["started"], self._snapshot.month_began)
+        hours = running["gpus"] * np.maximum(seconds, 0.0) / _HOUR
+        used = self._snapshot.month.get(scope, 0.0)
+        for job_id, spent in zip(running["job"].tolist(), hours.tolist(), strict=True):
+            job = self._snapshot.jobs.get(job_id)
+            if job and scope in (*scopes_of(job.user, job.project, accounts), class_scope(job)):
+                used += spent
+        return used
 
-    def _free_words(self, shape: Shape, place: int) -> str:
-        suitable, free = self._snapshot.machines.suitable(shape), self._rooms.free
-        kinds = [kind for kind in suitable.kinds if kind >= 0]
-        count = max(0, int(free.gpus[place][kinds].sum())) if kinds else 0
-        parts = [gpus_in_words(count, shape.resources.gpu_type)] if kinds else []
-        parts.append(cpus_in_words(max(0, int(free.cpus[place]))))
-        if free.memory[place] < shape.resources.memory_mib:
-            parts.append(memory_in_words(max(0, int(free.memory[place]))))
-        node = self._snapshot.machines.nodes[place]
-        trouble = [device.problem or device.used_outside for device in node.devices if not device.may_be_used]
-        out_of_use = f" ({len(trouble)} out of use: {trouble[0]})" if trouble and kinds else ""
-        return f"{', '.join(parts)} are free on {node.name}{out_of_use}"
-
-    def _kept(self, job: Job, shape: Shape, end: float) -> Cause | None:
-        for window in self._windows:
-            keep = keep_for_window(window, self._snapshot, self._rooms, self._ends, self._now)
-            self._rooms.keeps = [keep]
-            if window.concerns(job.project) and self._rooms.find(shape, job.project, end) is None:
-                return Cause("reservation", self._window_words(window))
+    def _room(self, job: Job, shape: Shape) -> Cause | None:
+        """What is set aside for others at this moment counts as free as long as that alone is in the way."""
         self._rooms.keeps = []
+        if self._rooms.find(shape, job.project, np.inf) is not None:
+            return None
+        shut = [window for window in self._windows if window.start <= self._now and window.concerns(job.project)]
+        self._rooms.keeps = [self._keep(window) for window in shut]
+        whole = np.zeros(len(self._snapshot.machines.nodes), bool)
+        for window in shut:
+            whole[window.nodes] |= window.gpus_per_node is None
+        shortage = Shortage(self._snapshot.machines, self._rooms, self._parts, job.project, whole)
+        useful = self._snapshot.machines.suitable(shape).open_nodes
+        also = [self._window_words(window) for window in shut if useful[window.nodes].any()]
+        words = "; ".join([shortage.words(shape), *also[:1]])
+        self._rooms.keeps = []
+        return Cause("room", words)
+
+    def _reserved(self, job: Job, shape: Shape, end: float) -> Cause | None:
+        """One reservation that is in the way, or all of them together."""
+        windows = [window for window in self._windows if window.concerns(job.project) and window.start < end]
+        for tried in ([window] for window in windows):
+            if self._is_in_the_way(tried, job, shape, end):
+                return Cause("reservation", self._window_words(tried[0]))
+        if len(windows) > 1 and self._is_in_the_way(windows, job, shape, end):
+            return Cause("reservation", "; ".join(self._window_words(window) for window in windows[:2]))
+        return None
+
+    def _is_in_the_way(self, windows: list[Window], job: Job, shape: Shape, end: float) -> bool:
+        self._rooms.keeps = [self._keep(window) for window in windows]
+        found = self._rooms.find(shape, job.project, end)
+        self._rooms.keeps = []
+        return found is None
+
+    def _keep(self, window: Window) -> Keep:
+        return keep_for_window(window, self._snapshot, self._rooms, self._ends, self._now)
+
+    def _kept(self, job: Job) -> Cause | None:
         heads = [head for head in self._made.heads if head.job != job.id]
         if not heads:
             return None
@@ -156,6 +179,12 @@ class Causes:
         return f"{shown} {_are(names)} {purpose} {begins}until {_clock(end)}{advice}"
 
 
+def _once(known: dict[Key, Cause | None], key: Key, find: Callable[[], Cause | None]) -> Cause | None:
+    if key not in known:
+        known[key] = find()
+    return known[key]
+
+
 def _running_per_array(snapshot: Snapshot, made: Plan) -> dict[int, int]:
     running = [snapshot.jobs.get(job_id) for job_id in set(snapshot.running["job"].tolist())]
     jobs = [job for job in running if job] + [start.job for start in made.starts]
@@ -166,21 +195,20 @@ def _running_per_array(snapshot: Snapshot, made: Plan) -> dict[int, int]:
     return counts
 
 
-def _needs(shape: Shape) -> str:
-    wanted, placement = shape.resources, shape.placement
-    each = resources_in_words(wanted)
-    if wanted.gpus:
-        each = gpus_in_words(wanted.gpus, wanted.gpu_type, wanted.gpu_memory_mib)
-    if placement.tasks > 1:
-        how = "each on a node of its own" if placement.layout == "spread" else "at once"
-        return f"{placement.tasks} tasks of {each} {how}"
-    whole = " alone on a node" if placement.exclusive else " on one node" if wanted.devices > 1 else ""
-    return each + whole
-
-
-def _conditions(shape: Shape) -> str:
+def _lack_words(lack: Lack | None, shape: Shape) -> str:
+    """What keeps it from the nodes that are large enough."""
+    if lack is Lack.DATA_CLASS:
+        return f", which no node has that takes data of class {shape.data_class}"
+    if lack is Lack.LABELS:
+        return f", which no node has with the label {' and '.join(shape.placement.labels)}"
+    if lack is Lack.SPLITTING:
+        return ", and the nodes that have it give out whole GPUs only"
     labels = f", label {', '.join(shape.placement.labels)}" if shape.placement.labels else ""
     return labels + (f", data class {shape.data_class}" if shape.data_class else "")
+
+
+def _one_task(shape: Shape) -> Placement:
+    return replace(shape.placement, tasks=1)
 
 
 def _clock(time: datetime) -> str:

@@ -1,6 +1,8 @@
 """What empty nodes could hold, whatever runs there now; and what is asked for, in words. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from enum import Enum
 
 from heliostat.models import Device, Layout, Node, Placement, Resources
 
@@ -9,6 +11,27 @@ def could_ever_run(nodes: Iterable[Node], wanted: Resources, placement: Placemen
     """Whether these nodes, were they empty, could run all its tasks at once."""
     suitable = [node for node in nodes if allows_data(node, data_class) and has_labels(node, placement.labels)]
     return most_tasks(suitable, wanted, placement.layout) >= placement.tasks
+
+
+class Lack(Enum):
+    """Why nodes that are large enough do not count."""
+
+    DATA_CLASS = "data class"
+    LABELS = "labels"
+    SPLITTING = "splitting"
+
+
+def what_is_lacking(
+    nodes: Sequence[Node], wanted: Resources, placement: Placement, data_class: int = 0
+) -> Lack | None:
+    """The one condition without which they could run it; None: they are too small, or several are in the way."""
+    anything = [replace(node, min_data_class=0, data_class=data_class) for node in nodes]
+    if could_ever_run(anything, wanted, placement, data_class):
+        return Lack.DATA_CLASS
+    if could_ever_run(nodes, wanted, replace(placement, labels=()), data_class):
+        return Lack.LABELS
+    sharing = [replace(node, splits_devices=True) for node in nodes]
+    return Lack.SPLITTING if could_ever_run(sharing, wanted, placement, data_class) else None
 
 
 def most_tasks(nodes: Iterable[Node], wanted: Resources, layout: Layout) -> int:
@@ -65,7 +88,7 @@ def cpus_in_words(cpus: int) -> str:
 
 def gpus_in_words(gpus: float, gpu_type: str | None, gpu_memory_mib: int | None = None) -> str:
     """`2 A100`, `0.5 GPU`, `1 GPU with at least 16 GiB`."""
-    kind = gpu_type or ("GPU" if gpus <= 1 else "GPUs")
+    kind = gpu_type or ("GPU" if 0 < gpus <= 1 else "GPUs")
     memory = f" with at least {memory_in_words(gpu_memory_mib)}" if gpu_memory_mib else ""
     return f"{gpus:g} {kind}{memory}"
 

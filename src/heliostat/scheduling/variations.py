@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 from heliostat.models import Job, Layout, Node, Resources
+from heliostat.models.jobs import ALWAYS_PREEMPTIBLE
 from heliostat.scheduling.fitting import cpus_in_words, gpus_in_words, memory_in_words, tasks_in_words
 
 _SHORTER = (7 * 86400, 2 * 86400, 86400, 12 * 3600, 8 * 3600, 4 * 3600, 2 * 3600, 3600, 1800, 600)
@@ -41,9 +42,7 @@ def variations(job: Job, nodes: Iterable[Node]) -> Iterator[Variation]:
     if placement.exclusive:
         shared = replace(job, placement=replace(placement, exclusive=False))
         yield Variation("not exclusive", {"exclusive": False}, shared)
-    if job.priority_class != "scavenger":
-        idle = replace(job, priority_class="scavenger", preemptible=True)
-        yield Variation("class scavenger", {"priority_class": "scavenger"}, idle)
+    yield from _other_classes(job)
 
 
 def shorter(job: Job, assumed_limit_seconds: float) -> Iterator[Variation]:
@@ -53,6 +52,16 @@ def shorter(job: Job, assumed_limit_seconds: float) -> Iterator[Variation]:
         if seconds < limit:
             brief = replace(job, time_limit_seconds=seconds, overtime=False)
             yield Variation(f"at most {_duration(seconds)}", {"time_limit": seconds}, brief)
+
+
+def _other_classes(job: Job) -> Iterator[Variation]:
+    """Everybody may use any; those above normal are for people who know that they need them, and are not offered
+    to others."""
+    by_wish = job.preemptible and job.priority_class not in ALWAYS_PREEMPTIBLE
+    for name in ("scavenger", "normal"):
+        if name != job.priority_class:
+            other = replace(job, priority_class=name, preemptible=by_wish or name in ALWAYS_PREEMPTIBLE)
+            yield Variation(f"class {name}", {"priority_class": name}, other)
 
 
 def _fewer_gpus(job: Job) -> Iterator[Variation]:

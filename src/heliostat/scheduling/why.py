@@ -28,6 +28,7 @@ class Why:
     first_ahead: tuple[JobId, ...]
     share_used: float  # by its project, lately: 1.0 is just its share
     starts_by: datetime | None = None  # for one that has room booked, if limits are honest
+    not_before: datetime | None = None  # for one that has to wait for the next month
 
 
 class Explainer:
@@ -65,6 +66,7 @@ class Explainer:
             first_ahead=tuple(ahead["job"][:_SHOWN_AHEAD].tolist()),
             share_used=round(share, 3),
             starts_by=head.at if head else None,
+            not_before=cause.not_before,
         )
 
     def share_used(self, project: str) -> float:

@@ -1,10 +1,12 @@
 """Why no node could ever run a job, in words that say what would be possible."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from heliostat.errors import Invalid
 from heliostat.models import JobRequest, Layout, Node, Resources
 from heliostat.scheduling.fitting import (
+    Lack,
     allows_data,
     cpus_in_words,
     gpus_in_words,
@@ -13,6 +15,7 @@ from heliostat.scheduling.fitting import (
     most_tasks,
     suitable_devices,
     tasks_in_words,
+    what_is_lacking,
 )
 
 
@@ -23,17 +26,30 @@ def why_impossible(request: JobRequest, wanted: Resources, nodes: Sequence[Node]
     cleared = [node for node in nodes if allows_data(node, data_class)]
     if not cleared:
         return _no_clearance(nodes, data_class)
+    lack = what_is_lacking(nodes, wanted, request.placement, data_class)
+    if lack is not None:
+        return _lacking(lack, request, cleared, data_class)
     labelled = [node for node in cleared if has_labels(node, request.placement.labels)]
     if not labelled:
         return _no_labels(request, cleared)
-    if 0 < request.gpus < 1 and not any(node.splits_devices for node in labelled):
-        fields = {"gpus": "no node shares its GPUs between jobs"}
-        hint = "Ask for a whole one: --gpus 1. An admin can let a node share its GPUs."
-        return _error("No node gives out parts of a GPU.", hint, fields)
     possible = most_tasks(labelled, wanted, request.placement.layout)
     if possible == 0:
-        return _impossible(request, f"No node has {_asked(request)}.", _largest(labelled))
+        hint = _largest(labelled) + _as_tasks(request, wanted, labelled)
+        return _impossible(request, f"No node has {_asked(request)}.", hint)
     return _too_many_tasks(request, possible)
+
+
+def _lacking(lack: Lack, request: JobRequest, cleared: Sequence[Node], data_class: int) -> Invalid:
+    """The one condition that keeps it from the nodes that are large enough."""
+    if lack is Lack.LABELS:
+        return _no_labels(request, cleared)
+    if lack is Lack.SPLITTING:
+        return _no_parts(request, [node for node in cleared if has_labels(node, request.placement.labels)])
+    return _error(
+        f"No node that takes data of class {data_class}, as the project has it, has {_asked(request)}.",
+        f"{_largest(cleared)} An admin can clear another.",
+        {"project": f"no node with {_asked(request)} for data of class {data_class}"},
+    )
 
 
 def _no_clearance(nodes: Sequence[Node], data_class: int) -> Invalid:
@@ -44,6 +60,36 @@ def _no_clearance(nodes: Sequence[Node], data_class: int) -> Invalid:
         f"Nodes are there for data of class {ranges}; an admin can clear one.",
         {"project": f"no node for data of class {data_class}"},
     )
+
+
+def _no_parts(request: JobRequest, nodes: Sequence[Node]) -> Invalid:
+    sharing = sorted({device.type for node in nodes if node.splits_devices for device in node.devices})
+    hint = "Ask for a whole one: --gpus 1. An admin can let a node share its GPUs."
+    if not sharing:
+        fields = {"gpus": "no node shares its GPUs between jobs"}
+        return _error("No node gives out parts of a GPU.", hint, fields)
+    return _error(
+        f"The nodes with {_asked(replace(request, gpus=1))} give out whole GPUs only.",
+        f"{hint} Parts there are of {', '.join(sharing)}.",
+        {"gpus": "these nodes do not share their GPUs between jobs"},
+    )
+
+
+def _as_tasks(request: JobRequest, wanted: Resources, nodes: Sequence[Node]) -> str:
+    """How several nodes together could do it."""
+    if request.placement.tasks > 1 or request.gpus < 2:
+        return ""
+    most = max(len(suitable_devices(node, request.gpu_type, request.gpu_memory_mib)) for node in nodes)
+    whole = int(request.gpus)
+    tasks = next((count for count in range(2, whole + 1) if whole % count == 0 and whole // count <= most), 0)
+    if not most or not tasks:
+        return ""
+    each = replace(
+        wanted, cpus=-(-wanted.cpus // tasks), memory_mib=-(-wanted.memory_mib // tasks), gpus=whole // tasks
+    )
+    if most_tasks(nodes, each, request.placement.layout) < tasks:
+        return ""
+    return f" Several nodes together can: --tasks {tasks} --gpus {whole // tasks}, which each task gets."
 
 
 def _no_labels(request: JobRequest, nodes: Sequence[Node]) -> Invalid:

@@ -81,9 +81,11 @@ def _span(month: str, now: datetime) -> Span:
     if match is None or not 1970 <= int(match[1]) <= 9998:
         raise Invalid(f"{month[:20]!a} is not a month.", "Write 2026-11.", fields={"month": "write 2026-11"})
     year, number = int(match[1]), int(match[2])
-    return Span(
-        datetime(year, number, 1, tzinfo=UTC), datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC), now
-    )
+    begins = datetime(year, number, 1, tzinfo=UTC)
+    if begins > now:
+        fields = {"month": "has not begun"}
+        raise Invalid(f"{month} has not begun.", f"The present month is {now:%Y-%m}.", fields=fields)
+    return Span(begins, datetime(year + number // 12, number % 12 + 1, 1, tzinfo=UTC), now)
 
 
 def _scope(caller: Caller) -> Scope | None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from integration.running_server import RunningServer
+from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 
 pytestmark = needs_root
@@ -151,3 +151,38 @@ def test_settings_of_a_node_outlive_a_restart(server: RunningServer) -> None:
 def _soon() -> dict[str, Any]:
     begin = datetime.now(UTC) + timedelta(days=3)
     return {**COURSE, "starts_at": begin.isoformat(), "ends_at": (begin + timedelta(hours=8)).isoformat()}
+
+
+def test_a_node_tells_everybody_for_whom_it_is_set_aside_now_or_within_a_week(
+    server: RunningServer, ann: Person
+) -> None:
+    now = datetime.now(UTC)
+    times = {"now": (-1, 5), "soon": (48, 49), "later": (24 * 20, 24 * 20 + 1)}
+    for name, (start, end) in times.items():
+        body = {
+            "name": name,
+            "nodes": ["a100-02"],
+            "starts_at": (now + timedelta(hours=start)).isoformat(),
+            "ends_at": (now + timedelta(hours=end)).isoformat(),
+        }
+        assert server.ask("POST", "/reservations", body).status == 201
+    try:
+        node = server.ask("GET", "/nodes/a100-02", uid=ann.uid).json
+        assert [one["name"] for one in node["reserved"]] == ["now", "soon"]
+        assert node["exclusive_job"] is None
+        other = next(one for one in server.ask("GET", "/nodes").json["items"] if one["name"] == "a100-01")
+        assert other["reserved"] == []
+    finally:
+        for name in times:
+            server.ask("DELETE", f"/reservations/{name}")
+
+
+def test_a_node_names_the_job_that_is_alone_there(server: RunningServer) -> None:
+    body = {"command": "sleep 600", "exclusive": True, "time_limit": 600}
+    job_id = server.ask("POST", "/jobs", body).json["id"]
+    try:
+        wait_for(lambda: server.show(job_id)["state"] == "running", "the job to run")
+        alone = [one["exclusive_job"] for one in server.ask("GET", "/nodes").json["items"]]
+        assert sorted(alone, key=lambda one: one is None) == [job_id, None]
+    finally:
+        server.ask("POST", f"/jobs/{job_id}/cancel")

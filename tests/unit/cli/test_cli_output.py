@@ -1,6 +1,6 @@
 import pytest
 
-from heliostat.cli.output import STATES, Column, fit
+from heliostat.cli.output import STATES, Column, fit, rich_table
 from heliostat.cli.units import clock, duration, seconds_between, size
 from heliostat.models import JobState, NodeState
 
@@ -43,6 +43,29 @@ def test_then_what_one_can_do_without():
 
 def test_a_short_name_leaves_its_room_to_the_reason():
     assert fit(COLUMNS, [2, 5, 4, 60], 60)[3] == 60 - 2 - 5 - 4 - 8
+
+
+PLACES = (Column("ID"), Column("NODE", optional=True, joins="WHY"), Column("WHY", shrinks=True))
+PLACED = [["1", "n01", ""], ["2", "-", "needs 4 GPUs on one node"], ["3", "n02", "being stopped"]]
+
+
+def shown(columns, rows, width):
+    from rich.console import Console
+
+    console = Console(width=width, highlight=False)
+    with console.capture() as captured:
+        console.print(rich_table(columns, rows, width))
+    return [line.rstrip() for line in captured.get().splitlines()]
+
+
+def test_a_column_without_room_is_said_in_another():
+    assert shown(PLACES, PLACED, 24) == [
+        "ID  NODE, WHY",
+        "1   n01",
+        "2   needs 4 GPUs on o…",
+        "3   n02; being stopped",
+    ]
+    assert shown(PLACES, PLACED, 60)[0] == "ID  NODE  WHY"
 
 
 def test_times_are_read_as_the_server_writes_them():

@@ -83,6 +83,20 @@ def test_why_without_a_forecast_says_when_to_ask_again(helio, serve):
     assert "ask again in a minute" in helio("why", "7").out
 
 
+def test_a_young_cluster_says_that_its_forecasts_are_not_proven(helio, serve):
+    serve(*(answer(why(accuracy={"within": within, "of": of})) for within, of in ((0, 0), (1, 1), (0, 1))))
+    assert helio("why", "7").out.splitlines()[-1].endswith("none has been put to the test here yet")
+    assert helio("why", "7").out.splitlines()[-1].endswith("the only one put to the test so far was right")
+    assert helio("why", "7").out.splitlines()[-1].endswith("the only one put to the test so far was wrong")
+
+
+def test_why_says_when_a_job_can_start_at_the_earliest_and_that_no_node_can_run_it(helio, serve):
+    month = why(forecast=None, blocked_by="quota", not_before="2099-04-01T00:00:00Z")
+    serve(answer(month), answer(why(forecast=None, blocked_by="nodes")))
+    assert "starts     not before 2099-0" in helio("why", "7").out
+    assert "starts     not with the nodes there are" in helio("why", "7").out
+
+
 def test_when_sends_what_was_asked_for_and_says_when(helio, serve):
     server = serve(
         answer(

@@ -157,12 +157,49 @@ def test_reservations_are_listed_with_their_next_time(helio, serve):
     server = serve(answer({"items": [COURSE, over]}), answer({"items": []}))
     lines = helio("reservation", "list", "--all").out.splitlines()
     assert sent(server)[0] == "GET /api/v1/reservations?past=true"
-    assert "2026-12-10 14:30  2026-12-10 22:30" in lines[1]
+    assert "2026-12-10 14:30-22:30" in lines[1]
     assert "over" in lines[2]
     assert "Nothing is set aside." in helio("reservation", "list").out
+
+
+def test_reservations_and_jobs_can_be_read_on_80_columns():
+    from heliostat.cli.job_words import JOB_COLUMNS
+    from heliostat.cli.reservations import _COLUMNS, _row
+    from unit.cli.test_cli_output import shown
+
+    long = {"name": "deadline-of-the-vision-group", "project": "segmentation", "nodes": ["gpu-01", "gpu-02"] * 9}
+    rows = [_row(COURSE), _row(COURSE | long)]
+    lines = shown(_COLUMNS, rows, 80)
+    assert max(map(len, lines)) <= 80
+    assert lines[0].split() == ["NAME", "FOR", "NODES", "GPUS", "WHEN"]
+    assert all("2026-12-10 14:30-22:30" in line for line in lines[1:])
+    assert "new disk" in shown(_COLUMNS, rows, 200)[1]
+    cells = ["1234", "train.py", "ann", "running", "4xA100", "16", "64G", "2h07m", "a100-01", ""]
+    head, line = shown(JOB_COLUMNS, [cells], 80)
+    assert head.endswith("NODE, REASON") or "NODE" in head.split()
+    assert "a100-01" in line
 
 
 def test_a_reservation_is_deleted(helio, serve):
     server = serve(b"HTTP/1.1 204 X\r\nContent-Length: 0\r\n\r\n")
     assert json.loads(helio("reservation", "delete", "a/b", "--json").out) == {"name": "a/b", "deleted": True}
     assert sent(server)[0] == "DELETE /api/v1/reservations/a%2Fb"
+
+
+def test_a_node_says_for_whom_it_is_set_aside_and_which_job_is_alone_there(helio, serve):
+    kept = {
+        "name": "disks",
+        "project": None,
+        "gpus": None,
+        "reason": "new disk",
+        "ends_at": "2099-12-03T17:00:00Z",
+    }
+    now = kept | {"starts_at": "2020-01-01T00:00:00Z"}
+    soon = kept | {"name": "course", "project": "ml", "gpus": 2, "starts_at": "2099-12-03T09:00:00Z"}
+    node = NODE | {"exclusive_job": 7, "jobs": [7], "reserved": [now, soon]}
+    serve(answer({"items": [node]}), answer(node))
+    listed = helio("nodes").out
+    assert "job 7 is alone here; maintenance until 2099-12-03 22:30; 2 GPUs for project ml from " in listed
+    shown = helio("node", "show", "n1").out
+    assert "jobs           7, which nobody may join" in shown
+    assert "set aside      maintenance until 2099-12-03 22:30 (disks: new disk)" in shown

@@ -3,7 +3,7 @@
 from datetime import timedelta
 
 from heliostat.models import Job, Layout, Placement, Resources
-from heliostat.scheduling.board import Board
+from heliostat.scheduling.board import Board, Usage
 from heliostat.scheduling.durations import Durations
 from heliostat.scheduling.variations import variations
 from heliostat.scheduling.whatif import Option, Question, what_if, when_it_starts
@@ -90,3 +90,26 @@ def test_the_board_stays_as_it_is() -> None:
     board = a_board((a_node("a", gpus=4),), [running(1, "a", 2, 8)])
     asked(board, a_job(9, Resources(4, 40, 4), time_limit_seconds=HOUR))
     assert board.jobs.keys() == {1}
+
+
+def test_a_scavenger_is_told_that_a_normal_job_would_start_earlier() -> None:
+    ahead = [a_job(number, Resources(1, 10, 4), time_limit_seconds=8 * HOUR) for number in (2, 3)]
+    board = a_board((a_node("a", gpus=4),), [running(1, "a", 4, 1), *ahead])
+    idle = a_job(9, Resources(1, 10, 1), time_limit_seconds=HOUR, priority_class="scavenger", preemptible=True)
+    option = asked(board, idle)["class normal"]
+    assert option.change == {"priority_class": "normal"}
+
+
+def test_an_urgent_job_without_budget_is_told_of_the_class_normal() -> None:
+    board = a_board((a_node("a", gpus=4),), [])
+    hour_ago = NOW.timestamp() - HOUR
+    board.add_usage([Usage("ann", "default", "urgent", hour_ago, NOW.timestamp(), 0.0, 100.0)], NOW)
+    job = a_job(9, Resources(1, 10, 1), time_limit_seconds=HOUR, priority_class="urgent")
+    assert asked(board, job)["class normal"].now
+
+
+def test_only_a_job_that_asked_for_it_stays_preemptible_in_another_class() -> None:
+    idle = a_job(9, priority_class="scavenger", preemptible=True)
+    assert {one.job.preemptible for one in variations(idle, ()) if one.words == "class normal"} == {False}
+    willing = a_job(9, priority_class="urgent", preemptible=True)
+    assert {one.job.preemptible for one in variations(willing, ()) if one.words == "class normal"} == {True}

@@ -1,7 +1,7 @@
 """The sentences people read."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 from heliostat.models import (
     Department,
@@ -53,9 +53,11 @@ def test_without_nodes_or_with_none_that_could_run_it() -> None:
     assert said(1, a_job(1), nodes=()) == ("nodes", "there is no node")
     assert said(1, a_job(1, gpus(8))) == ("nodes", "no node can run it: it needs 8 GPUs on one node")
     labelled = a_job(1, placement=Placement(labels=("disk=ssd",)))
-    assert said(1, labelled)[1] == "no node can run it: it needs 1 cpu, 100 MiB, label disk=ssd"
+    assert said(1, labelled)[1] == (
+        "no node can run it: it needs 1 cpu, 100 MiB, which no node has with the label disk=ssd"
+    )
     secret = Accounts(projects={"default": Project("default", "default", data_class=2)})
-    assert said(1, a_job(1, gpus(1, gpu_type="A100")), accounts=secret)[1].endswith("needs 1 A100, data class 2")
+    assert said(1, a_job(1), accounts=secret)[1].endswith("which no node has that takes data of class 2")
 
 
 def test_with_all_nodes_drained() -> None:
@@ -79,6 +81,7 @@ def test_a_quota_of_each_kind() -> None:
     accounts = Accounts(departments, {"default": Project("default", "d")})
     older = replace(running, started_at=NOW - timedelta(hours=1))
     expected = "department d has used its 1 GPU-hours of this month, counting what runs"
+    expected += "; the next month begins at 2026-04-01 00:00 UTC"
     assert said(1, older, job, accounts=accounts)[1] == expected
     urgent = replace(job, priority_class="urgent")
     board = a_board((NODE,), [urgent])
@@ -86,7 +89,7 @@ def test_a_quota_of_each_kind() -> None:
     board.add_usage([past], NOW)
     found = Explainer(board.snapshot(NOW), board.policy, a_plan(board), NOW).why(1)
     assert found is not None
-    assert found.sentence == "project default has used its 100 GPU-hours of class urgent this month"
+    assert found.sentence.startswith("project default has used its 100 GPU-hours of class urgent this month; ")
 
 
 def test_no_room() -> None:
@@ -156,3 +159,106 @@ def test_nothing_is_said_of_those_that_start_or_do_not_wait() -> None:
     assert [explainer.why(number) for number in (1, 2, 9, 77)] == [None] * 4
     assert [explainer.reason(number) for number in (1, 2, 9, 77)] == [None] * 4
     assert explainer.position(1) is None
+
+
+SHARING = replace(NODE, splits_devices=True)
+
+
+def part(number: int, device: int, size: float = 0.5, node: str = "a", **fields: object) -> Job:
+    uuids = (f"{node}-{device}",)
+    return a_running_job(number, node, gpus(size), devices=uuids, **{"time_limit_seconds": 2 * HOUR} | fields)
+
+
+def test_a_part_finds_the_room_that_others_leave_on_shared_gpus() -> None:
+    full = busy(9, 0, 1, 2), part(8, 3)
+    long = a_job(2, gpus(0.5), time_limit_seconds=9 * HOUR)
+    head = a_job(1, gpus(4), time_limit_seconds=HOUR)
+    assert why(2, *full, head, long, nodes=(SHARING,), policy=FIFO_BACKFILL).blocked_by == "kept"
+
+
+def test_what_a_plan_has_put_on_a_shared_gpu_is_counted_once() -> None:
+    jobs = part(9, 0, 0.4), a_job(1, gpus(0.5)), a_job(2, gpus(1), placement=Placement(tasks=4))
+    board = a_board((SHARING,), jobs, policy=FIFO_BACKFILL)
+    found = Explainer(board.snapshot(NOW), board.policy, a_plan(board), NOW).why(2)
+    assert found is not None
+    assert found.sentence.endswith("there is room for 3 of its 4 tasks")
+
+
+def test_tasks_of_parts_are_counted_on_shared_gpus_too() -> None:
+    gang = a_job(1, gpus(0.5), placement=Placement(tasks=3))
+    found = said(1, busy(9, 0, 1), part(8, 2), part(7, 3), gang, nodes=(SHARING,))
+    assert found == ("room", "needs 3 tasks of 0.5 GPU at once; there is room for 2 of its 3 tasks")
+
+
+def test_gpus_that_are_half_free_are_said_to_be() -> None:
+    two = replace(a_node("a", gpus=2), splits_devices=True)
+    shared = part(8, 0), part(7, 1)
+    assert said(1, *shared, a_job(1, gpus(1)), nodes=(two,))[1] == (
+        "needs 1 GPU; 0 GPUs, 6 cpus are free on a (2 GPUs are shared and have 0.5 left each)"
+    )
+    uneven = part(8, 0, 0.7), part(7, 1)
+    assert said(1, *uneven, a_job(1, gpus(0.75)), nodes=(two,))[1].endswith(
+        "(2 GPUs are shared and have at most 0.5 left)"
+    )
+
+
+def test_room_on_nodes_in_maintenance_is_not_counted() -> None:
+    nodes = (NODE, a_node("b", gpus=4))
+    repair = Reservation("x", ("b",), NOW - timedelta(hours=1), NOW + timedelta(hours=3))
+    gang = a_job(1, gpus(4), placement=Placement(tasks=2))
+    kept = "b is kept free for maintenance until 2026-03-01 15:00 UTC"
+    assert said(1, busy(9, 0), gang, nodes=nodes, reservations=(repair,)) == (
+        "room",
+        f"needs 2 tasks of 4 GPUs at once; there is room for 0 of its 2 tasks; {kept}",
+    )
+    alone = a_job(1, gpus(4))
+    assert said(1, busy(9, 0), busy(8, 0, node="b"), alone, nodes=nodes, reservations=(repair,))[1] == (
+        f"needs 4 GPUs on one node; 3 GPUs, 7 cpus are free on a; {kept}"
+    )
+
+
+def test_two_reservations_that_together_leave_no_room_are_found() -> None:
+    nodes = (NODE, a_node("b", gpus=4))
+    course = Reservation("x", ("a",), NOW - timedelta(hours=1), NOW + timedelta(hours=3), project="course")
+    repair = Reservation("y", ("b",), NOW - timedelta(hours=1), NOW + timedelta(hours=2))
+    assert said(1, a_job(1, gpus(1)), nodes=nodes, reservations=(course, repair)) == (
+        "reservation",
+        "a is reserved for project course until 2026-03-01 15:00 UTC; "
+        "b is kept free for maintenance until 2026-03-01 14:00 UTC",
+    )
+
+
+def test_what_no_node_can_run_names_the_true_cause() -> None:
+    secret = Accounts(projects={"default": Project("default", "default", data_class=2)})
+    cleared = a_node("b", data_class=3)
+    a100 = a_job(1, gpus(1, gpu_type="A100"))
+    assert said(1, a100, nodes=(NODE, cleared), accounts=secret)[1] == (
+        "no node can run it: it needs 1 A100, which no node has that takes data of class 2"
+    )
+    half = a_job(1, gpus(0.5))
+    assert said(1, half, nodes=(NODE, replace(cleared, splits_devices=True)))[1] == (
+        "no node can run it: it needs 0.5 GPU, and the nodes that have it give out whole GPUs only"
+    )
+
+
+def test_a_drained_node_is_named_though_others_are_up() -> None:
+    drained = replace(NODE, state=NodeState.DRAINED)
+    assert said(1, a_job(1, gpus(1)), nodes=(drained, a_node("b")))[1] == (
+        "every node that could run it is drained or down"
+    )
+    gang = a_job(1, gpus(4), placement=Placement(tasks=2))
+    assert said(1, gang, nodes=(drained, a_node("c", gpus=4)))[1] == (
+        "too few of the nodes that could run it are up; the others are drained or down"
+    )
+
+
+def test_the_next_month_is_named_when_this_one_is_used_up() -> None:
+    accounts = Accounts(projects={"default": Project("default", "d", quota=Quota(gpu_hours_per_month=10))})
+    board = a_board((NODE,), [a_job(1, gpus(1))], accounts=accounts)
+    board.add_usage([Usage("ann", "default", "normal", NOW.timestamp() - HOUR, NOW.timestamp(), 0.0, 12.0)], NOW)
+    found = Explainer(board.snapshot(NOW), board.policy, a_plan(board), NOW).why(1)
+    assert found is not None
+    assert found.sentence.endswith("; the next month begins at 2026-04-01 00:00 UTC")
+    assert found.not_before == datetime(2026, 4, 1, tzinfo=UTC)
+    running = why(1, busy(9, 0, 1, time_limit_seconds=9 * HOUR), a_job(1, gpus(1)), accounts=accounts)
+    assert (running.blocked_by, running.not_before) == ("quota", None)

@@ -90,6 +90,28 @@ def test_a_node_kept_for_sensitive_data_takes_no_others() -> None:
     assert draft_job(desk(kept, data_class=2), JobRequest(SPEC)).project == "vision"
 
 
+def test_a_node_that_may_not_hold_the_data_is_not_said_to_lack_its_gpus() -> None:
+    error = refusal(JobRequest(SPEC, gpus=1), desk(BIG, a_node("cleared", data_class=3), data_class=2))
+    assert error.message == "No node that takes data of class 2, as the project has it, has 1 GPU."
+    assert error.fields.keys() == {"project"}
+
+
+def test_a_node_that_gives_out_whole_gpus_only_is_not_said_to_lack_them() -> None:
+    t4 = tuple(type(one)(one.uuid, one.index, "T4", "T4", 16000) for one in a_node("small", gpus=2).devices)
+    sharing = a_node("small", devices=t4, splits_devices=True)
+    error = refusal(JobRequest(SPEC, gpus=0.5, gpu_type="A100"), desk(BIG, sharing))
+    assert error.message == "The nodes with 1 A100 give out whole GPUs only."
+    assert "Parts there are of T4." in str(error.hint)
+
+
+def test_more_gpus_than_a_node_has_are_offered_as_tasks() -> None:
+    two = BIG, a_node("other", cpus=16, memory_mib=64000, gpus=4)
+    error = refusal(JobRequest(SPEC, gpus=8), desk(*two))
+    assert "Several nodes together can: --tasks 2 --gpus 4" in str(error.hint)
+    assert "--tasks" not in str(refusal(JobRequest(SPEC, gpus=8), desk()).hint)
+    assert "--tasks" not in str(refusal(JobRequest(SPEC, gpus=9), desk(*two)).hint)
+
+
 def test_without_any_node_nothing_is_possible() -> None:
     at = Desk(desk().user, "ann", (), {None: "vision"}, {}, NOW, None, 86400, 300.0)
     assert "no node at all" in refusal(JobRequest(SPEC), at).message

@@ -39,7 +39,7 @@ def test_commas_and_quotes_come_through_and_what_is_unknown_is_empty() -> None:
 
 
 def test_december_ends_with_the_year() -> None:
-    assert _span("2026-12", NOW).end == datetime(2027, 1, 1, tzinfo=UTC)
+    assert _span("2025-12", NOW).end == datetime(2026, 1, 1, tzinfo=UTC)
     assert _span("2026-11", NOW).end == datetime(2026, 12, 1, tzinfo=UTC)
 
 
@@ -49,3 +49,9 @@ def test_december_ends_with_the_year() -> None:
 def test_what_is_no_month_is_refused(month: str) -> None:
     with pytest.raises(Invalid):
         _span(month, NOW)
+
+
+def test_a_month_that_has_not_begun_is_refused() -> None:
+    with pytest.raises(Invalid, match="2026-12 has not begun") as refused:
+        _span("2026-12", NOW)
+    assert refused.value.hint == "The present month is 2026-11."
