@@ -35,8 +35,8 @@ def change_quota(tx: Transaction, scope: Scope, name: str, quota: Quota, wish: Q
 
 
 def check_queued(context: Context, conn: Connection, jobs: Sequence[Job]) -> None:
-    """Refuse jobs that would let somebody have more GPUs in the queue than their quota says. Counted as the running
-    ones are: a job that is alone on its nodes, with all GPUs there.
+    """Refuse jobs that would let somebody have more GPUs in the queue than their quota says. They count as running
+    ones do: a job that is alone on its nodes, with all GPUs there.
 
     Inside the transaction that adds them, so that two at once cannot both take the last room.
     """
