@@ -7,9 +7,10 @@ from typing import Annotated
 from fastapi import Depends, Path, Request
 from starlette.concurrency import run_in_threadpool
 
-from heliostat.errors import NotAuthenticated
-from heliostat.models import Caller
+from heliostat.errors import HeliostatError, NotAuthenticated
+from heliostat.models import Caller, User
 from heliostat.services.context import Context
+from heliostat.store.people import find_user
 
 MAX_ID = 2**53
 
@@ -48,6 +49,23 @@ async def current_caller(request: Request) -> Caller:
             "or use `helio login`.",
         )
     return Caller(identities.by_peer(peer_uid), "socket", address)
+
+
+async def is_still(request: Request, caller: Caller) -> bool:
+    """Whether who asked some time ago is still let in, as the same: a token may be revoked and people change."""
+    context = get_context(request)
+    try:
+        if caller.via != "password":  # which was proven once and costs a tenth of a second to prove again
+            return (await current_caller(request)).user == caller.user
+        user = await run_in_threadpool(_account, context, caller.user.name)
+    except HeliostatError:
+        return False
+    return user == caller.user
+
+
+def _account(context: Context, name: str) -> User | None:
+    with context.store.read() as conn:
+        return find_user(conn, name)
 
 
 def _authorization(request: Request) -> str:

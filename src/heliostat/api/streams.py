@@ -3,15 +3,16 @@
 import contextlib
 import json
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
 from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import State
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
-from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
+from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath, is_still
 from heliostat.api.feed import Behind, Feed, Follower
 from heliostat.api.folders import FolderWatch
 from heliostat.api.views import event_view
@@ -23,6 +24,7 @@ from heliostat.store import jobs as stored
 
 router = APIRouter(tags=["events"])
 _KEEP_ALIVE_SECONDS = 15.0
+_CHECK_SECONDS = 3.0  # how long a stream goes on for somebody who is no longer let in
 EventId = Annotated[int | None, Query(ge=-MAX_ID, le=MAX_ID)]
 Offset = Annotated[int, Query(ge=0, le=MAX_ID)]
 
@@ -56,7 +58,7 @@ async def stream_events(
     if job_id is not None:
         await run_in_threadpool(inspectable_job, context, caller, job_id)
     start = last_event_id if last_event_id is not None else after
-    source = _EventSource(context, caller, job_id, request.app.state.feed)
+    source = _EventSource(context, _Guard(request, caller), job_id, request.app.state.feed)
     return _sse(source.run(start))
 
 
@@ -80,18 +82,39 @@ async def follow_logs(
     log_path(context, job, attempt or 1, "stdout")  # told now: once it streams it is too late for a 4xx
     offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
     names = STREAMS if stream == "both" else (stream,)
-    state = request.app.state
-    source = _LogSource(context, job, {name: offsets[name] for name in names}, state.feed, state.folder_watch)
+    wanted = {name: offsets[name] for name in names}
+    source = _LogSource(context, job, wanted, _Guard(request, caller), request.app.state)
     return _sse(source.run(attempt, from_attempt))
 
 
+class _Refused(Exception):
+    """Who follows may no longer, or has other rights now: they must ask anew."""
+
+
+class _Guard:
+    """Looks every few seconds whether who follows is still let in."""
+
+    def __init__(self, request: Request, caller: Caller) -> None:
+        self.caller = caller
+        self._request = request
+        self._looked_at = time.monotonic()
+
+    async def check(self) -> None:
+        if time.monotonic() - self._looked_at < _CHECK_SECONDS:
+            return
+        if not await is_still(self._request, self.caller):
+            raise _Refused
+        self._looked_at = time.monotonic()
+
+
 class _EventSource:
-    def __init__(self, context: Context, caller: Caller, job_id: JobId | None, feed: Feed) -> None:
-        self._context, self._caller, self._job_id, self._feed = context, caller, job_id, feed
+    def __init__(self, context: Context, guard: _Guard, job_id: JobId | None, feed: Feed) -> None:
+        self._context, self._guard, self._job_id, self._feed = context, guard, job_id, feed
+        self._caller = guard.caller
         self._visible: dict[JobId, bool] = {}
         self._position = 0
 
-    async def run(self, after: int | None) -> AsyncIterator[str]:
+    async def run(self, after: int | None) -> AsyncGenerator[str]:
         with self._feed.follow() as follower:
             self._position = after if after is not None else await run_in_threadpool(self._newest)
             while True:
@@ -102,6 +125,7 @@ class _EventSource:
 
     async def _missed(self) -> AsyncIterator[str]:
         while events := await run_in_threadpool(self._stored_after_position):
+            await self._guard.check()
             for event in events:
                 self._position = event.id
                 if await self._may_see(event):
@@ -109,11 +133,16 @@ class _EventSource:
 
     async def _live(self, follower: Follower) -> AsyncIterator[str]:
         """Until we are too far behind."""
+        quiet_since = time.monotonic()
         with contextlib.suppress(Behind):
             while True:
-                events = await follower.next(_KEEP_ALIVE_SECONDS)
-                if not events:
-                    yield ": still here\n\n"
+                events = await follower.next(_CHECK_SECONDS)
+                await self._guard.check()
+                if events:
+                    quiet_since = time.monotonic()
+                elif time.monotonic() - quiet_since >= _KEEP_ALIVE_SECONDS:
+                    quiet_since = time.monotonic()
+                    yield _STILL_HERE
                 for event in events:
                     if event.id > self._position:
                         self._position = event.id
@@ -144,12 +173,13 @@ class _EventSource:
 
 
 class _LogSource:
-    def __init__(
-        self, context: Context, job: Job, offsets: dict[str, int], feed: Feed, folders: FolderWatch
-    ) -> None:
-        self._context, self._job, self._offsets, self._feed, self._folders = context, job, offsets, feed, folders
+    def __init__(self, context: Context, job: Job, offsets: dict[str, int], guard: _Guard, state: State) -> None:
+        self._context, self._job, self._offsets, self._guard = context, job, offsets, guard
+        self._feed: Feed = state.feed
+        self._folders: FolderWatch = state.folder_watch
+        self._said_at = time.monotonic()
 
-    async def run(self, attempt: int | None, from_attempt: int | None) -> AsyncIterator[str]:
+    async def run(self, attempt: int | None, from_attempt: int | None) -> AsyncGenerator[str]:
         with self._feed.follow() as follower:
             job = self._job = await self._refreshed()  # it may have moved before we followed
             number = attempt or from_attempt or max(job.attempt, 1)
@@ -178,13 +208,16 @@ class _LogSource:
                 watching = watching or stack.enter_context(self._folders.watching(folder, follower.nudge))
                 for tail in tails.values():
                     for chunk in tail.chunks():
+                        self._said_at = time.monotonic()
                         yield _text("chunk", chunk)
                 if job.is_over or job.attempt > number or (only_this and job.attempt != number):
                     return
-                patience = _KEEP_ALIVE_SECONDS if watching or job.state is not JobState.STARTING else 0.002
-                job, is_quiet = await self._something(follower, job, patience)
-                if is_quiet:
-                    yield ": still here\n\n"
+                patience = _CHECK_SECONDS if watching or job.state is not JobState.STARTING else 0.002
+                job = await self._something(follower, job, patience)
+                await self._guard.check()
+                if time.monotonic() - self._said_at >= _KEEP_ALIVE_SECONDS:
+                    self._said_at = time.monotonic()
+                    yield _STILL_HERE
 
     def _as_written(self, tails: dict[str, Tail], number: int) -> Iterator[str]:
         """What is there already, in the order it was written."""
@@ -192,16 +225,13 @@ class _LogSource:
             if tail := tails.get(name):
                 yield from (_text("chunk", chunk) for chunk in tail.chunks(up_to=end))
 
-    async def _something(self, follower: Follower, job: Job, seconds: float) -> tuple[Job, bool]:
-        """Wait for output or for a word about the job: the job then, and whether there was neither for long."""
-        began = time.monotonic()
+    async def _something(self, follower: Follower, job: Job, seconds: float) -> Job:
+        """Wait for output or for a word about the job: the job then."""
         try:
             events = await follower.next(seconds)
         except Behind:
-            return await self._refreshed(), False
-        if any(event.job_id == job.id for event in events):
-            return await self._refreshed(), False
-        return job, time.monotonic() - began >= _KEEP_ALIVE_SECONDS
+            return await self._refreshed()
+        return await self._refreshed() if any(event.job_id == job.id for event in events) else job
 
     async def _refreshed(self) -> Job:
         job = await run_in_threadpool(self._read)
@@ -237,5 +267,17 @@ def _text(kind: str, data: dict[str, Any]) -> str:
     return f"event: {kind}\ndata: {json.dumps(data)}\n\n"
 
 
-def _sse(source: AsyncIterator[str]) -> Response:
-    return StreamingResponse(source, media_type="text/event-stream", headers={"Cache-Control": "no-store"})
+_STILL_HERE = ": still here\n\n"
+
+
+def _sse(source: AsyncGenerator[str]) -> Response:
+    headers = {"Cache-Control": "no-store"}
+    return StreamingResponse(_until_refused(source), media_type="text/event-stream", headers=headers)
+
+
+async def _until_refused(source: AsyncGenerator[str]) -> AsyncIterator[str]:
+    """The end of the answer: whoever asks again is told why."""
+    async with contextlib.aclosing(source):
+        with contextlib.suppress(_Refused):
+            async for text in source:
+                yield text

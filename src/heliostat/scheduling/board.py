@@ -16,7 +16,7 @@ from heliostat.scheduling.ledger import Ledger
 from heliostat.scheduling.machines import Machines
 from heliostat.scheduling.order import HOUR, fixed_points, inner_points
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.quotas import Scope, class_scope, scopes_of
+from heliostat.scheduling.quotas import Scope, class_scope, gpus_kept, scopes_of
 from heliostat.scheduling.shapes import Numbers, Shape
 from heliostat.scheduling.shares import Leaf, Tree, tree_of
 from heliostat.scheduling.snapshot import PENDING, RUNNING, Snapshot
@@ -297,18 +297,7 @@ class Board:
         return self.policy.charges.per_second(job.resources, job.placement.tasks, gpu_type)
 
     def _gpus(self, job: Job) -> float:
-        """How many it keeps from others: one that is alone on its nodes, all there are; while it waits, as many as
-        it may come to hold."""
-        asked = job.resources.gpus * job.placement.tasks
-        if not job.placement.exclusive or not len(self.machines.nodes):
-            return asked
-        per_node = self.machines.gpus.sum(axis=1)
-        if job.state in ACTIVE:
-            nodes = {place.node for place in job.task_places if place.node in self.machines.index}
-            return max(asked, float(sum(per_node[self.machines.index[name]] for name in nodes)))
-        suitable = self.machines.suitable(self._shape(job))
-        most = per_node[suitable.nodes].max(initial=0)
-        return max(asked, float(most * job.placement.tasks))
+        return gpus_kept(job, self.machines, self.accounts)
 
     def _renew_pending(self) -> None:
         """Their rows speak of shapes, which know the data class of the project."""

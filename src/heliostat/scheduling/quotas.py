@@ -5,9 +5,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heliostat.models import Job, Quota
+from heliostat.models import ACTIVE, Job, Quota
 from heliostat.scheduling.accounts import Accounts
+from heliostat.scheduling.machines import Machines
 from heliostat.scheduling.policy import Policy
+from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import Snapshot
 
 Scope = tuple[str, str]  # ("user", "ann"), ("project", "vision"), ("department", "radiology")
@@ -112,6 +114,20 @@ class Arrays:
     def count(self, job: Job) -> None:
         if job.array_id is not None:
             self._running[job.array_id] += 1
+
+
+def gpus_kept(job: Job, machines: Machines, accounts: Accounts) -> float:
+    """How many it keeps from others: one that is alone on its nodes, all there are; while it waits, as many as it
+    may come to hold."""
+    asked = job.resources.gpus * job.placement.tasks
+    if not job.placement.exclusive or not len(machines.nodes):
+        return asked
+    per_node = machines.gpus.sum(axis=1)
+    if job.state in ACTIVE:
+        nodes = {place.node for place in job.task_places if place.node in machines.index}
+        return max(asked, float(sum(per_node[machines.index[name]] for name in nodes)))
+    suitable = machines.suitable(Shape(job.resources, job.placement, accounts.project(job.project).data_class))
+    return max(asked, float(per_node[suitable.nodes].max(initial=0) * job.placement.tasks))
 
 
 def scopes_of(user: str, project: str, accounts: Accounts) -> tuple[Scope, Scope, Scope]:

@@ -13,10 +13,12 @@ from sqlalchemy import Connection
 from heliostat.errors import Conflict
 from heliostat.models import Job, Quota
 from heliostat.scheduling.accounts import Accounts
+from heliostat.scheduling.machines import Machines
+from heliostat.scheduling.quotas import gpus_kept
 from heliostat.services.context import Context
 from heliostat.store.database import Transaction
 from heliostat.store.quotas import Scope, set_quota
-from heliostat.store.usage import gpus_asked_for
+from heliostat.store.usage import gpus_asked_for, unfinished_exclusive_jobs
 
 QuotaChange = Mapping[str, int | None]
 """The limits to set, by their name in `Quota`; None takes one away."""
@@ -33,19 +35,22 @@ def change_quota(tx: Transaction, scope: Scope, name: str, quota: Quota, wish: Q
 
 
 def check_queued(context: Context, conn: Connection, jobs: Sequence[Job]) -> None:
-    """Refuse jobs that would let somebody have more GPUs in the queue than their quota says.
+    """Refuse jobs that would let somebody have more GPUs in the queue than their quota says. They count as running
+    ones do: a job that is alone on its nodes, with all GPUs there.
 
     Inside the transaction that adds them, so that two at once cannot both take the last room.
     """
     if not context.rules.limits_queued_gpus():
         return
-    more: defaultdict[tuple[str, str], float] = defaultdict(float)
-    for job in jobs:
-        more[job.user, job.project] += job.resources.gpus * job.placement.tasks
-    if not any(more.values()):
+    if not any(job.resources.gpus or job.placement.exclusive for job in jobs):
         return
-    before = gpus_asked_for(conn)
-    accounts = context.rules.accounts()
+    accounts, others = context.rules.accounts(), unfinished_exclusive_jobs(conn)
+    nodes_matter = others or any(job.placement.exclusive for job in jobs)
+    machines = Machines(context.fleet.nodes() if nodes_matter else ())
+    before, more = defaultdict(float, gpus_asked_for(conn)), defaultdict[tuple[str, str], float](float)
+    for counted, into in ((others, before), (jobs, more)):
+        for job in counted:
+            into[job.user, job.project] += gpus_kept(job, machines, accounts)
     for user, project in more:
         for one in _limits(accounts, user, project):
             one.check(_total(accounts, before, one), _total(accounts, more, one))

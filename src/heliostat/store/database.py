@@ -57,7 +57,7 @@ class Transaction:
 
 
 class Ids:
-    """Job, array and event numbers. Only the leader draws them; a rolled back draw leaves a gap."""
+    """Job, array and event numbers. Only the leader draws them; those of a change that fails are drawn again."""
 
     def __init__(self, conn: Connection) -> None:
         self._last = {
@@ -69,6 +69,13 @@ class Ids:
     def reserve(self, kind: str, highest: int) -> None:
         """Draw none of these, though the database knows nothing of them."""
         self._last[kind] = max(self._last[kind], highest)
+
+    def mark(self) -> dict[str, int]:
+        return dict(self._last)
+
+    def go_back(self, mark: dict[str, int]) -> None:
+        """To what was drawn by then: nothing of what came after is kept, and nobody was told of it."""
+        self._last = mark
 
     def draw(self, kind: str, count: int = 1) -> range:
         first = self._last[kind] + 1
@@ -184,23 +191,29 @@ class Store:
 
     def _run_alone(self, conn: Connection, order: _Order, changes: Changes) -> Any:
         """The transaction itself is its savepoint."""
-        transaction = Transaction(conn, self._ids)
-        answer = order.change(transaction)
+        transaction, mark = Transaction(conn, self._ids), self._ids.mark()
+        try:
+            answer = order.change(transaction)
+        except BaseException:
+            self._ids.go_back(mark)
+            raise
         changes.extend(transaction.changes)
         return answer
 
     def _run(self, conn: Connection, order: _Order, changes: Changes) -> Any:
         """One change in a savepoint of its own, so that its failure leaves the others alone."""
-        transaction = Transaction(conn, self._ids)
+        transaction, mark = Transaction(conn, self._ids), self._ids.mark()
         try:
             with conn.begin_nested():
                 answer = order.change(transaction)
         except (OperationalError, DatabaseError) as error:
             if not conn.in_transaction() or isinstance(error, OperationalError):
                 raise
+            self._ids.go_back(mark)
             order.future.set_exception(error)
             return _REFUSED
         except Exception as error:  # noqa: BLE001 - belongs to the caller
+            self._ids.go_back(mark)
             order.future.set_exception(error)
             return _REFUSED
         changes.extend(transaction.changes)

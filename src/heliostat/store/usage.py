@@ -10,6 +10,7 @@ from sqlalchemy import (
     Integer,
     Row,
     Select,
+    and_,
     case,
     cast,
     func,
@@ -20,7 +21,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql import ColumnElement
 
+from heliostat.models import Job
 from heliostat.store import schema
+from heliostat.store.rows import LISTED_COLUMNS, row_to_job
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts = schema.jobs, schema.attempts
@@ -63,13 +66,25 @@ def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageR
 
 
 def gpus_asked_for(conn: Connection) -> dict[tuple[str, str], float]:
-    """By user and project: how many GPUs the jobs that are not over want, all tasks together."""
+    """By user and project: how many GPUs the jobs that are not over want, all tasks together. Those that are alone
+    on their nodes are left out: what they keep from others depends on the nodes."""
     query = (
         select(_jobs.c.user, _jobs.c.project, func.sum(_jobs.c.gpus * tasks_of_job()))
-        .where(_jobs.c.ended_at.is_(None), _jobs.c.gpus > 0)
+        .where(_jobs.c.ended_at.is_(None), _jobs.c.gpus > 0, ~_is_exclusive())
         .group_by(_jobs.c.user, _jobs.c.project)
     )
     return {(user, project): gpus for user, project, gpus in conn.execute(query)}
+
+
+def unfinished_exclusive_jobs(conn: Connection) -> list[Job]:
+    """Those that are, or want to be, alone on their nodes; without their specs."""
+    query = select(*LISTED_COLUMNS).where(_jobs.c.ended_at.is_(None), _is_exclusive())
+    return [row_to_job(row) for row in conn.execute(query)]
+
+
+def _is_exclusive() -> ColumnElement[bool]:
+    alone = type_coerce(_jobs.c.placement, JSON)["exclusive"].as_boolean()
+    return and_(_jobs.c.placement != "{}", alone.is_(True))
 
 
 def _ended_since(since: datetime) -> Select[Any]:

@@ -57,6 +57,48 @@ def test_a_bad_proof_is_refused_even_from_who_would_be_known_by_the_socket(
         assert answer.error["hint"]
 
 
+@pytest.mark.parametrize("path", ["/events/stream", "/jobs/{}/logs/follow"])
+def test_a_stream_ends_soon_after_its_token_is_revoked(server: RunningServer, path: str) -> None:
+    job_id = server.submit(command="sleep 60")
+    made = server.ask("POST", "/tokens", {"name": "to be revoked"}).json
+    wish = f"GET /api/v1{path.format(job_id)} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {made['token']}\r\n\r\n"
+    with server.raw_connection(tcp=True) as connection:
+        connection.sendall(wish.encode())
+        assert b" 200 " in connection.recv(4096)
+        assert server.ask("DELETE", f"/tokens/{made['id']}").status == 204
+        connection.settimeout(10)
+        assert _rest_of(connection).endswith(b"0\r\n\r\n"), "the answer is not whole"
+    server.ask("POST", f"/jobs/{job_id}/cancel?force=true")
+
+
+@needs_root
+def test_a_stream_ends_soon_after_the_account_is_deactivated_or_gets_other_rights(
+    server: RunningServer, ann: Person
+) -> None:
+    name = server.ask("GET", "/whoami", uid=ann.uid).json["user"]["name"]
+    server.ask("POST", "/projects", {"name": "streams", "department": "default"})
+    changes: list[tuple[str, str, dict[str, object]]] = [
+        ("PUT", f"/projects/streams/members/{name}", {"role": "manager"}),
+        ("PATCH", f"/users/{name}", {"active": False}),
+    ]
+    for method, path, body in changes:
+        with server.raw_connection(uid=ann.uid) as connection:
+            connection.sendall(b"GET /api/v1/events/stream HTTP/1.1\r\nHost: x\r\n\r\n")
+            assert b" 200 " in connection.recv(4096)
+            assert server.ask(method, path, body).status in (200, 204)
+            connection.settimeout(10)
+            assert _rest_of(connection).endswith(b"0\r\n\r\n"), "the answer is not whole"
+    assert server.ask("PATCH", f"/users/{name}", {"active": True}).status == 200
+
+
+def _rest_of(connection: socket.socket) -> bytes:
+    """Up to the last chunk of the answer; the connection itself stays open."""
+    received = b""
+    while not received.endswith(b"0\r\n\r\n") and (more := connection.recv(4096)):
+        received += more
+    return received
+
+
 def test_two_proofs_are_none(server: RunningServer, token: str) -> None:
     lines = [f"Authorization: Bearer {token}", "Authorization: Basic cm9vdDp4"]
     for order in (lines, lines[::-1], [lines[0], lines[0]]):

@@ -54,6 +54,19 @@ def test_all_tasks_and_parts_of_a_gpu_count_and_what_is_over_does_not(site: Site
         submit(site, of(0.5, tasks=3))
 
 
+def test_one_that_is_alone_on_its_node_counts_with_all_gpus_there(site: Site) -> None:
+    limit_project(site, 8)
+    alone = Placement(exclusive=True)
+    site.add_job(1, resources=Resources(gpus=0), placement=alone, node="n1", state=JobState.RUNNING, attempt=1)
+    site.add_job(2, resources=Resources(gpus=0), placement=alone, node="n3", state=JobState.RUNNING, attempt=1)
+    submit(site, of(4))
+    submit(site, replace(of(0), placement=alone))
+    with pytest.raises(Conflict, match="ask for 4, and this for 8 more"):
+        submit(site, replace(of(1), placement=Placement(tasks=2, exclusive=True)))
+    with pytest.raises(Conflict):
+        submit(site, of(5))
+
+
 def test_a_person_is_limited_over_all_their_projects(site: Site) -> None:
     site.project("other")
     people.update_user(site.context, site.root, "root", UserChange(quota={"queued_gpus": 3}))
