@@ -53,7 +53,7 @@ def test_shares_and_months_add_up(server: Server) -> None:
     (department,) = server.client.share()
     assert department["below"][0]["usage_gpu_hours"] == department["usage_gpu_hours"] > 0
     (line,) = server.client.report(by="department")
-    assert (line["name"], line["share"]) == ("default", 1.0)
+    assert (line["name"], line["part_of_all"]) == ("default", 1.0)
     assert server.client.report_csv(by="department").splitlines()[1].startswith(f"{line['month']},default,")
     assert "default" in helio(server, "share")
     assert server.client.status()["user"] in helio(server, "report", "--by", "user")

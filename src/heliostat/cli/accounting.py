@@ -24,7 +24,7 @@ _SHARE_COLUMNS = (
 _REPORT_COLUMNS = (
     Column("JOBS", right=True),
     Column("GPU-H", right=True),
-    Column("PART", right=True),
+    Column("OF ALL", right=True),
     Column("CPU-H", right=True),
     Column("WASTED", right=True),
     Column("MEAN WAIT", right=True),
@@ -97,7 +97,7 @@ def _report_row(line: "ReportLine") -> list[str]:
         line["name"],
         str(line["jobs"]),
         f"{line['gpu_hours']:.1f}",
-        f"{line['share']:.0%}",
+        f"{line['part_of_all']:.0%}",
         f"{line['cpu_hours']:.1f}",
         f"{line['wasted_gpu_hours']:.1f}",
         duration(line["mean_wait_seconds"]),

@@ -84,7 +84,7 @@ def run_command(words: list[str]) -> int:
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except HeliostatError as error:
-        return _said(error.message, error.hint, _exit_code(error))
+        return _refused(error, words)
     except typer.TyperException as error:
         return _said(error.format_message(), _usage_hint(error), error.exit_code)
     except (KeyboardInterrupt, typer.Abort):
@@ -105,6 +105,19 @@ def _single(name: str, function: Any) -> typer.Typer:
     settings = {**_STYLE["context_settings"], **getattr(function, "context_settings", {})}
     app.command(name, context_settings=settings)(function)
     return app
+
+
+def _refused(error: HeliostatError, words: list[str]) -> int:
+    """In the words of the command line: the server speaks of fields, people typed options."""
+    message, hint = error.message, error.hint
+    if isinstance(error, BadRequest):
+        from heliostat.cli.option_words import hint_in_options, in_options, options_of
+
+        command, options = options_of(build(), words)
+        if options:
+            message = in_options(message, options)
+            hint = hint and hint_in_options(hint, options, command)
+    return _said(message, hint, _exit_code(error))
 
 
 def _exit_code(error: HeliostatError) -> int:

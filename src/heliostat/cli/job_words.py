@@ -67,7 +67,7 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
         ("attempt", _text(job["attempt"] or None)),
         ("command", shlex.join(spec["command"]) if spec.get("command") else None),
-        ("script", f"{len(spec['script'].splitlines())} lines" if spec.get("script") else None),
+        ("script", counted(len(spec["script"].splitlines()), "line") if spec.get("script") else None),
         ("workdir", spec.get("workdir")),
         ("env", " ".join(sorted(spec["env"])) if spec.get("env") else None),
     ]

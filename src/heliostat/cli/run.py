@@ -9,7 +9,7 @@ import typer
 
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import exit_code, first_failure, say_end, say_left_running
-from heliostat.cli.output import JsonFlag, State, print_json, print_json_line, say, styled
+from heliostat.cli.output import JsonFlag, State, counted, print_json, print_json_line, say, styled
 
 if TYPE_CHECKING:
     from heliostat.client import Client, JobArray, JobHandle
@@ -133,7 +133,9 @@ def _finish_array(array: "JobArray", wait: bool, as_json: bool) -> None:
     submitted = {"array_id": array.id, "count": len(array), "job_ids": [job.id for job in array]}
     if not as_json:
         say_or_print = say if wait else print
-        say_or_print(f"Array {array.id} of {len(array)} jobs submitted. Watch it: helio ps --array {array.id}")
+        say_or_print(
+            f"Array {array.id} of {counted(len(array), 'job')} submitted. Watch it: helio ps --array {array.id}"
+        )
     elif not wait:
         print_json(submitted)
     if not wait:
@@ -146,7 +148,7 @@ def _finish_array(array: "JobArray", wait: bool, as_json: bool) -> None:
     if as_json:
         print_json({**submitted, "jobs": [job.data for job in array]})
     failed = [job.data for job in array if not job.ok]
-    say(f"{len(array) - len(failed)} of {len(array)} jobs completed.")
+    say(f"{len(array) - len(failed)} of {counted(len(array), 'job')} completed.")
     raise typer.Exit(first_failure(failed))
 
 

@@ -10,25 +10,29 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from heliostat.cli.output import Column, JsonFlag, clean, print_json, print_table, say
+from heliostat.cli.output import Column, JsonFlag, clean, counted, print_json, print_table, say
 
 if TYPE_CHECKING:
     from heliostat.simulation.comparison import Outcome, Scenario, Told
+    from heliostat.simulation.policies import Named
     from heliostat.simulation.traces.reading import Reading
     from heliostat.simulation.traces.records import Trace
 
 MOST_MADE_UP = 1_000_000
 DEFAULT_POLICY = "fairshare"
+DEFAULT_NODES = "8x8"
 
 
 def simulate(
     trace: Annotated[
         Path | None, typer.Argument(metavar="TRACE", help="History, SWF or CSV; .gz is fine.")
     ] = None,
-    nodes: Annotated[str, typer.Option(help="8x8: nodes x GPUs; 4x8xA100,10x2xT4; 20xcpu.")] = "8x8",
+    nodes: Annotated[
+        str | None, typer.Option(help="8x8 (the default): nodes x GPUs; 4x8xA100,10x2xT4; 20xcpu.")
+    ] = None,
     cpus: Annotated[int | None, typer.Option(help="CPUs of each node; enough unless said.", min=1)] = None,
     memory: Annotated[str | None, typer.Option(help="Memory of each node: 256G; enough unless said.")] = None,
-    policy: Annotated[str, typer.Option(help="A preset, or a TOML file.")] = DEFAULT_POLICY,
+    policy: Annotated[str | None, typer.Option(help="A preset, or a TOML file; fairshare unless said.")] = None,
     compare: Annotated[str | None, typer.Option(help="Several, side by side: fifo,easy,mine.toml.")] = None,
     trace_format: Annotated[
         str | None, typer.Option("--format", help="history, swf or csv, if the name does not tell.")
@@ -62,22 +66,49 @@ def simulate(
     from heliostat.simulation.comparison import Scenario
     from heliostat.simulation.comparison import compare as replay_all
     from heliostat.simulation.fitting import fit
-    from heliostat.simulation.policies import read_policies
     from heliostat.simulation.traces.reading import Reading
     from heliostat.simulation.traces.table import parse_map, parse_where
 
-    policies = read_policies((compare or policy).split(","))
-    cluster = parse_cluster(nodes, cpus, _memory(memory))
+    policies = _policies(policy, compare)
+    cluster = parse_cluster(nodes or DEFAULT_NODES, cpus, _memory(memory))
+    _check_report(report)
     _above_zero("--limit-factor", limit_factor)
-    how = Reading(trace_format, parse_map(column_map or ()), parse_where(where or ()), limit_factor, skip_bad)
+    columns, rows = parse_map(column_map or ()), parse_where(where or ())
+    classes = dict.fromkeys(name for one in policies for name in one.policy.classes)
+    how = Reading(trace_format, columns, rows, limit_factor, skip_bad, classes)
     found = _read(trace, how) if generate is None else _made_up(trace, generate, seed, load, cluster.gpus)
     scenario = Scenario(cluster, fit(found.jobs, cluster, any_type=any_type), _duration(checkpoint))
-    _check_some_left(scenario, found)
+    _check_some_left(scenario, found, nodes)
     with _progress([one.name for one in policies], len(scenario.workload.jobs)) as told:
         outcomes = replay_all(scenario, policies, parallel or len(os.sched_getaffinity(0)), told)
     if report is not None:
         _write(report, found, scenario, outcomes)
     _print(found, scenario, outcomes, as_json)
+    if scenario.workload.impossible and nodes is None:
+        say(f"hint: {_OWN_NODES}")
+
+
+_OWN_NODES = f"These are the default nodes, {DEFAULT_NODES}. Describe your own: --nodes 4x8xA100,10x2xT4."
+
+
+def _policies(policy: str | None, compare: str | None) -> "list[Named]":
+    from heliostat.simulation.policies import read_policies
+
+    if policy is not None and compare is not None:
+        raise typer.BadParameter(f"Either --policy or --compare, not both: --compare {policy},{compare}.")
+    return read_policies((compare or policy or DEFAULT_POLICY).split(","))
+
+
+def _check_report(path: Path | None) -> None:
+    """Before the replay, which takes its time."""
+    from heliostat.errors import Invalid
+
+    if path is None:
+        return
+    if path.is_dir():
+        raise Invalid(f"--report: {path} is a folder.", f"Name a file: {path / 'report.html'}.")
+    if not path.parent.is_dir():
+        raise Invalid(f"--report: there is no folder {path.parent}.", f"Make it first: mkdir -p {path.parent}")
 
 
 def _read(path: Path | None, how: "Reading") -> "Trace":
@@ -125,13 +156,15 @@ def _above_zero(option: str, value: float | None) -> None:
         raise typer.BadParameter(f"{option} must be above 0.")
 
 
-def _check_some_left(scenario: "Scenario", trace: "Trace") -> None:
+def _check_some_left(scenario: "Scenario", trace: "Trace", nodes: str | None) -> None:
     from heliostat.errors import Invalid
 
     if not scenario.workload.jobs:
-        why = ", ".join(f"{count} {reason}" for reason, count in scenario.workload.impossible.items())
+        why = ", ".join(
+            f"{reason} ({counted(count, 'job')})" for reason, count in scenario.workload.impossible.items()
+        )
         message = f"{scenario.cluster.text} can run none of the jobs of {trace.name}: {why}."
-        raise Invalid(clean(message), "Change --nodes.")
+        raise Invalid(clean(message), _OWN_NODES if nodes is None else "Change --nodes.")
 
 
 @contextmanager

@@ -42,7 +42,7 @@ def submit(
         raise typer.Exit(130) from None
     if as_json:
         print_json({**answer, "jobs": [job.data for job in jobs]})
-    say(f"{sum(job.ok for job in jobs)} of {len(jobs)} jobs completed.")
+    say(f"{sum(job.ok for job in jobs)} of {counted(len(jobs), 'job')} completed.")
     raise typer.Exit(first_failure(job.data for job in jobs))
 
 

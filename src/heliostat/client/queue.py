@@ -1,5 +1,6 @@
 """The client's verbs that explain the queue and account for it."""
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from heliostat.client.bodies import job_body
@@ -24,9 +25,19 @@ class QueueVerbs:
         )
         return told
 
-    def when(self, **options: Unpack[JobOptions]) -> Foreseen:
-        """When such a job would start, were it submitted now: `when(gpus=4, time="8h")`. Stores nothing."""
-        given: dict[str, Any] = dict(options)
+    def when(
+        self,
+        command: str | Sequence[str] | None = None,
+        *,
+        array: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> Foreseen:
+        """When such a job would start, were it submitted now: `when(gpus=4, time="8h")`. Stores nothing.
+
+        Takes what `submit` takes; the command may be left out, and counts only by the name it gives the job: how
+        long those of that name took. Of an array, one element is looked at.
+        """
+        given: dict[str, Any] = {"command": command, "array": array, **options}
         foreseen: Foreseen = self._transport.call(
             "POST", "/when", job_body(given), may_repeat=True, timeout_seconds=_THINKING_SECONDS
         )

@@ -171,7 +171,7 @@ class ReportLine(TypedDict):
     jobs: int
     gpu_hours: float
     cpu_hours: float
-    share: float
+    part_of_all: float
     wasted_gpu_hours: float
     wasted_cpu_hours: float
     mean_wait_seconds: float | None

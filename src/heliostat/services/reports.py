@@ -24,7 +24,7 @@ class Line:
     jobs: int  # that ran in it
     gpu_hours: float
     cpu_hours: float
-    share: float  # of the GPU-hours of everybody
+    part_of_all: float  # of the GPU-hours of everybody
     wasted_gpu_hours: (
         float  # of attempts that failed, timed out, were lost or preempted, since their last checkpoint
     )
@@ -64,7 +64,7 @@ def _line(month: str, one: Used, wait: Waited | None, total: float) -> Line:
         jobs=one.jobs,
         gpu_hours=round(one.gpu_hours, 2),
         cpu_hours=round(one.cpu_hours, 2),
-        share=round(one.gpu_hours / total, 4) if total else 0.0,
+        part_of_all=round(one.gpu_hours / total, 4) if total else 0.0,
         wasted_gpu_hours=round(one.wasted_gpu_hours, 2),
         wasted_cpu_hours=round(one.wasted_cpu_hours, 2),
         mean_wait_seconds=None if wait is None else round(wait.mean, 1),

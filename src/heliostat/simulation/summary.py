@@ -45,7 +45,7 @@ def facts(trace: Trace, scenario: Scenario) -> Mapping[str, str]:
     workload = scenario.workload
     return {
         "trace": trace.name,
-        "jobs": f"{len(workload.jobs):,}",
+        "jobs": _part_of(len(workload.jobs), len(trace.jobs)),
         "nodes": scenario.cluster.text,
         "offered load": f"{offered_load(scenario):.2f}",
     }
@@ -53,14 +53,26 @@ def facts(trace: Trace, scenario: Scenario) -> Mapping[str, str]:
 
 def warnings(trace: Trace, scenario: Scenario, outcomes: Sequence[Outcome]) -> list[str]:
     """Jobs that are not in the figures, and why."""
-    said = [f"{count:,} lines give no job: {why}." for why, count in trace.left_out.items() if why != NOT_SELECTED]
-    said += [f"{count:,} jobs are impossible here: {why}." for why, count in scenario.workload.impossible.items()]
+    lines = {why: count for why, count in trace.left_out.items() if why != NOT_SELECTED}
+    said = [f"{counted(count, 'line gives', 'lines give')} no job: {why}." for why, count in lines.items()]
     said += [
-        f"{one.figures.unstarted:,} jobs never started under {one.policy}."
+        f"{counted(count, 'job is', 'jobs are')} impossible here: {why}."
+        for why, count in scenario.workload.impossible.items()
+    ]
+    said += [
+        f"{counted(one.figures.unstarted, 'job')} never started under {one.policy}."
         for one in outcomes
         if one.figures.unstarted
     ]
     return said
+
+
+def counted(number: int, one: str, many: str | None = None) -> str:
+    return f"{number:,} {one if number == 1 else many or one + 's'}"
+
+
+def _part_of(some: int, everything: int) -> str:
+    return f"{some:,}" if some == everything else f"{some:,} of {everything:,}"
 
 
 def offered_load(scenario: Scenario) -> float:

@@ -159,7 +159,7 @@ LINE = {
     "jobs": 12,
     "gpu_hours": 345.6,
     "cpu_hours": 1000.0,
-    "share": 0.42,
+    "part_of_all": 0.42,
     "wasted_gpu_hours": 7.25,
     "wasted_cpu_hours": 1.0,
     "mean_wait_seconds": 3725.0,

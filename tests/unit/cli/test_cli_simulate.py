@@ -52,7 +52,28 @@ def test_our_own_history_and_swf_are_known_by_their_names(helio):
 def test_impossible_jobs_are_told(helio):
     ran = helio("simulate", str(CASES / "table.csv"), "--map", MAP, "--nodes", "1x4", "--policy", "fifo")
     assert ran.code == 0
-    assert "1 jobs are impossible here: larger than the cluster." in ran.err
+    assert "1 job is impossible here: larger than the cluster." in ran.err
+    assert "jobs 3 of 4" in ran.out.splitlines()[0]
+    assert "--nodes" not in ran.err
+
+
+def test_own_jobs_that_the_default_nodes_cannot_run_are_told_with_a_hint(helio, tmp_path):
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,gpu_type\n0,10,1,\n1,10,1,V100\n")
+    ran = helio("simulate", str(tmp_path / "t.csv"))
+    assert "1 job is impossible here: no node has a GPU of type V100." in ran.err
+    assert "hint: These are the default nodes, 8x8. Describe your own: --nodes" in ran.err
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,gpu_type\n1,10,1,V100\n")
+    assert "hint: These are the default nodes" in helio("simulate", str(tmp_path / "t.csv")).err
+
+
+def test_a_class_that_no_policy_knows_is_refused_with_its_line(helio, tmp_path):
+    (tmp_path / "t.csv").write_text("submitted_at,run_seconds,gpus,priority_class\n0,10,1,normal\n1,10,1,gold\n")
+    ran = helio("simulate", str(tmp_path / "t.csv"))
+    assert ran.code == 2
+    assert "t.csv, line 3, priority_class: 'gold' is none of scavenger, normal, interactive, urgent." in ran.err
+    assert "1 line gives no job" in helio("simulate", str(tmp_path / "t.csv"), "--skip-bad").err
+    (tmp_path / "mine.toml").write_text("[classes.gold]\nrank = 2\n")
+    assert helio("simulate", str(tmp_path / "t.csv"), "--policy", str(tmp_path / "mine.toml")).code == 0
 
 
 def test_the_report_is_one_page_that_needs_nothing_else(helio, tmp_path):
@@ -82,6 +103,10 @@ def test_names_from_a_trace_cannot_become_markup(helio, tmp_path):
         (["none.csv"], "no file none.csv"),
         (["--generate", "5", "--nodes", "many"], "Cannot read 'many' as nodes"),
         (["--generate", "5", "--policy", "best"], "no policy 'best'"),
+        (["--generate", "5", "--policy", "fifo", "--compare", "easy"], "--compare fifo,easy"),
+        (["--generate", "5", "--report", "/no/such/place.html"], "mkdir -p /no/such"),
+        (["--generate", "5", "--report", "/"], "is a folder"),
+        (["t.csv", "--map", "gpus=milli/0"], "'milli/0': milli cannot be divided by 0"),
         (["--generate", "5", "--limit-factor", "0"], "--limit-factor must be above 0"),
         (["--generate", "5", "--load", "nan"], "--load must be above 0"),
         (["--generate", "5", "--checkpoint", "often"], "not a duration"),

@@ -74,3 +74,35 @@ def test_the_servers_word_on_a_field_is_passed_on(helio, serve, tmp_path):
     (tmp_path / "j.json").write_text('{"command": "true", "gpuz": 1}')
     ran = helio("submit", str(tmp_path / "j.json"))
     assert (ran.code, ran.err) == (2, "helio: gpuz: unknown.\nhint: See the fields.\n")
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "says"),
+    [
+        (["run", "--time", "x", "--", "true"], "time_limit: 'x' is not a duration.", "--time: 'x' is not"),
+        (["run", "--class", "vip", "--", "true"], "priority_class: is unknown.", "--class: is unknown"),
+        (["when", "--gpu-memory", "1"], "gpu_memory: at least 16.", "--gpu-memory: at least 16"),
+        (
+            ["run", "--hold", "--", "true"],
+            "memory: see gpu_memory_mib.",
+            "--memory: see --gpu-memory.",
+        ),
+        (["run", "--", "true"], "My memory is full.", "My memory is full"),
+        (["node", "set", "n1", "--data-class", "9"], "data_class: must be at most 3.", "--data-class: must be"),
+    ],
+)
+def test_what_is_refused_is_said_in_the_words_that_were_typed(helio, serve, words, message, says):
+    hint = "The fields are described at /api/v1/openapi.json."
+    serve(answer({"error": {"code": "invalid", "message": message, "hint": hint, "fields": {}}}, 422))
+    ran = helio(*words)
+    assert ran.code == 2
+    assert says in ran.err
+    command = " ".join(words[:2]) if words[0] == "node" else words[0]
+    assert f"hint: See helio {command} --help." in ran.err
+
+
+def test_a_file_speaks_the_words_of_the_api(helio, serve, tmp_path):
+    (tmp_path / "job.yaml").write_text("command: 'true'\ntime_limit: x\n")
+    message = "time_limit: 'x' is not a duration."
+    serve(answer({"error": {"code": "invalid", "message": message, "hint": None, "fields": {}}}, 422))
+    assert message in helio("submit", str(tmp_path / "job.yaml")).err

@@ -117,3 +117,12 @@ def test_times_are_aware(serve, tmp_path):
     job = Client(home=tmp_path).job(7)
     assert job.submitted_at.utcoffset() is not None
     assert job.started_at is None
+
+
+def test_when_takes_what_submit_takes(serve, tmp_path):
+    foreseen = {"starts_now": True, "forecast": None, "what_if": [], "accuracy": {"within": 0, "of": 0}}
+    server, client = serve(answer(foreseen), answer(foreseen)), Client(home=tmp_path)
+    assert client.when("python train.py", gpus=2)["starts_now"]
+    assert sent(server.requests[0]) == {"command": "python train.py", "gpus": 2}
+    client.when(["python", "train.py"], array="0-9", time="8h")
+    assert sent(server.requests[1]) == {"command": ["python", "train.py"], "array": "0-9", "time_limit": "8h"}

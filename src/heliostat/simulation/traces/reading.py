@@ -4,7 +4,7 @@ import gzip
 import io
 import zlib
 from collections import Counter
-from collections.abc import Generator, Iterable, Iterator, Mapping
+from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,6 +40,7 @@ class Reading:
     where: Mapping[str, frozenset[str]] = field(default_factory=dict)
     limit_factor: float | None = None
     skip_bad: bool = False
+    classes: Collection[str] | None = None  # that a job may have; None: any
 
 
 def read_trace(path: Path, how: Reading | None = None) -> Trace:
@@ -48,7 +49,7 @@ def read_trace(path: Path, how: Reading | None = None) -> Trace:
     left_out: Counter[str] = Counter()
     jobs: list[TraceJob] = []
     with closing(_lines(path)) as lines:
-        for found in _jobs(path, _format(path, how), lines, how.skip_bad):
+        for found in _jobs(path, _format(path, how), lines, how):
             if isinstance(found, TraceJob):
                 jobs.append(with_limit(found, how.limit_factor))
             elif found:
@@ -59,15 +60,21 @@ def read_trace(path: Path, how: Reading | None = None) -> Trace:
     return Trace(path.name, tuple(sorted(jobs, key=lambda job: job.submitted_at)), dict(left_out))
 
 
-def _jobs(path: Path, form: Format, lines: Iterable[str], skip_bad: bool) -> Iterator[TraceJob | str]:
+def _jobs(path: Path, form: Format, lines: Iterable[str], how: Reading) -> Iterator[TraceJob | str]:
     for line_number, record in form.records(lines):
         try:
-            yield form.job(record)
+            yield _of_known_class(form.job(record), how.classes)
         except BadValue as error:
-            if not skip_bad:
+            if not how.skip_bad:
                 hint = "Mend the line or the mapping, or leave such lines out with --skip-bad."
                 raise Invalid(f"{path.name}, line {line_number}, {error}.", hint) from error
             yield BAD_LINES
+
+
+def _of_known_class(found: TraceJob | str, classes: Collection[str] | None) -> TraceJob | str:
+    if isinstance(found, TraceJob) and classes is not None and found.priority_class not in classes:
+        raise BadValue("priority_class", f"{found.priority_class!a} is none of {', '.join(classes)}")
+    return found
 
 
 def _format(path: Path, how: Reading) -> Format:

@@ -1,6 +1,7 @@
 """CSV with any columns, mapped to the fields of a job."""
 
 import csv
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -93,12 +94,15 @@ def parse_where(texts: Iterable[str]) -> dict[str, frozenset[str]]:
 
 
 def _source(text: str) -> Source:
+    """`stamp/1000`; a slash with something else behind it belongs to the column's name."""
     column, _, divisor = text.rpartition("/")
     try:
-        value = float(divisor) if column else 0.0
+        value = float(divisor) if column else 1.0
     except ValueError:
-        value = 0.0
-    return Source(column, value) if value > 0 else Source(text)
+        return Source(text)
+    if not 0 < value < math.inf:
+        raise Invalid(f"{text!r}: {column} cannot be divided by {divisor}.", "Divide by a number above 0.")
+    return Source(column, value) if column else Source(text)
 
 
 def _divided(name: str, text: str, source: Source) -> float:
