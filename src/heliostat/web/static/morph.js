@@ -6,6 +6,7 @@ export function morphChildren(target, source) {
   for (const child of target.children) if (child.id) known.set(child.id, child);
   let here = target.firstChild;
   for (const wanted of [...source.childNodes]) {
+    while (isBlank(here) && !isBlank(wanted)) here = here.nextSibling;
     const match = pick(here, wanted, known);
     if (match === null) {
       target.insertBefore(wanted, here);
@@ -20,6 +21,10 @@ export function morphChildren(target, source) {
     here.remove();
     here = next;
   }
+}
+
+function isBlank(node) {
+  return node?.nodeType === Node.TEXT_NODE && !node.nodeValue.trim();
 }
 
 function pick(here, wanted, known) {
