@@ -67,6 +67,7 @@ class Settings:
     home: Home
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
+    public_url: str | None = None  # where browsers find it, when that is behind a proxy: "https://gpu.example.org"
     engine: str = "local"  # local, simulated
     simulate_gpus: str | None = None  # "4xA100": made-up GPUs on this machine
     simulated_nodes: str = "4x8xA100"  # nodes x GPUs x type, for the simulated engine

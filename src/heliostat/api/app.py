@@ -3,12 +3,13 @@
 import asyncio
 import contextlib
 import difflib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
@@ -20,7 +21,7 @@ from heliostat.api.middleware import BodyLimit, ServerTiming
 from heliostat.api.schemas import ErrorView, JobBody
 from heliostat.errors import BadRequest, HeliostatError, Invalid, NotFound, StoreUnavailable
 from heliostat.services.context import Context
-from heliostat.web import pages
+from heliostat.web import faults, routes
 
 log = structlog.get_logger()
 PREFIX = "/api/v1"
@@ -43,7 +44,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.state.folder_watch = FolderWatch()
     for module in (jobs, streams, queue, nodes, people, reservations, reports, history):
         app.include_router(module.router, prefix=PREFIX)
-    app.include_router(pages.router)
+    routes.install(app, context)
     app.add_exception_handler(HeliostatError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
@@ -57,19 +58,21 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
 async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     loop = asyncio.get_running_loop()
     app.state.feed.attach(loop)
+    app.state.live.attach(loop)
     app.state.folder_watch.attach(loop)
     yield
     app.state.feed.detach()
+    app.state.live.detach()
     app.state.folder_watch.detach(loop)
 
 
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, HeliostatError)  # noqa: S101 - registered for this class only
-    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 else {}
+    headers = {"WWW-Authenticate": "Bearer"} if error.status == 401 and not faults.is_for_people(request) else {}
     if isinstance(error, StoreUnavailable):
         log.error("store_unavailable", error=error.message)
         headers["Retry-After"] = "5"
-    return JSONResponse(error.as_dict(), error.status, headers)
+    return await _told(request, error, error.status, headers)
 
 
 async def _invalid(request: Request, error: Exception) -> Response:
@@ -88,25 +91,37 @@ async def _invalid(request: Request, error: Exception) -> Response:
         name, message = found[0]
         fields = {name: message for name, message in found if name}
         raised = Invalid(f"{name}: {message}." if name else f"{message}.", hint, fields=fields)
-    return JSONResponse(raised.as_dict(), raised.status)
+    return await _told(request, raised, raised.status)
 
 
 async def _http(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)  # noqa: S101
     raised: HeliostatError
+    hint = "Go back to the first page." if faults.is_for_people(request) else f"See {PREFIX}/openapi.json."
     if error.status_code == 404:
-        raised = NotFound(f"There is nothing at {request.url.path[:200]}.", f"See {PREFIX}/openapi.json.")
+        raised = NotFound(f"There is nothing at {request.url.path[:200]}.", hint)
     elif error.status_code == 405:
-        raised = BadRequest(f"{request.method} is not possible here.", f"See {PREFIX}/openapi.json.")
+        raised = BadRequest(f"{request.method} is not possible here.", hint)
     else:
         raised = BadRequest("The body cannot be read.", "Send a JSON object in UTF-8, not nested too deeply.")
-    return JSONResponse(raised.as_dict(), error.status_code, error.headers)
+    return await _told(request, raised, error.status_code, error.headers)
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     log.error("unexpected_error", path=request.url.path, exc_info=error)
     raised = HeliostatError("Something went wrong inside Heliostat.", "An admin finds the details in server.log.")
-    return JSONResponse(raised.as_dict(), 500)
+    return await _told(request, raised, 500)
+
+
+async def _told(
+    request: Request, error: HeliostatError, status: int, headers: Mapping[str, str] | None = None
+) -> Response:
+    """As JSON, and where people look as a page."""
+    if not faults.is_for_people(request):
+        return JSONResponse(error.as_dict(), status, headers)
+    page = await run_in_threadpool(faults.fault_page, request, error, status)
+    page.headers.update(headers or {})
+    return page
 
 
 _NO_OBJECT = {"model_attributes_type", "model_type", "missing"}

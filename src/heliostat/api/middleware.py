@@ -8,6 +8,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heliostat.errors import TooLarge
 
 _STRANGERS_BYTES = 64 * 2**10
+_FORMS_BYTES = 4 * 2**20  # of a browser that is logged in
 
 
 class BodyLimit:
@@ -26,7 +27,8 @@ class BodyLimit:
             return
         headers = dict(scope["headers"])
         shows_proof = b"authorization" in headers or "peer_uid" in scope.get("state", {})
-        limit = self._most if shows_proof else min(self._most, _STRANGERS_BYTES)
+        others = _FORMS_BYTES if b"helio_session=" in headers.get(b"cookie", b"") else _STRANGERS_BYTES
+        limit = self._most if shows_proof else min(self._most, others)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             await _refuse(send, limit)

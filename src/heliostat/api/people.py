@@ -11,6 +11,7 @@ from heliostat.api.people_schemas import (
     DepartmentAnswer,
     DepartmentBody,
     DepartmentChangeBody,
+    LinkAnswer,
     LoginAnswer,
     LoginBody,
     MemberBody,
@@ -28,7 +29,7 @@ from heliostat.api.people_schemas import (
     WhoAmIAnswer,
 )
 from heliostat.errors import Invalid
-from heliostat.services import audit, people, projects, tokens
+from heliostat.services import audit, people, projects, tokens, web_logins
 
 router = APIRouter(tags=["people"])
 
@@ -43,6 +44,15 @@ def log_in(body: LoginBody, request: Request, response: Response, context: Conte
     secret, token = tokens.log_in(context, body.name, body.password, address_of(request))
     response.headers["Cache-Control"] = "no-store"
     return LoginAnswer(token=secret, id=token.id, expires_at=token.expires_at)
+
+
+@router.post("/login/link", summary="A code that logs a browser in as you, once")
+def make_link(request: Request, response: Response, caller: CallerDep, context: ContextDep) -> LinkAnswer:
+    code, lasts = web_logins.make_code(context, caller)
+    response.headers["Cache-Control"] = "no-store"
+    address = context.settings.public_url or str(request.app.state.facts["url"])
+    url = f"{address.rstrip('/')}/login/link?code={code}"
+    return LinkAnswer(url=url, expires_at=context.now() + lasts)
 
 
 @router.get("/tokens", summary="Your tokens, or for an admin those of a user")

@@ -141,6 +141,11 @@ class WhoAmIAnswer(BaseModel):
         return cls.model_validate(caller, from_attributes=True)
 
 
+class LinkAnswer(BaseModel):
+    url: str
+    expires_at: datetime
+
+
 class LoginAnswer(BaseModel):
     token: str
     id: int

@@ -1,19 +1,20 @@
-"""Who is calling: by the socket's peer, by token, by password."""
+"""Who is calling: by the socket's peer, by token, by password; `web` knows browsers."""
 
 import re
 import threading
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Generic, TypeVar
 
 import structlog
 
+from heliostat.auth.cache import Cache
 from heliostat.auth.passwords import verify_password
 from heliostat.auth.ratelimit import LoginLimiter
 from heliostat.auth.tokens import digest_of, is_token
 from heliostat.auth.unix import UnixAccount, UnixAccounts
+from heliostat.auth.web import WebLogins
 from heliostat.config import Settings
 from heliostat.errors import Forbidden, NotAuthenticated
 from heliostat.models import Caller, Membership, ProjectRole, Role, Token, User
@@ -21,11 +22,8 @@ from heliostat.store import people
 from heliostat.store.database import Store, Transaction
 
 log = structlog.get_logger()
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
 
 _ACCOUNT_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
-_TRUSTED_FOR = timedelta(seconds=30)  # bounds what a change by another process, or in passwd, can leave stale
 _USE_NOTED_EVERY = timedelta(minutes=1)
 
 
@@ -48,9 +46,10 @@ class Identities:
         self._settings = settings
         self._now = now
         self._limiter = LoginLimiter(lambda: now().timestamp())
-        self._peers: _Cache[int, User] = _Cache(now)
-        self._tokens: _Cache[str, _Holder] = _Cache(now)
+        self._peers: Cache[int, User] = Cache(now)
+        self._tokens: Cache[str, _Holder] = Cache(now)
         self._uses = _TokenUses(store)
+        self.web = WebLogins(store, now)
 
     def by_peer(self, uid: int) -> User:
         """The Unix user at the other end of the local socket; they get an account at first contact."""
@@ -87,6 +86,7 @@ class Identities:
         """Look everybody up again: people have changed."""
         self._peers.clear()
         self._tokens.clear()
+        self.web.forget()
 
     def close(self) -> None:
         """Wait until the uses of tokens noted so far are written."""
@@ -200,38 +200,6 @@ def _account_name(account: UnixAccount, role: Role) -> str:
         f"The Unix name {account.name!a} cannot be an account name.",
         "Ask an admin to create an account with your Unix name as its unix_user.",
     )
-
-
-class _Cache(Generic[K, V]):
-    """A small cache that never keeps what was read before it was cleared."""
-
-    def __init__(self, now: Callable[[], datetime], size: int = 4096) -> None:
-        self._now = now
-        self._size = size
-        self._lock = threading.Lock()
-        self._generation = 0
-        self._kept: dict[K, tuple[datetime, V]] = {}
-
-    def get(self, key: K, load: Callable[[], V]) -> V:
-        """What is kept, else what is loaded; what `load` raises is not kept."""
-        now = self._now()
-        with self._lock:
-            generation = self._generation
-            kept = self._kept.get(key)
-        if kept is not None and timedelta() <= now - kept[0] < _TRUSTED_FOR:
-            return kept[1]
-        value = load()
-        with self._lock:
-            if generation == self._generation:
-                if len(self._kept) >= self._size:
-                    self._kept.clear()
-                self._kept[key] = (now, value)
-        return value
-
-    def clear(self) -> None:
-        with self._lock:
-            self._generation += 1
-            self._kept.clear()
 
 
 class _TokenUses:

@@ -19,6 +19,10 @@ class PeopleVerbs:
         """Trades a password for a token: `{"token", "expires_at", …}`."""
         return self._answer("POST", "/login", {"name": name, "password": password})
 
+    def web_link(self) -> dict[str, Any]:
+        """An address that opens the web as you, once and within minutes: `{"url", "expires_at"}`."""
+        return self._answer("POST", "/login/link", {})
+
     def tokens(self, user: str | None = None) -> list[dict[str, Any]]:
         return list(pages(self._transport, "/tokens", [("user", user)]))
 

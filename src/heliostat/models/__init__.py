@@ -27,6 +27,7 @@ from heliostat.models.people import (
     Role,
     Token,
     User,
+    WebLogin,
 )
 from heliostat.models.reservations import Reservation
 from heliostat.models.states import ACTIVE, TERMINAL, WAITING, JobState, NodeState, may_move
@@ -68,6 +69,7 @@ __all__ = [
     "Started",
     "Token",
     "User",
+    "WebLogin",
     "attempt_id",
     "may_move",
 ]

@@ -85,8 +85,23 @@ class Token:
 
 
 @dataclass(frozen=True, slots=True)
+class WebLogin:
+    """A browser that is logged in; the secret itself is only in its cookie."""
+
+    id: int
+    user: str
+    via: str  # password, link
+    created_at: datetime
+    expires_at: datetime
+    seen_at: datetime
+    user_agent: str
+    address: str
+    ended_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class Caller:
-    """Who speaks, and by what proof: `socket`, `token` or `password`."""
+    """Who speaks, and by what proof: `socket`, `token`, `password`, or `web` for a browser that is logged in."""
 
     user: User
     via: str

@@ -27,7 +27,7 @@ from heliostat.services.acting import (
 from heliostat.services.context import Context
 from heliostat.services.quotas import QuotaChange, change_quota
 from heliostat.services.rights import require_admin
-from heliostat.store import people
+from heliostat.store import people, web_logins
 from heliostat.store.database import Transaction
 from heliostat.store.quotas import Scope
 
@@ -136,6 +136,7 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
         people.set_user(tx, name, password_hash=hashed)
         logins = [token.id for token in people.list_tokens(tx.conn, name) if token.name == LOGIN_TOKEN]
         people.revoke_tokens(tx, logins, context.now())
+        web_logins.end_logins_of(tx, name, context.now())
         people.add_audit(tx, caller, "user.password", name, {}, context.now())
 
     changed(context, caller, change)
@@ -202,6 +203,7 @@ def _change_activity(  # noqa: PLR0913, PLR0917
     people.set_user(tx, user.name, active=False)
     live = [token.id for token in people.list_tokens(tx.conn, user.name) if token.revoked_at is None]
     people.revoke_tokens(tx, live, context.now())
+    web_logins.end_logins_of(tx, user.name, context.now())
     people.add_audit(tx, caller, "user.deactivate", user.name, {"tokens": len(live)}, context.now())
 
 

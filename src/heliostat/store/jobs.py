@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, func, select
+from sqlalchemy import Connection, Select, bindparam, func, or_, select
+from sqlalchemy.sql import ColumnElement
 
 from heliostat.models import TERMINAL, AttemptRecord, Job, JobEvent, JobId, JobState
 from heliostat.store import schema
@@ -27,6 +28,15 @@ _ONE_JOB = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id == bindparam("id")))
 
 
 @dataclass(frozen=True, slots=True)
+class Search:
+    """A job's number, or part of the name of a job whose name the searcher may know."""
+
+    text: str
+    user: str | None = None  # None: all names may be known
+    projects: Collection[str] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class JobFilter:
     """Which jobs to list; None does not restrict."""
 
@@ -39,6 +49,7 @@ class JobFilter:
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
     ids: Collection[JobId] | None = None
+    search: Search | None = None
 
 
 def get_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
@@ -73,6 +84,46 @@ def list_jobs(conn: Connection, wanted: JobFilter, limit: int, before: JobId | N
     return [row_to_job(row) for row in conn.execute(query)]
 
 
+SORTS = {
+    "id": _jobs.c.id,
+    "user": _jobs.c.user,
+    "project": _jobs.c.project,
+    "gpus": _jobs.c.gpus,
+    "ended_at": _jobs.c.ended_at,
+}
+"""What can be sorted by: each has an index."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """Which part of a list, in which order."""
+
+    sort: str = "id"  # one of SORTS
+    descending: bool = True
+    offset: int = 0
+    limit: int = 50
+
+
+def list_slice(conn: Connection, wanted: JobFilter, part: Slice) -> list[Job]:
+    """Without their spec. Sorted by when they ended: only those that are over."""
+    ids = _filtered(select(_jobs.c.id), wanted).order_by(*_order(part)).limit(part.limit).offset(part.offset)
+    if part.sort == "ended_at":
+        ids = ids.where(_jobs.c.ended_at.is_not(None))
+    # The ids first: skipping over whole rows would read them all.
+    query = select(*LISTED_COLUMNS).where(_jobs.c.id.in_(ids.scalar_subquery())).order_by(*_order(part))
+    return [row_to_job(row) for row in conn.execute(query)]
+
+
+def count_by_state(conn: Connection, wanted: JobFilter) -> dict[JobState, int]:
+    """In two halves, each of which has an index."""
+    counts: dict[JobState, int] = {}
+    for is_over in (_jobs.c.ended_at.is_(None), _jobs.c.ended_at.is_not(None)):
+        query = _filtered(select(_jobs.c.state, func.count()), wanted).where(is_over).group_by(_jobs.c.state)
+        for state, count in conn.execute(query):
+            counts[JobState(state)] = counts.get(JobState(state), 0) + count
+    return counts
+
+
 def count_unfinished_by_state(conn: Connection) -> dict[JobState, int]:
     query = select(_jobs.c.state, func.count()).where(_jobs.c.ended_at.is_(None)).group_by(_jobs.c.state)
     return {JobState(state): count for state, count in conn.execute(query)}
@@ -103,6 +154,20 @@ def last_event_id(conn: Connection) -> int:
     return conn.execute(select(func.max(_events.c.id))).scalar() or 0
 
 
+def _order(part: Slice) -> list[Any]:
+    columns = [SORTS[part.sort]] if part.sort == "id" else [SORTS[part.sort], _jobs.c.id]
+    return [column.desc() if part.descending else column.asc() for column in columns]
+
+
+def _found(search: Search) -> ColumnElement[bool]:
+    named = _jobs.c.name.contains(search.text, autoescape=True)
+    if search.user is not None:
+        named = named & or_(_jobs.c.user == search.user, _jobs.c.project.in_(list(search.projects)))
+    if not (search.text.isascii() and search.text.isdecimal() and len(search.text) < 16):
+        return named
+    return or_(_jobs.c.id == int(search.text), named)
+
+
 def _filtered(query: Select[Any], wanted: JobFilter) -> Select[Any]:
     if wanted.states is not None:
         query = query.where(_jobs.c.state.in_([state.value for state in wanted.states]))
@@ -115,6 +180,8 @@ def _filtered(query: Select[Any], wanted: JobFilter) -> Select[Any]:
         query = query.where(_jobs.c.id.in_(list(wanted.ids)))
     if wanted.name is not None:
         query = query.where(_jobs.c.name.contains(wanted.name, autoescape=True))
+    if wanted.search is not None:
+        query = query.where(_found(wanted.search))
     if wanted.submitted_after is not None:
         query = query.where(_jobs.c.submitted_at >= to_seconds(wanted.submitted_after))
     if wanted.submitted_before is not None:

@@ -93,6 +93,32 @@ tokens = Table(
     Column("revoked_at", Float),
 )
 
+web_logins = Table(  # "session" is a kind of job here, so a browser's is a login
+    "web_logins",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("digest", String, nullable=False, unique=True),
+    Column("via", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Column("seen_at", Float, nullable=False),
+    Column("user_agent", String, nullable=False),
+    Column("address", String, nullable=False),
+    Column("ended_at", Float),
+    Index("web_logins_by_user", "user"),
+)
+
+news = Table(
+    "news",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("text", Text, nullable=False),
+    Column("author", ForeignKey("users.name"), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("ends_at", Float),
+)
+
 audit = Table(
     "audit",
     metadata,
@@ -163,6 +189,22 @@ jobs = Table(
         sqlite_where=text("ended_at IS NOT NULL"),
         postgresql_where=text("ended_at IS NOT NULL"),
     ),
+    Index(
+        "jobs_finished_by_user",
+        "user",
+        "state",
+        "id",
+        sqlite_where=text("ended_at IS NOT NULL"),
+        postgresql_where=text("ended_at IS NOT NULL"),
+    ),
+    Index(
+        "jobs_by_end",
+        "ended_at",
+        "id",
+        sqlite_where=text("ended_at IS NOT NULL"),
+        postgresql_where=text("ended_at IS NOT NULL"),
+    ),
+    Index("jobs_by_gpus", "gpus", "id"),
     Index("jobs_by_user", "user", "id"),
     Index("jobs_by_project", "project", "id"),
     Index("jobs_by_array", "array_id", "id"),

@@ -1,0 +1,106 @@
+"""Browsers: whose cookie is this, and codes that open the web once."""
+
+import hashlib
+import secrets
+import threading
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from functools import partial
+
+from heliostat.auth.cache import Cache
+from heliostat.errors import Forbidden, NotAuthenticated
+from heliostat.models import User, WebLogin
+from heliostat.store import people, web_logins
+from heliostat.store.database import Store
+
+LASTS = timedelta(days=7)
+IDLE = timedelta(hours=12)  # without a page of ours being asked for by a person
+CODE_LASTS = timedelta(minutes=5)
+_SEEN_EVERY = timedelta(minutes=5)
+_MOST_CODES = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Browser:
+    login: WebLogin
+    user: User
+
+
+class WebLogins:
+    """Turns a cookie into a user. Thread-safe; a browser met shortly before costs no look at the database."""
+
+    def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
+        self._store, self._now = store, now
+        self._known: Cache[str, Browser] = Cache(now)
+        self._codes = _Codes(now)
+        self.new_code, self.redeem = self._codes.new, self._codes.redeem
+
+    def holder(self, secret: str, *, in_use: bool = True) -> Browser:
+        """Raises NotAuthenticated when it is over. `in_use`: a person asked, so it is not idle."""
+        digest = digest_of(secret)
+        browser = self._known.get(digest, lambda: self._read(digest))
+        now = self._now()
+        login = browser.login
+        if login.ended_at is not None or login.expires_at <= now or now - login.seen_at > IDLE:
+            raise over()
+        if not browser.user.active:
+            raise Forbidden(f"The account {login.user} is deactivated.", "An admin can activate it again.")
+        if in_use and now - login.seen_at > _SEEN_EVERY:
+            self._store.order(partial(web_logins.set_seen, login_id=login.id, at=now))
+            self._known.clear()
+        return browser
+
+    def forget(self) -> None:
+        """Look everybody up again."""
+        self._known.clear()
+
+    def _read(self, digest: str) -> Browser:
+        with self._store.read() as conn:
+            login = web_logins.login_by_digest(conn, digest)
+            user = people.find_user(conn, login.user) if login else None
+        if login is None or user is None:
+            raise over()
+        return Browser(login, user)
+
+
+def new_secret() -> str:
+    """256 random bits."""
+    return secrets.token_urlsafe(32)
+
+
+def digest_of(secret: str) -> str:
+    """What is stored. Plain SHA-256 is enough for what is random."""
+    return hashlib.sha256(secret.encode("utf-8", "replace")).hexdigest()
+
+
+def over() -> NotAuthenticated:
+    return NotAuthenticated("You are not logged in, or no longer.", "Log in again.")
+
+
+class _Codes:
+    """Each opens the web once, within minutes. They live in memory: a restart takes them away."""
+
+    def __init__(self, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._lock = threading.Lock()
+        self._waiting: dict[str, tuple[str, datetime]] = {}
+
+    def new(self, user: str) -> str:
+        code, now = new_secret(), self._now()
+        with self._lock:
+            self._waiting = {key: kept for key, kept in self._waiting.items() if kept[1] > now}
+            while len(self._waiting) >= _MOST_CODES:
+                del self._waiting[next(iter(self._waiting))]
+            self._waiting[digest_of(code)] = (user, now + CODE_LASTS)
+        return code
+
+    def redeem(self, code: str) -> str:
+        """Whose it was; from now on it is nobody's."""
+        with self._lock:
+            user, until = self._waiting.pop(digest_of(code), ("", None))
+        if until is None or until <= self._now():
+            raise NotAuthenticated(
+                "This link was used already, or is too old.", "`helio web` on the server makes a new one."
+            )
+        return user

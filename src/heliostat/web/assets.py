@@ -1,0 +1,69 @@
+"""Our style sheets, modules and pictures: read once, under an address that changes whenever one of them does."""
+
+import gzip
+import hashlib
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from fastapi import APIRouter, Request
+from starlette.responses import Response
+
+from heliostat.errors import NotFound
+
+router = APIRouter(include_in_schema=False)
+_FOLDER = Path(__file__).with_name("static")
+_KINDS = {".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml", ".png": "image/png"}
+_FOR_EVER = "public, max-age=31536000, immutable"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asset:
+    kind: str
+    data: bytes
+    zipped: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Assets:
+    digest: str
+    files: dict[str, _Asset]
+
+
+def address_of(name: str) -> str:
+    """One digest for all of them, so that modules import each other by plain relative names."""
+    assets = _assets()
+    if name not in assets.files:
+        raise LookupError(f"there is no static file {name}")
+    return f"/static/{assets.digest}/{name}"
+
+
+@router.get("/static/{digest}/{name:path}")
+async def serve(digest: str, name: str, request: Request) -> Response:
+    assets = _assets()
+    asset = assets.files.get(name)
+    if asset is None:
+        raise NotFound(f"There is no file {name[:80]}.", "Load the page again.")
+    is_zipped = "gzip" in request.headers.get("accept-encoding", "")
+    headers = {
+        "Cache-Control": _FOR_EVER if digest == assets.digest else "no-cache",
+        "X-Content-Type-Options": "nosniff",
+        "Cross-Origin-Resource-Policy": "same-origin",
+        "Vary": "Accept-Encoding",
+    }
+    if is_zipped:
+        headers["Content-Encoding"] = "gzip"
+    return Response(asset.zipped if is_zipped else asset.data, media_type=asset.kind, headers=headers)
+
+
+@cache
+def _assets() -> _Assets:
+    paths = sorted(path for path in _FOLDER.rglob("*") if path.suffix in _KINDS)
+    files = {str(path.relative_to(_FOLDER)): path for path in paths}
+    digest = hashlib.sha256()
+    found: dict[str, _Asset] = {}
+    for name, path in files.items():
+        data = path.read_bytes()
+        digest.update(name.encode() + b"\0" + data)
+        found[name] = _Asset(_KINDS[path.suffix], data, gzip.compress(data, mtime=0))
+    return _Assets(digest.hexdigest()[:12], found)

@@ -1,0 +1,49 @@
+"""The cookies of a browser: one when it is logged in, another that ties the login form to it."""
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from heliostat.auth.web import LASTS, new_secret
+
+_LONGEST = 100
+
+
+def session_of(request: Request) -> str:
+    return _read(request, "helio_session")
+
+
+def visitor_of(request: Request) -> str:
+    """What the browser sent, or what the answer to this request is going to set."""
+    if not hasattr(request.state, "visitor"):
+        request.state.visitor = _read(request, "helio_visitor") or new_secret()
+    visitor: str = request.state.visitor
+    return visitor
+
+
+def set_session(request: Request, response: Response, secret: str) -> None:
+    _set(request, response, "helio_session", secret, int(LASTS.total_seconds()))
+
+
+def keep_visitor(request: Request, response: Response) -> None:
+    if visitor_of(request) != _read(request, "helio_visitor"):
+        _set(request, response, "helio_visitor", visitor_of(request), None)
+
+
+def forget_session(request: Request, response: Response) -> None:
+    _set(request, response, "helio_session", "", 0)
+
+
+def _set(request: Request, response: Response, name: str, value: str, seconds: int | None) -> None:
+    secure = _is_encrypted(request)
+    full = f"__Host-{name}" if secure else name
+    response.set_cookie(full, value, seconds, path="/", secure=secure, httponly=True, samesite="lax")
+
+
+def _read(request: Request, name: str) -> str:
+    full = f"__Host-{name}" if _is_encrypted(request) else name
+    return request.cookies.get(full, "")[:_LONGEST]
+
+
+def _is_encrypted(request: Request) -> bool:
+    public = request.app.state.context.settings.public_url or ""
+    return request.url.scheme == "https" or public.startswith("https://")

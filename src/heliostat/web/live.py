@@ -1,0 +1,145 @@
+"""One stream per open page that says "something you show has changed"; the page then asks for its parts anew.
+
+A commit is turned into topics (`jobs`, `job:12`, `nodes`, `rules`). A page hears only of its own topics, at most
+once a second, and less often the more pages are open, so that all together ask for a bounded number of parts.
+"""
+
+import asyncio
+import contextlib
+import threading
+from collections.abc import AsyncIterator, Collection, Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import Response, StreamingResponse
+
+from heliostat.errors import HeliostatError, Invalid, TooManyRequests
+from heliostat.services.context import Context
+from heliostat.services.live import Changed, topics_of, watch_commits
+from heliostat.services.rights import inspectable_job
+from heliostat.web.rendering import HEADERS
+from heliostat.web.visits import Visit, VisitDep
+
+router = APIRouter()
+LEAST_SECONDS = 1.0
+REFRESHES_PER_SECOND = 20  # of all open pages together
+MOST_PAGES = 2000
+MOST_PAGES_EACH = 50
+_KEEP_ALIVE_SECONDS = 20.0
+_PLAIN_TOPICS = frozenset({"jobs", "nodes", "rules"})
+_MOST_TOPICS = 8
+
+
+@router.get("/live")
+async def listen(visit: VisitDep, topic: Annotated[list[str], Query(max_length=_MOST_TOPICS)]) -> Response:
+    """Server-sent events: `change` with the topics that changed."""
+    for name in topic:
+        await run_in_threadpool(_check_topic, visit, name)
+    hub: Hub = visit.request.app.state.live
+    source = _tell(visit, hub, frozenset(topic))
+    return StreamingResponse(source, media_type="text/event-stream", headers=HEADERS | {"X-Accel-Buffering": "no"})
+
+
+class Hub:
+    """Who listens to what. All but `_on_commit` happens in the event loop."""
+
+    def __init__(self, context: Context) -> None:
+        self._listeners: set[Listener] = set()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._lock = threading.Lock()
+        self._waiting = Changed()
+        watch_commits(context, self._on_commit)
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+
+    def detach(self) -> None:
+        self._loop = None
+
+    @property
+    def pause_seconds(self) -> float:
+        """How long each page rests between two refreshes."""
+        return max(LEAST_SECONDS, len(self._listeners) / REFRESHES_PER_SECOND)
+
+    @contextlib.contextmanager
+    def listening(self, user: str, topics: frozenset[str]) -> Iterator["Listener"]:
+        mine = sum(listener.user == user for listener in self._listeners)
+        if len(self._listeners) >= MOST_PAGES or mine >= MOST_PAGES_EACH:
+            raise TooManyRequests("Too many pages are open.", "Close some; this one is not live.")
+        listener = Listener(user, topics)
+        self._listeners.add(listener)
+        try:
+            yield listener
+        finally:
+            self._listeners.discard(listener)
+
+    def _on_commit(self, changed: Changed) -> None:
+        loop = self._loop
+        if loop is None or not self._listeners:
+            return
+        with self._lock:
+            is_first = not self._waiting
+            self._waiting = self._waiting | changed
+        if is_first:
+            with contextlib.suppress(RuntimeError):  # the loop is closing
+                loop.call_soon_threadsafe(loop.call_later, 0.05, self._hand_out)
+
+    def _hand_out(self) -> None:
+        with self._lock:
+            changed, self._waiting = self._waiting, Changed()
+        for listener in self._listeners:
+            listener.put(topics_of(changed, listener.topics))
+
+
+class Listener:
+    def __init__(self, user: str, topics: frozenset[str]) -> None:
+        self.user, self.topics = user, topics
+        self._changed: set[str] = set()
+        self._some = asyncio.Event()
+
+    def put(self, topics: Collection[str]) -> None:
+        if topics:
+            self._changed |= set(topics)
+            self._some.set()
+
+    async def next(self, timeout_seconds: float) -> set[str]:
+        """The topics that changed since the last call; none when the time is over."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._some.wait(), timeout_seconds)
+        self._some.clear()
+        changed, self._changed = self._changed, set()
+        return changed
+
+
+async def _tell(visit: Visit, hub: Hub, topics: frozenset[str]) -> AsyncIterator[str]:
+    try:
+        with hub.listening(visit.user.name, topics) as listener:
+            yield "retry: 5000\n: listening\n\n"
+            while _is_logged_in(visit):
+                changed = await listener.next(_KEEP_ALIVE_SECONDS)
+                if not changed:
+                    yield ": still here\n\n"
+                    continue
+                yield f"event: change\ndata: {' '.join(sorted(changed))}\n\n"
+                await asyncio.sleep(hub.pause_seconds)
+            yield "event: over\ndata: login\n\n"
+    except TooManyRequests:
+        yield "event: over\ndata: crowded\n\n"
+
+
+def _is_logged_in(visit: Visit) -> bool:
+    try:
+        visit.context.identities.web.holder(visit.secret, in_use=False)
+    except HeliostatError:
+        return False
+    return True
+
+
+def _check_topic(visit: Visit, topic: str) -> None:
+    if topic in _PLAIN_TOPICS:
+        return
+    kind, _, number = topic.partition(":")
+    if kind != "job" or not (number.isascii() and number.isdecimal() and len(number) < 16):
+        raise Invalid("There is no such topic.", "Topics are jobs, job:NUMBER, nodes and rules.")
+    inspectable_job(visit.context, visit.caller, int(number))

@@ -1,0 +1,74 @@
+"""In and out."""
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request
+from starlette.concurrency import run_in_threadpool
+from starlette.responses import RedirectResponse, Response
+
+from heliostat.errors import Forbidden, NotAuthenticated, TooManyRequests
+from heliostat.services import web_logins
+from heliostat.services.web_logins import Origin
+from heliostat.web import cookies
+from heliostat.web.faults import safe_next
+from heliostat.web.rendering import HEADERS, Page, render
+from heliostat.web.visits import FormDep, Guest, GuestDep, VisitDep, address_of, whoever
+
+router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class LoginView:
+    next: str
+    name: str = ""
+    problem: str = ""
+    hint: str = ""
+
+
+@router.get("/login")
+def show_login(guest: GuestDep, next: str = "/") -> Response:  # noqa: A002 - as it stands in the address
+    if not isinstance(whoever(guest.request), Guest):
+        return RedirectResponse(safe_next(next), 303, HEADERS)
+    return _page(guest, LoginView(safe_next(next)))
+
+
+@router.post("/login")
+def log_in(guest: GuestDep, form: FormDep) -> Response:
+    name, goal = form.get("name"), safe_next(form.get("next", "/"))
+    try:
+        secret = web_logins.log_in(guest.context, name, form.raw("password"), _origin(guest.request))
+    except (NotAuthenticated, TooManyRequests, Forbidden) as error:
+        return _page(guest, LoginView(goal, name[:64], error.message, error.hint or ""), error.status)
+    return _enter(guest.request, secret, goal)
+
+
+@router.get("/login/link")
+async def log_in_by_link(request: Request, code: str = "") -> Response:
+    """The address that `helio web` prints. It is followed by hand or by a terminal, never from another site."""
+    if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
+        raise Forbidden("This link does not work from another site.", "Copy it into the address bar yourself.")
+    context = request.app.state.context
+    secret = await run_in_threadpool(web_logins.log_in_by_code, context, code[:100], _origin(request))
+    return _enter(request, secret, "/")
+
+
+@router.post("/logout")
+def log_out(visit: VisitDep, form: FormDep) -> Response:
+    web_logins.log_out(visit.context, visit.browser)
+    response = RedirectResponse("/login", 303, HEADERS | {"Clear-Site-Data": '"cache"'})
+    cookies.forget_session(visit.request, response)
+    return response
+
+
+def _enter(request: Request, secret: str, goal: str) -> Response:
+    response = RedirectResponse(goal, 303, HEADERS)
+    cookies.set_session(request, response, secret)
+    return response
+
+
+def _page(guest: Guest, view: LoginView, status: int = 200) -> Response:
+    return render(guest, Page("login.html", "Log in", status=status), view)
+
+
+def _origin(request: Request) -> Origin:
+    return Origin(address_of(request), request.headers.get("user-agent", ""))

@@ -1,0 +1,140 @@
+"""From a view to an answer: the frame around every page, its headers, and parts of pages for live updates."""
+
+import gzip
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, RedirectResponse, Response
+
+from heliostat import __version__
+from heliostat.auth.csrf import new_form_token
+from heliostat.models import User
+from heliostat.web import cookies, navigation, words
+from heliostat.web.assets import address_of
+from heliostat.web.flashes import Flash, Flashes, Kind
+from heliostat.web.visits import Guest, Visit
+
+if TYPE_CHECKING:
+    from jinja2 import Environment, Template
+
+_CSP = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+HEADERS = {
+    "Content-Security-Policy": _CSP,
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "same-origin",  # with no-referrer a browser would hide the Origin of our own forms
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
+    "Cache-Control": "no-store",
+    "Vary": "Cookie, X-Fragment, Accept-Encoding",
+}
+_WORTH_ZIPPING = 1400
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """What the layout needs: `page` in every template."""
+
+    title: str
+    path: str
+    address: str  # path and query
+    user: User | None
+    nav: tuple[navigation.Link, ...]
+    crumbs: tuple[tuple[str, str], ...]  # title and path of the pages above this one
+    csrf: str
+    flashes: tuple[Flash, ...]
+    live: str  # where the page hears of changes; empty: nowhere
+    version: str = __version__
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """How a page is made: its template and title, what it listens to, where it stands."""
+
+    template: str
+    title: str
+    live: Sequence[str] = ()  # topics: jobs, job:12, nodes, rules
+    crumbs: Sequence[tuple[str, str]] = ()
+    status: int = 200
+
+
+def render(visit: Visit | Guest, page: Page, view: object = None) -> Response:
+    """The page, or with an X-Fragment header only those blocks of it. Templates see `page` and `view`."""
+    template = environment().get_template(page.template)
+    wanted = visit.request.headers.get("x-fragment")
+    values = {"page": _frame(visit, page, take_flashes=wanted is None), "view": view}
+    text = template.render(values) if wanted is None else _fragments(template, wanted, values)
+    response = _zipped(visit.request, text, page.status)
+    if isinstance(visit, Guest):
+        cookies.keep_visitor(visit.request, response)
+    return response
+
+
+def redirect(visit: Visit, path: str, said: str = "", kind: Kind = "good") -> Response:
+    """After a change: go and look at it, with a word about what was done."""
+    if said:
+        flashes: Flashes = visit.request.app.state.flashes
+        flashes.add(visit.secret, Flash(kind, said))
+    return RedirectResponse(path, 303, HEADERS)
+
+
+def _frame(visit: Visit | Guest, page: Page, take_flashes: bool) -> Frame:
+    request, user = visit.request, visit.user
+    flashes: Flashes = request.app.state.flashes
+    query = request.url.query
+    return Frame(
+        title=page.title,
+        path=request.url.path,
+        address=request.url.path + (f"?{query}" if query else ""),
+        user=user,
+        nav=() if user is None else navigation.links(user, request.app.state.served, request.url.path),
+        crumbs=tuple(page.crumbs),
+        csrf=new_form_token(visit.secret),
+        flashes=flashes.take(visit.secret) if take_flashes else (),
+        live="/live?" + urlencode([("topic", topic) for topic in page.live]) if page.live else "",
+    )
+
+
+def _fragments(template: "Template", wanted: str, values: dict[str, Any]) -> str:
+    context = template.new_context(values)
+    names = [name for name in wanted.split(",") if name in template.blocks]
+    parts = ((name, "".join(template.blocks[name](context))) for name in names)
+    return "".join(f'<template data-part="{name}">{text}</template>' for name, text in parts)
+
+
+def _zipped(request: Request, text: str, status: int) -> Response:
+    data = text.encode("utf-8", "replace")
+    headers = dict(HEADERS)
+    if len(data) > _WORTH_ZIPPING and "gzip" in request.headers.get("accept-encoding", ""):
+        data = gzip.compress(data, 3, mtime=0)
+        headers["Content-Encoding"] = "gzip"
+    return HTMLResponse(data, status, headers)
+
+
+@cache
+def environment() -> "Environment":
+    """Made at the first page: a server that nobody looks at loads no templates."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    made = Environment(
+        loader=FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        auto_reload=False,
+    )
+    made.filters |= words.FILTERS
+    made.globals |= {"asset": address_of}
+    # Parts of pages are rendered alone, where an import at the top of a template would not have happened.
+    made.globals["ui"] = made.get_template("parts.html").module
+    return made

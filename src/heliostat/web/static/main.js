@@ -1,0 +1,14 @@
+// What every page does once scripts run. Pages work without any of it.
+import { startLive } from "./live.js";
+import { localise, tick } from "./times.js";
+import { startBulk } from "./bulk.js";
+import { startMenus } from "./menus.js";
+
+localise(document);
+setInterval(() => tick(document), 1000);
+startMenus();
+startBulk();
+startLive(() => {
+  localise(document);
+  document.dispatchEvent(new CustomEvent("helio:refreshed"));
+});

@@ -1,0 +1,192 @@
+"""Plots as SVG: pure functions from numbers to markup, coloured by classes (`c1` … `c6`) of plots.css."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from markupsafe import Markup, escape
+
+from heliostat.web.scales import Scale, number_ticks, time_ticks
+
+_COLOURS = 6
+_ROOM_LEFT, _ROOM_BELOW, _ROOM_ABOVE, _ROOM_RIGHT = 46, 22, 8, 8
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A named curve: points in time, None where nothing is known."""
+
+    name: str
+    points: Sequence[tuple[datetime, float | None]]
+    colour: int = 1  # 1 … 6
+
+
+@dataclass(frozen=True, slots=True)
+class Look:
+    """How a plot is drawn. `top` is the end of the axis unless the numbers need more."""
+
+    title: str
+    unit: str = ""
+    width: int = 640
+    height: int = 200
+    top: float | None = None
+    limit: float | None = None  # a dashed line: what was asked for
+    filled: bool = False
+    start: datetime | None = None  # of the axis; None: the first point
+    end: datetime | None = None
+
+
+def plot(series: Sequence[Series], look: Look) -> Markup:
+    """Curves over time, with axes."""
+    frame = _Frame.around(series, look, _highest(series))
+    parts = [frame.axes()]
+    for one in series:
+        parts += [frame.curve(run, one.colour, look.filled) for run in _runs(one.points)]
+    if look.limit is not None:
+        parts.append(frame.limit(look.limit))
+    return _svg(look, series, Markup("").join(parts))
+
+
+def stacked(series: Sequence[Series], look: Look) -> Markup:
+    """Areas upon each other; all series have their points at the same times, and None counts as nothing."""
+    sums: list[float] = [0.0] * (len(series[0].points) if series else 0)
+    layers: list[tuple[int, list[tuple[datetime, float, float]]]] = []
+    for one in series:
+        layer = []
+        for place, (at, value) in enumerate(one.points):
+            below, sums[place] = sums[place], sums[place] + (value or 0.0)
+            layer.append((at, below, sums[place]))
+        layers.append((one.colour, layer))
+    frame = _Frame.around(series, look, max(sums, default=0.0))
+    parts = [frame.axes(), *(frame.layer(layer, colour) for colour, layer in layers)]
+    if look.limit is not None:
+        parts.append(frame.limit(look.limit))
+    return _svg(look, series, Markup("").join(parts))
+
+
+def sparkline(values: Sequence[float | None], title: str, top: float | None = None, colour: int = 1) -> Markup:
+    """A small curve without axes, for a row of a table."""
+    known = [value for value in values if value is not None]
+    up = Scale(0.0, top or max(known, default=1.0) or 1.0, 19.0, 1.0)
+    across = Scale(0.0, max(1, len(values) - 1), 1.0, 79.0)
+    points = " ".join(
+        f"{across(place):.1f},{up(value):.1f}" for place, value in enumerate(values) if value is not None
+    )
+    return Markup(
+        '<svg class="plot sparkline" viewBox="0 0 80 20" preserveAspectRatio="none" role="img">'
+        '<title>{}</title><polyline class="line c{}" points="{}"></polyline></svg>'
+    ).format(title, _colour(colour), points)
+
+
+def bar(part: float, title: str, colour: int = 1) -> Markup:
+    """How much of the whole (0 … 1), as a small bar. Always with the number beside it."""
+    width = 100 * min(1.0, max(0.0, part))
+    return Markup(
+        '<svg class="barline" viewBox="0 0 100 6" preserveAspectRatio="none" role="img"><title>{}</title>'
+        '<rect class="ground" width="100" height="6" rx="3"></rect>'
+        '<rect class="bar c{}" width="{:.1f}" height="6" rx="3"></rect></svg>'
+    ).format(title, _colour(colour), width)
+
+
+def legend(series: Sequence[Series]) -> Markup:
+    item = Markup(
+        '<li><svg viewBox="0 0 16 8" aria-hidden="true"><rect class="bar c{}" width="16" height="8" rx="2"></rect>'
+        "</svg>{}</li>"
+    )
+    items = Markup("").join(item.format(_colour(one.colour), one.name) for one in series)
+    return Markup('<ul class="legend">{}</ul>').format(items)
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    look: Look
+    across: Scale
+    up: Scale
+
+    @classmethod
+    def around(cls, series: Sequence[Series], look: Look, highest: float) -> "_Frame":
+        times = [at.timestamp() for one in series for at, _ in one.points]
+        start = look.start.timestamp() if look.start else min(times, default=0.0)
+        end = look.end.timestamp() if look.end else max(times, default=start + 1.0)
+        top = max(highest, look.limit or 0.0, look.top or 0.0) or 1.0
+        ticks = number_ticks(top)
+        across = Scale(start, max(end, start + 1.0), _ROOM_LEFT, look.width - _ROOM_RIGHT)
+        return cls(look, across, Scale(0.0, ticks[-1], look.height - _ROOM_BELOW, _ROOM_ABOVE))
+
+    def axes(self) -> Markup:
+        left, right, bottom = self.across.low_at, self.across.high_at, self.up.low_at
+        rule = Markup(
+            '<path class="grid" d="M{:.0f} {:.1f}H{:.0f}"></path>'
+            '<text x="{:.0f}" y="{:.1f}" text-anchor="end">{}</text>'
+        )
+        rules = [
+            rule.format(left, self.up(tick), right, left - 6, self.up(tick) + 4, f"{tick:g}{self.look.unit}")
+            for tick in number_ticks(self.up.high)
+        ]
+        mark = Markup('<text x="{:.1f}" y="{:.0f}" text-anchor="middle" data-at="{}" data-form="{}">{}</text>')
+        marks = [
+            mark.format(self.across(at.timestamp()), bottom + 16, at.strftime("%Y-%m-%dT%H:%M:%SZ"), form, text)
+            for at, form, text in time_ticks(self.across.low, self.across.high)
+        ]
+        axis = Markup('<path class="axis" d="M{:.0f} {:.1f}H{:.0f}"></path>').format(left, bottom, right)
+        return Markup("").join([*rules, axis, *marks])
+
+    def curve(self, run: Sequence[tuple[datetime, float]], colour: int, filled: bool) -> Markup:
+        points = [(self.across(at.timestamp()), self.up(value)) for at, value in run]
+        path = _path(points)
+        line = Markup('<path class="line c{}" d="{}"></path>').format(_colour(colour), path)
+        if not filled:
+            return line
+        closed = f"{path}L{points[-1][0]:.1f} {self.up.low_at:.1f}L{points[0][0]:.1f} {self.up.low_at:.1f}Z"
+        return Markup('<path class="area c{}" d="{}"></path>').format(_colour(colour), closed) + line
+
+    def layer(self, points: Sequence[tuple[datetime, float, float]], colour: int) -> Markup:
+        if not points:
+            return Markup("")
+        upper = [(self.across(at.timestamp()), self.up(high)) for at, _, high in points]
+        lower = [(self.across(at.timestamp()), self.up(low)) for at, low, _ in reversed(points)]
+        path = _path(upper) + _path(lower).replace("M", "L", 1) + "Z"
+        return Markup('<path class="stacked c{}" d="{}"></path>').format(_colour(colour), path)
+
+    def limit(self, value: float) -> Markup:
+        across = self.across
+        path = f"M{across.low_at:.0f} {self.up(value):.1f}H{across.high_at:.0f}"
+        return Markup('<path class="limit" d="{}"></path>').format(path)
+
+
+def _svg(look: Look, series: Sequence[Series], body: Markup) -> Markup:
+    said = "; ".join(_in_words(one, look.unit) for one in series)
+    return Markup(
+        '<svg class="plot" viewBox="0 0 {} {}" role="img"><title>{}</title><desc>{}</desc>{}</svg>'
+    ).format(look.width, look.height, look.title, said, escape(body))
+
+
+def _in_words(series: Series, unit: str) -> str:
+    known = [value for _, value in series.points if value is not None]
+    if not known:
+        return f"{series.name}: nothing known"
+    last, most = f"{known[-1]:.4g}{unit}", f"{max(known):.4g}{unit}"
+    return f"{series.name}: {last} at the end, {sum(known) / len(known):.4g}{unit} on average, {most} at most"
+
+
+def _runs(points: Sequence[tuple[datetime, float | None]]) -> list[list[tuple[datetime, float]]]:
+    """Without the gaps; a point alone becomes a short stroke."""
+    runs: list[list[tuple[datetime, float]]] = [[]]
+    for at, value in points:
+        if value is not None:
+            runs[-1].append((at, value))
+        elif runs[-1]:
+            runs.append([])
+    return [run if len(run) > 1 else run * 2 for run in runs if run]
+
+
+def _path(points: Sequence[tuple[float, float]]) -> str:
+    return "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
+
+
+def _highest(series: Sequence[Series]) -> float:
+    return max((value for one in series for _, value in one.points if value is not None), default=0.0)
+
+
+def _colour(number: int) -> int:
+    return (number - 1) % _COLOURS + 1

@@ -1,0 +1,88 @@
+"""View-models that many pages share: sort links, pagers, confirmations, addresses with changed queries."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+from urllib.parse import urlencode
+
+Direction = Literal["ascending", "descending", ""]
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A path and its query; `with_` changes some of the query and keeps the rest."""
+
+    path: str
+    query: Mapping[str, str]
+
+    def with_(self, **changes: str | int | None) -> str:
+        """None and empty values are left out."""
+        merged: dict[str, str | int | None] = {**self.query, **changes}
+        given = [(name, str(value)) for name, value in merged.items() if value not in (None, "")]
+        return self.path + (f"?{urlencode(given)}" if given else "")
+
+
+@dataclass(frozen=True, slots=True)
+class Sort:
+    href: str  # sorts by this column; once more, the other way round
+    direction: Direction  # of the present order; empty: sorted by another column
+
+
+def sorts(address: Address, columns: Iterable[str], by: str, descending: bool) -> dict[str, Sort]:
+    """For `ui.column`; in addresses `-gpus` is descending."""
+    found = {}
+    for column in columns:
+        is_current = column == by
+        goes_down = not descending if is_current else column in _LARGEST_FIRST
+        direction: Direction = ("descending" if descending else "ascending") if is_current else ""
+        href = address.with_(sort=("-" if goes_down else "") + column, page=None)
+        found[column] = Sort(href, direction)
+    return found
+
+
+_LARGEST_FIRST = {"id", "gpus", "ended_at", "created_at", "at", "used"}
+
+
+def parse_sort(text: str, columns: Iterable[str], default: str = "-id") -> tuple[str, bool]:
+    """The column and whether it descends; what is not known sorts as by default."""
+    chosen = text if text.removeprefix("-") in set(columns) else default
+    return chosen.removeprefix("-"), chosen.startswith("-")
+
+
+@dataclass(frozen=True, slots=True)
+class Pager:
+    page: int
+    pages: int
+    total: int
+    first: int
+    last: int
+    previous: str  # empty: there is none
+    next: str
+
+
+def pager(address: Address, page: int, size: int, total: int) -> Pager:
+    """For `ui.pager`. `page` counts from 1."""
+    pages = max(1, -(-total // size))
+    first = min(total, (page - 1) * size + 1)
+    return Pager(
+        page=page,
+        pages=pages,
+        total=total,
+        first=first,
+        last=min(total, page * size),
+        previous=address.with_(page=page - 1 if page > 2 else None) if page > 1 else "",
+        next=address.with_(page=page + 1) if page < pages else "",
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Confirmation:
+    """For `confirm.html`: a dangerous step asks once more, also without scripts."""
+
+    question: str
+    consequence: str
+    action: str  # where the form goes; with the field confirmed=yes
+    label: str
+    fields: tuple[tuple[str, str], ...]
+    back: str
+    items: tuple[str, ...] = ()

@@ -1,0 +1,149 @@
+"""Who is at the browser, and whether a change truly comes from one of our pages."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated
+from urllib.parse import parse_qsl, urlsplit
+
+from fastapi import Depends
+from starlette.requests import Request
+
+from heliostat.auth.csrf import is_form_token
+from heliostat.auth.web import Browser, over
+from heliostat.errors import BadRequest, Forbidden, HeliostatError
+from heliostat.models import Caller, User
+from heliostat.services.context import Context
+from heliostat.services.rights import require_admin
+from heliostat.web import cookies
+
+FORM_TOKEN = "csrf"  # noqa: S105 - the name of the field
+_MOST_FIELDS = 5000
+_SAFE = {"GET", "HEAD", "OPTIONS"}
+
+
+@dataclass(frozen=True, slots=True)
+class Guest:
+    """Somebody who is not logged in. Their cookie only ties forms to their browser."""
+
+    request: Request
+    context: Context
+    secret: str
+    user: User | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Visit:
+    """Somebody who is logged in, and what they ask for."""
+
+    request: Request
+    context: Context
+    secret: str
+    browser: Browser
+
+    @property
+    def user(self) -> User:
+        return self.browser.user
+
+    @property
+    def caller(self) -> Caller:
+        """As services want it."""
+        return Caller(self.user, "web", address_of(self.request))
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What was sent, as text; each field may be there several times."""
+
+    fields: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def get(self, name: str, default: str = "") -> str:
+        """Without blanks around it."""
+        return self.fields.get(name, (default,))[0].strip()
+
+    def raw(self, name: str) -> str:
+        """As it was typed: passwords and scripts."""
+        return self.fields.get(name, ("",))[0]
+
+    def all(self, name: str) -> tuple[str, ...]:
+        return self.fields.get(name, ())
+
+    def has(self, name: str) -> bool:
+        return name in self.fields
+
+
+async def current_visit(request: Request) -> Visit:
+    """Raises NotAuthenticated, which sends a browser to the login page and back."""
+    context: Context = request.app.state.context
+    secret = cookies.session_of(request)
+    if not secret:
+        raise over()
+    # What refreshes by itself must not keep a login alive that nobody uses.
+    by_itself = "x-fragment" in request.headers or request.url.path == "/live"
+    return Visit(request, context, secret, context.identities.web.holder(secret, in_use=not by_itself))
+
+
+async def current_guest(request: Request) -> Guest:
+    return Guest(request, request.app.state.context, cookies.visitor_of(request))
+
+
+async def admin_visit(visit: "VisitDep") -> Visit:
+    require_admin(visit.user)
+    return visit
+
+
+async def guard(request: Request) -> Form:
+    """Part of every route of the web: nothing changes without the token of a form of ours."""
+    if request.method in _SAFE:
+        return Form()
+    _check_origin(request)
+    form = _parse(request, await request.body())
+    shown = request.headers.get("x-csrf-token") or form.raw(FORM_TOKEN)
+    if not is_form_token(whoever(request).secret, shown):
+        raise Forbidden("This form is no longer valid.", "Go back, load the page again, and send it once more.")
+    return form
+
+
+def address_of(request: Request) -> str:
+    return request.client.host if request.client else "local socket"
+
+
+def whoever(request: Request) -> Visit | Guest:
+    """Logged in or not, and never an error."""
+    context: Context = request.app.state.context
+    secret = cookies.session_of(request)
+    try:
+        return Visit(request, context, secret, context.identities.web.holder(secret, in_use=False))
+    except HeliostatError:
+        return Guest(request, context, cookies.visitor_of(request))
+
+
+def _check_origin(request: Request) -> None:
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    origin = request.headers.get("origin")
+    own = {request.headers.get("host", "")}
+    if public := request.app.state.context.settings.public_url:
+        own.add(urlsplit(public).netloc)
+    if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc not in own):
+        raise Forbidden("This request came from another site.", "Open the page here and try again.")
+
+
+def _parse(request: Request, body: bytes) -> Form:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("application/x-www-form-urlencoded", ""):
+        raise BadRequest("Only forms can be sent here.", "Programs use /api/v1.")
+    try:
+        pairs = parse_qsl(
+            body.decode("utf-8"), keep_blank_values=True, errors="strict", max_num_fields=_MOST_FIELDS
+        )
+    except ValueError:
+        raise BadRequest("The form cannot be read.", "Load the page again and send it once more.") from None
+    fields: dict[str, tuple[str, ...]] = {}
+    for name, value in pairs:
+        fields[name] = (*fields.get(name, ()), value.replace("\r\n", "\n"))
+    return Form(fields)
+
+
+VisitDep = Annotated[Visit, Depends(current_visit)]
+AdminDep = Annotated[Visit, Depends(admin_visit)]
+GuestDep = Annotated[Guest, Depends(current_guest)]
+FormDep = Annotated[Form, Depends(guard)]

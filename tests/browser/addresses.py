@@ -1,0 +1,3 @@
+"""Every page, for the tests that open all of them."""
+
+PAGES = ("/", "/jobs", "/jobs?state=unfinished&sort=-gpus", "/nothing-here")

@@ -1,0 +1,82 @@
+"""A real server and a real Chromium. A console error or a policy violation fails whatever test it happens in."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from integration.running_server import RunningServer
+
+try:
+    from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
+except ImportError:
+    pytest.skip("playwright is not installed: make test installs it", allow_module_level=True)
+
+CHROMIUM = os.environ.get("CHROMIUM") or shutil.which("chromium")
+DEADLINE_MS = 15_000
+_EXPECTED = "status of 404"  # a page that is asked for and not there is an error for the console only
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Browser]:
+    if CHROMIUM is None:
+        pytest.skip("chromium is not installed: apt-get install chromium")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    """Two made-up nodes of four GPUs."""
+    server = RunningServer('engine = "simulated"\nsimulated_nodes = "2x4xA100"\n')
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def new_page(chromium: Browser, server: RunningServer) -> Iterator[Callable[..., Page]]:
+    """Makes logged-in pages: `new_page()`, `new_page(java_script_enabled=False)`, `new_page(name="anna")`."""
+    with _watched(chromium) as make:
+
+        def new(*, log_in: bool = True, **options: Any) -> Page:
+            context = make(**options)
+            page = context.new_page()
+            if log_in:
+                page.goto(server.ask("POST", "/login/link", {}).json["url"])
+            return page
+
+        yield new
+
+
+@contextmanager
+def _watched(chromium: Browser) -> Iterator[Callable[..., BrowserContext]]:
+    contexts: list[BrowserContext] = []
+    complaints: list[str] = []
+
+    def make(**options: Any) -> BrowserContext:
+        context = chromium.new_context(**options)
+        context.set_default_timeout(DEADLINE_MS)
+        context.on("console", lambda message: _note(complaints, message.type, message.text))
+        context.on("weberror", lambda error: complaints.append(str(error.error)))
+        contexts.append(context)
+        return context
+
+    yield make
+    for context in contexts:
+        context.close()
+    assert not complaints, complaints
+
+
+def _note(complaints: list[str], kind: str, text: str) -> None:
+    if kind in ("error", "warning") and _EXPECTED not in text:
+        complaints.append(f"{kind}: {text}")
+
+
+@pytest.fixture
+def page(new_page: Callable[..., Page]) -> Page:
+    return new_page()
