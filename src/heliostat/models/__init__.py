@@ -29,6 +29,15 @@ from heliostat.models.people import (
     User,
 )
 from heliostat.models.reservations import Reservation
+from heliostat.models.samples import (
+    DeviceFigures,
+    DeviceReading,
+    Figure,
+    Reading,
+    Readings,
+    Series,
+    UsageSummary,
+)
 from heliostat.models.states import ACTIVE, TERMINAL, WAITING, JobState, NodeState, may_move
 
 __all__ = [
@@ -44,8 +53,11 @@ __all__ = [
     "Cause",
     "Department",
     "Device",
+    "DeviceFigures",
     "DeviceProcess",
+    "DeviceReading",
     "Ended",
+    "Figure",
     "Job",
     "JobEvent",
     "JobId",
@@ -62,11 +74,15 @@ __all__ = [
     "Project",
     "ProjectRole",
     "Quota",
+    "Reading",
+    "Readings",
     "Reservation",
     "Resources",
     "Role",
+    "Series",
     "Started",
     "Token",
+    "UsageSummary",
     "User",
     "attempt_id",
     "may_move",
