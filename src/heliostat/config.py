@@ -38,6 +38,11 @@ class Home:
         return self.path / "attempts"
 
     @property
+    def samples(self) -> Path:
+        """What jobs and nodes used over time: large, and not precious."""
+        return self.path / "samples.db"
+
+    @property
     def server_log(self) -> Path:
         return self.path / "server.log"
 
@@ -96,6 +101,10 @@ class Settings:
     memory_gib_charge: float = 0.002  # per hour of a GiB
     urgent_gpu_hours_per_month: int = 100  # of the class urgent, per project
     interactive_points: float = 4.0  # of the class interactive
+    sample_seconds: int = 10  # between two looks at what jobs and nodes use; 0: nobody looks
+    fine_samples_days: float = 1.0  # how long every look is kept
+    five_minute_samples_days: float = 31.0  # how long their mean and largest of five minutes
+    hourly_samples_days: float = 1095.0  # and of an hour
 
     @property
     def zone(self) -> str:
@@ -162,8 +171,13 @@ _LEAST: dict[str, float] = {
     "memory_gib_charge": 0,
     "urgent_gpu_hours_per_month": 0,
     "interactive_points": 0,
+    "sample_seconds": 0,
+    "fine_samples_days": 0.05,
+    "five_minute_samples_days": 1,
+    "hourly_samples_days": 1,
 }
 _MOST = 1e6
+_MOST_OF: dict[str, float] = {"sample_seconds": 60, "fine_samples_days": 31}
 
 
 def _check_zone(path: Path, name: object) -> None:
@@ -200,7 +214,6 @@ def _check_charges(path: Path, name: str, charges: dict[str, object]) -> None:
 
 
 def _check_number(path: Path, name: str, value: Any, least: float) -> None:
-    if not (math.isfinite(value) and least <= value <= _MOST):
-        raise Invalid(
-            f"{path}: {name} = {value!r} is out of range", f"Write a number from {least:g} to {_MOST:g}."
-        )
+    most = _MOST_OF.get(name, _MOST)
+    if not (math.isfinite(value) and least <= value <= most):
+        raise Invalid(f"{path}: {name} = {value!r} is out of range", f"Write a number from {least:g} to {most:g}.")

@@ -28,11 +28,13 @@ from heliostat.services.context import Context, utc_now
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
+from heliostat.store.samples import Retention, SampleStore
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
+from heliostat.workers.sampler import Sampler, Watched
 
 log = structlog.get_logger()
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
@@ -105,7 +107,18 @@ def _start_parts(
     forecaster = Forecaster(store, controller, utc_now)
     forecaster.start()
     stack.callback(forecaster.close)
-    return Context(settings, store, engine, fleet, controller, identities, rules, forecaster)
+    samples = _start_sampling(settings, Watched(engine, fleet, controller), stack)
+    return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples)
+
+
+def _start_sampling(settings: Settings, watched: Watched, stack: contextlib.ExitStack) -> SampleStore:
+    kept = Retention(settings.fine_samples_days, settings.five_minute_samples_days, settings.hourly_samples_days)
+    samples = SampleStore(settings.home.samples, settings.sample_seconds, kept)
+    sampler = Sampler(watched, samples, utc_now)
+    stack.callback(sampler.close)
+    if settings.sample_seconds:
+        sampler.start()
+    return samples
 
 
 def _make_home(home: Home) -> None:

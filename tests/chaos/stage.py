@@ -38,6 +38,7 @@ from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Store, Transaction
 from heliostat.store.migrate import migrate
+from heliostat.store.samples import SampleStore
 from heliostat.workers import controller as controllers
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
@@ -263,6 +264,7 @@ class Stage:
             self._identities,
             Rules(self.store),
             Forecaster(self.store, self.controller, self.clock),
+            SampleStore(self.settings.home.samples),
             self.clock,
         )
         self.controller.start()

@@ -43,7 +43,7 @@ OUTSIDE: dict[str, set[str]] = {
     "uvicorn": {"server"},
     "argon2": {"auth"},
     "pynvml": {"engines"},
-    "numpy": {"scheduling", "simulation"},
+    "numpy": {"scheduling", "simulation", "store"},
     "jinja2": {"web"},
     "markupsafe": {"web"},
     "typer": {"cli"},

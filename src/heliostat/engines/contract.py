@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from heliostat.models import Attempt, AttemptId, JobId, Node, Observation
+from heliostat.models import Attempt, AttemptId, JobId, Node, Observation, Readings
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -95,3 +95,14 @@ class KeepsCheckpoints(Protocol):
 
     def checkpoint_times(self, attempts: Sequence[Attempt]) -> dict[AttemptId, datetime]:
         """When each last said so: those that have, since they started. Never later than now."""
+
+
+@runtime_checkable
+class TakesSamples(Protocol):
+    """An engine that can say what its attempts and nodes use."""
+
+    def sample(self) -> Readings:
+        """Of every attempt that runs and of every node, in one go. Called by one thread, every few seconds.
+
+        What cannot be read is None, or left out. Cpus are those kept busy since the call before.
+        """

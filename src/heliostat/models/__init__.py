@@ -30,6 +30,15 @@ from heliostat.models.people import (
     WebLogin,
 )
 from heliostat.models.reservations import Reservation
+from heliostat.models.samples import (
+    DeviceFigures,
+    DeviceReading,
+    Figure,
+    Reading,
+    Readings,
+    Series,
+    UsageSummary,
+)
 from heliostat.models.states import ACTIVE, TERMINAL, WAITING, JobState, NodeState, may_move
 
 __all__ = [
@@ -45,8 +54,11 @@ __all__ = [
     "Cause",
     "Department",
     "Device",
+    "DeviceFigures",
     "DeviceProcess",
+    "DeviceReading",
     "Ended",
+    "Figure",
     "Job",
     "JobEvent",
     "JobId",
@@ -63,11 +75,15 @@ __all__ = [
     "Project",
     "ProjectRole",
     "Quota",
+    "Reading",
+    "Readings",
     "Reservation",
     "Resources",
     "Role",
+    "Series",
     "Started",
     "Token",
+    "UsageSummary",
     "User",
     "WebLogin",
     "attempt_id",

@@ -8,6 +8,7 @@ from heliostat.auth.identity import Identities
 from heliostat.config import Settings
 from heliostat.engines.contract import Engine
 from heliostat.store.database import Store
+from heliostat.store.samples import SampleStore
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller
 from heliostat.workers.fleet import Fleet
@@ -28,4 +29,5 @@ class Context:
     identities: Identities
     rules: Rules
     forecaster: Forecaster
+    samples: SampleStore
     now: Callable[[], datetime] = field(default=utc_now)

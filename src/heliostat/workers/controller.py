@@ -127,6 +127,10 @@ class Controller:
         """A copy of the queue to think with."""
         return self._queue.fork()
 
+    def tally(self) -> tuple[list[Job], int]:
+        """The jobs that start or run, and how many wait, as of the newest round."""
+        return self._queue.tally()
+
     def unfinished_jobs_of(self, user: str) -> int:
         """How many of the user's jobs are not over, as of the newest round."""
         return self._queue.count_of(user)

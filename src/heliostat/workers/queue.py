@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, Node, Reservation
+from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, JobState, Node, Reservation
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.snapshot import Snapshot
@@ -50,6 +50,12 @@ class Queue:
 
     def active(self) -> list[Job]:
         return [job for job in self.board.jobs.values() if job.state in ACTIVE]
+
+    def tally(self) -> tuple[list[Job], int]:
+        """Those that start or run, and how many wait in line. Others may ask too."""
+        with self._lock:
+            jobs = self.board.jobs.values()
+            return self.active(), sum(job.state is JobState.PENDING for job in jobs)
 
     def snapshot(self, now: datetime, ended: Collection[AttemptId], delayed: Collection[JobId]) -> Snapshot:
         """As it will be once these attempts are recorded as ended; the delayed are not yet to be tried again."""

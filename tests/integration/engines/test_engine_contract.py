@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from contract import DEADLINE_SECONDS, ENGINES, EXIT, SECONDS, Bench, as_running
 
+from heliostat.engines.contract import TakesSamples
 from heliostat.models import Cause, Ended, NodeState, Started
 
 
@@ -233,3 +234,34 @@ def test_closing_twice_is_fine(bench: Bench) -> None:
     bench.let_another_one_finish()
     bench.engine.close()
     bench.engine.close()
+
+
+def test_what_runs_and_every_node_is_sampled_and_what_is_over_no_longer(bench: Bench) -> None:
+    engine = bench.engine
+    assert isinstance(engine, TakesSamples)
+    running, gang = bench.running_long(), bench.gang(2, "exec sleep 600", **{SECONDS: "36000"})
+    bench.start(running, gang)
+    bench.wait_for_start(running)
+    bench.wait_for_start(gang)
+    engine.sample()
+    bench.under_test.let_time_pass()
+    readings = engine.sample()
+    assert set(readings.attempts) == {running.id, gang.id}
+    assert {len(reading.devices) for reading in readings.attempts.values()} == {0, 2}
+    for reading in (*readings.attempts.values(), *readings.nodes.values()):
+        assert reading.cpus is None or reading.cpus >= 0
+        assert reading.memory_mib is None or reading.memory_mib >= 0
+        assert all(0 <= (device.utilisation or 0) <= 100 for device in reading.devices)
+    for node in engine.nodes():
+        assert len(readings.nodes[node.name].devices) == len(node.devices)
+        assert 0 < (readings.nodes[node.name].memory_mib or 0)
+    engine.stop(running, 0)
+    bench.wait_for_end(running)
+    assert set(engine.sample().attempts) == {gang.id}
+
+
+def test_nothing_of_a_new_engine_is_sampled_but_its_nodes(bench: Bench) -> None:
+    assert isinstance(bench.engine, TakesSamples)
+    readings = bench.engine.sample()
+    assert readings.attempts == {}
+    assert set(readings.nodes) == {node.name for node in bench.engine.nodes()}

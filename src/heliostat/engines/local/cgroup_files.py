@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import suppress
 
 MIB = 1 << 20
@@ -74,6 +74,12 @@ def counter(text: str, key: str) -> int:
         if name == key:
             return int(number)
     return 0
+
+
+def sum_of(text: str, keys: Collection[str]) -> int:
+    """The numbers after these keys in lines of `key number`, together."""
+    found = (line.partition(" ") for line in text.splitlines())
+    return sum(int(number) for name, _, number in found if name in keys)
 
 
 def mib_rounded_up(text: str) -> int | None:

@@ -9,6 +9,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from heliostat.engines.local import cgroup_files as files
+from heliostat.engines.local.usage import Usage, usage_of
 
 if TYPE_CHECKING:
     from heliostat.engines.local.cgroups import Limits
@@ -23,9 +24,10 @@ _UNLIMITED = frozenset({"-1", "max"})  # what a new group has
 
 
 class V1Group:
-    def __init__(self, folders: dict[str, str]) -> None:
-        """`folders` gives the group's folder for each hierarchy."""
+    def __init__(self, folders: dict[str, str], counts_cpu: bool = False) -> None:
+        """`folders` gives the group's folder for each hierarchy; that of cpu may come with cpuacct."""
         self._by_controller = folders
+        self._counts_cpu = counts_cpu
         self._folders = tuple(dict.fromkeys(folders.values()))  # one mount can hold several controllers
         self.enter_files = tuple(f"{folder}/cgroup.procs" for folder in self._folders)
 
@@ -52,6 +54,17 @@ class V1Group:
         if "memory" not in self._by_controller:
             return None
         return files.mib_rounded_up(files.read_file(f"{self._by_controller['memory']}/memory.max_usage_in_bytes"))
+
+    def usage(self) -> Usage:
+        spent = files.read_file(f"{self._by_controller['cpu']}/cpuacct.usage") if self._counts_cpu else ""
+        folder = self._by_controller.get("memory")
+        held = "" if folder is None else files.read_file(f"{folder}/memory.stat")
+        if not spent or not held:
+            counted = usage_of(files.read_pids(self._folders[0]), with_memory=not held)
+        return Usage(
+            int(spent) / 1e9 if spent else counted.cpu_seconds,
+            files.sum_of(held, ("total_rss", "total_shmem")) / files.MIB if held else counted.memory_mib,
+        )
 
     def remove(self) -> bool:
         removed = [files.remove_folder(folder) for folder in self._folders]
@@ -119,7 +132,8 @@ class V1Tree:
         return not self.names() and all(files.remove_folder(folder) for folder in self._folders)
 
     def _group(self, name: str) -> V1Group:
-        return V1Group({controller: f"{base}/{name}" for controller, base in self._bases.items()})
+        folders = {controller: f"{base}/{name}" for controller, base in self._bases.items()}
+        return V1Group(folders, "cpu" in folders and "cpuacct.usage" in self._files)
 
     def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
         memory = "-1" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)

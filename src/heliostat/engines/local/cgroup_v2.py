@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from heliostat.engines.local import cgroup_files as files
+from heliostat.engines.local.usage import Usage, usage_of
 
 if TYPE_CHECKING:
     from heliostat.engines.local.cgroups import Limits
@@ -44,6 +45,16 @@ class V2Group:
     def memory_peak_mib(self) -> int | None:
         # Linux 5.19
         return files.mib_rounded_up(files.read_file(f"{self._folder}/memory.peak"))
+
+    def usage(self) -> Usage:
+        spent = files.read_file(f"{self._folder}/cpu.stat")
+        held = files.read_file(f"{self._folder}/memory.stat") if "memory.stat" in self._files else ""
+        if not spent or not held:
+            counted = usage_of(self.pids(), with_memory=not held)
+        return Usage(
+            files.counter(spent, "usage_usec") / 1e6 if spent else counted.cpu_seconds,
+            files.sum_of(held, ("anon", "shmem")) / files.MIB if held else counted.memory_mib,
+        )
 
     def remove(self) -> bool:
         return files.remove_folder(self._folder)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Protocol
 
 from heliostat.engines.local import cgroup_v1, cgroup_v2
+from heliostat.engines.local.usage import Usage
 
 _INSTANCE = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -51,6 +52,9 @@ class Group(Protocol):
 
     def memory_peak_mib(self) -> int | None:
         """The most memory that was in use, files in the page cache included; None where nobody counts it."""
+
+    def usage(self) -> Usage:
+        """What it has used so far. OSError when that cannot be read."""
 
     def remove(self) -> bool:
         """Remove the group and those inside it. Gone is success; False while processes are left in it."""

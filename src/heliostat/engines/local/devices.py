@@ -81,6 +81,10 @@ class Devices:
             time.sleep(pause_seconds)
             pause_seconds = min(pause_seconds * 2, 0.2)
 
+    def memory_used_by(self, attempt_id: AttemptId, device: Device) -> int:
+        """Of a device that several share, what the driver says of its processes."""
+        return sum(one.memory_mib for one in device.processes if self._attempt_of(one.pid) == attempt_id)
+
     def close(self) -> None:
         self._closing.set()
 

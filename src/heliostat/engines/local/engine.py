@@ -21,12 +21,13 @@ from heliostat.engines.local.checkpoints import checkpoint_times
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.endings import Running, ended, ended_before_boot, holders, in_words, utc_now
 from heliostat.engines.local.log_order import LogOrder, read_order
-from heliostat.engines.local.machine import this_node
+from heliostat.engines.local.machine import node_name, this_node
 from heliostat.engines.local.processes import boot_time, start_time
+from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.trace import Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
-from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Started
+from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
 
 log = structlog.get_logger()
 _SWEEP_SECONDS = 600.0
@@ -56,6 +57,7 @@ class LocalEngine:
         self._last_entry = 0.0
         self._lock = threading.Lock()
         self._devices = Devices(settings.simulate_gpus, self._instance, self._holders)
+        self._usage = UsageReader(self._devices)
         self._report: Report = lambda observations: None
         self._watch = Watch()
         self._log_order = LogOrder()
@@ -130,6 +132,11 @@ class LocalEngine:
 
     def checkpoint_times(self, attempts: Sequence[Attempt]) -> dict[AttemptId, datetime]:
         return checkpoint_times(self._settings.home.jobs, attempts, utc_now())
+
+    def sample(self) -> Readings:
+        with self._lock:
+            running = [one for one in self._running.values() if not one.is_over]
+        return self._usage.read(node_name(self._settings.node_name), running)
 
     def close(self) -> None:
         self._starter.shutdown()

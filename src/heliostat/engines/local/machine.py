@@ -15,9 +15,13 @@ def memory_mib() -> int:
     return total_kib * 9 // 10 // 1024
 
 
+def node_name(chosen: str | None) -> str:
+    return chosen or socket.gethostname().partition(".")[0]
+
+
 def this_node(name: str | None, devices: tuple[Device, ...], notes: tuple[str, ...]) -> Node:
     return Node(
-        name=name or socket.gethostname().partition(".")[0],
+        name=node_name(name),
         cpus=len(os.sched_getaffinity(0)),
         memory_mib=memory_mib(),
         devices=devices,

@@ -3,6 +3,7 @@
 from heliostat.engines.local.cgroups import Limits
 from heliostat.engines.local.processes import kill_members, members, send_signal, start_time
 from heliostat.engines.local.trace import Claim
+from heliostat.engines.local.usage import Usage, usage_of
 
 MARK = "HELIOSTAT_MARK"
 
@@ -46,6 +47,9 @@ class UngroupedProcesses:
 
     def memory_peak_mib(self) -> int | None:
         return None
+
+    def usage(self) -> Usage:
+        return usage_of(self.pids())
 
     def remove(self) -> bool:
         """Nothing to remove; like a cgroup, it cannot be while processes are left."""

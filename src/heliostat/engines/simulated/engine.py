@@ -22,6 +22,7 @@ from heliostat.engines.simulated.behaviour import (
 )
 from heliostat.engines.simulated.clock import Alarm, Clock
 from heliostat.engines.simulated.machine import Machine
+from heliostat.engines.simulated.sampling import attempt_reading, node_reading
 from heliostat.errors import NotFound
 from heliostat.models import (
     Attempt,
@@ -32,6 +33,8 @@ from heliostat.models import (
     Node,
     NodeState,
     Observation,
+    Reading,
+    Readings,
     Started,
 )
 
@@ -41,7 +44,9 @@ ENDLESS_SECONDS = 1e9  # what runs longer is not waited for
 
 
 class SimulatedEngine:
-    """Fulfils `Engine` and `Reports`. Reports are made by the clock, never from within a call to the engine.
+    """Fulfils `Engine`, `Reports` and `TakesSamples`.
+
+    Reports are made by the clock, never from within a call to the engine.
 
     A restart of Heliostat loses what runs, unless `survives_restart`: then a job that was running is taken up
     where it would be by now.
@@ -112,6 +117,20 @@ class SimulatedEngine:
         with self._lock:
             self._on_nodes_changed.append(changed)
 
+    def sample(self) -> Readings:
+        now = self._clock.now()
+        with self._lock:
+            nodes = [machine.look(now) for machine in self._machines.values()]
+            running = list(self._running.values())
+        attempts = {run.attempt.id: self._read(run, now) for run in running}
+        there: dict[str, list[tuple[Reading, float]]] = {node.name: [] for node in nodes}
+        for run in running:
+            places = run.attempt.task_places
+            for place in places:
+                there[place.node].append((attempts[run.attempt.id], 1 / len(places)))
+        up = [node for node in nodes if node.state is not NodeState.DOWN]
+        return Readings(attempts, {node.name: node_reading(node, there[node.name]) for node in up})
+
     def fail_node(self, name: str, reason: str = "The node does not answer.") -> None:
         """The node goes down and takes with it what runs there, also in part."""
         now = self._clock.now()
@@ -127,6 +146,11 @@ class SimulatedEngine:
         with self._lock:
             self._machine(name).set_state(NodeState.UP, None)
             self._tell_nodes_changed()
+
+    def _read(self, run: "_Run", now: datetime) -> Reading:
+        devices = {uuid: device for machine in self._machines_of(run) for uuid, device in machine.devices.items()}
+        seconds = run.seconds_until(now)
+        return attempt_reading(run.attempt, devices, seconds, run.behaviour.runs_out_of_memory)
 
     def _machine(self, name: str) -> Machine:
         try:

@@ -17,7 +17,7 @@ class Machine:
 
     def __init__(self, node: Node) -> None:
         self.node = node
-        self._uuids = {device.uuid for device in node.devices}
+        self.devices = {device.uuid: device for device in node.devices}  # as they are when nobody uses them
         self._holders: dict[str, dict[AttemptId, tuple[Attempt, datetime]]] = {}
         self._taken: Counter[str] = Counter()
         self._seen: Node | None = None
@@ -30,7 +30,7 @@ class Machine:
     def why_not(self, attempt: Attempt) -> str | None:
         """What keeps it from having its devices here."""
         for uuid, wanted in self._sum_of(attempt):
-            if uuid not in self._uuids:
+            if uuid not in self.devices:
                 return f"Node {self.node.name} has no device {uuid}."
             if self._taken[uuid] + wanted > _WHOLE:
                 others = ", ".join(self._holders.get(uuid, {})) or "its other tasks"

@@ -6,12 +6,14 @@ from pathlib import Path
 import pytest
 
 from heliostat.engines.local import cgroup_files, cgroup_v2
+from heliostat.engines.local.cgroup_v1 import V1Group
 from heliostat.engines.local.cgroups import CgroupTree, Limits, NoCgroups, find_cgroups
+from heliostat.engines.local.usage import Usage
 
 V2_FILES = {
     "cgroup": {"procs": "", "kill": "", "freeze": "0", "events": "populated 0\nfrozen 0\n"},
-    "memory": {"max": "max", "swap.max": "max", "oom.group": "0", "events": "", "peak": "0"},
-    "cpu": {"max": "max 100000"},
+    "memory": {"max": "max", "swap.max": "max", "oom.group": "0", "events": "", "peak": "0", "stat": "anon 0\n"},
+    "cpu": {"max": "max 100000", "stat": "usage_usec 0\n"},
     "pids": {"max": "max"},
 }
 
@@ -186,3 +188,44 @@ def test_v1_finds_controllers_that_share_a_mount(tmp_path: Path, monkeypatch: py
     assert (shared / "memory.limit_in_bytes").read_text() == "1048576"
     assert (shared / "pids.max").read_text() == "9"
     assert (cpu / "cpu.cfs_quota_us").read_text() == "300000"
+
+
+def test_v2_counts_cpu_and_memory_without_the_page_cache(stand_in: StandIn) -> None:
+    group = stand_in.boot().create("12.1", Limits())
+    folder = stand_in.root / "heliostat-ab12" / "12.1"
+    (folder / "cpu.stat").write_text("usage_usec 2500000\nuser_usec 2000000\nsystem_usec 500000\n")
+    (folder / "memory.stat").write_text(f"anon {200 << 20}\nfile {900 << 20}\nshmem {8 << 20}\nanon_thp 0\n")
+    assert group.usage() == Usage(2.5, 208.0)
+
+
+def test_v2_without_the_memory_controller_counts_its_processes(stand_in: StandIn) -> None:
+    stand_in.offered = ["cpu", "pids"]
+    group = stand_in.boot().create("12.1", Limits())
+    folder = stand_in.root / "heliostat-ab12" / "12.1"
+    (folder / "cpu.stat").write_text("usage_usec 1000000\n")
+    (folder / "cgroup.procs").write_text(f"{os.getpid()}\n")
+    used = group.usage()
+    assert used.cpu_seconds == 1.0
+    assert used.memory_mib is not None
+    assert 5 < used.memory_mib < 4096
+
+
+@pytest.mark.parametrize("counts_cpu", [True, False])
+def test_v1_counts_cpu_by_cpuacct_where_that_is_mounted_with_cpu(tmp_path: Path, counts_cpu: bool) -> None:
+    mine = os.times()
+    for name, text in {
+        "memory.stat": f"cache {900 << 20}\ntotal_rss {100 << 20}\ntotal_shmem {4 << 20}\n",
+        "cpuacct.usage": "1500000000\n",
+        "cgroup.procs": f"{os.getpid()}\n",
+    }.items():
+        (tmp_path / name).write_text(text)
+    used = V1Group({"cpu": str(tmp_path), "memory": str(tmp_path)}, counts_cpu).usage()
+    assert used.memory_mib == 104.0
+    assert used.cpu_seconds is not None
+    assert used.cpu_seconds == 1.5 if counts_cpu else used.cpu_seconds >= mine.user + mine.system - 0.1
+
+
+def test_a_group_that_is_gone_has_used_nothing_that_is_known(stand_in: StandIn) -> None:
+    group = stand_in.boot().create("12.1", Limits())
+    assert group.remove()
+    assert group.usage() == Usage()

@@ -1,0 +1,59 @@
+"""What was used over time."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Path
+from starlette.responses import JSONResponse, Response
+
+from heliostat.api.deps import CallerDep, ContextDep, IdPath
+from heliostat.api.views import time_view
+from heliostat.models import Series
+from heliostat.services import stats as services
+from heliostat.services.stats import Span
+
+router = APIRouter(tags=["stats"])
+NodeName = Annotated[str, Path(max_length=128)]
+
+
+@router.get("/jobs/{job_id}/stats")
+def of_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+    """What a job has used over time, in short, and in words."""
+    found = services.job_stats(context, caller, job_id)
+    return JSONResponse(
+        {
+            "job_id": found.job_id,
+            "asked": asdict(found.asked),
+            "verdict": asdict(found.verdict) | {"text": found.verdict.text},
+            "summary": asdict(found.summary),
+            "series": _series(found.series),
+        }
+    )
+
+
+@router.get("/nodes/{name}/stats")
+def of_node(name: NodeName, caller: CallerDep, context: ContextDep, span: Span = Span.DAY) -> Response:
+    """What was used of a node, by whomever."""
+    found = services.node_stats(context, caller, name, span)
+    return JSONResponse({"node": found.name, "span": found.span.value, "series": _series(found.series)})
+
+
+@router.get("/cluster/stats")
+def of_cluster(caller: CallerDep, context: ContextDep, span: Span = Span.DAY) -> Response:
+    """What there was, what was given out and what was used, of all nodes together; and how many jobs waited."""
+    found = services.cluster_stats(context, caller, span)
+    return JSONResponse({"span": found.span.value, "series": _series(found.series)})
+
+
+def _series(series: tuple[Series, ...]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": one.name,
+            "unit": one.unit,
+            "start_at": time_view(one.start_at),
+            "step_seconds": one.step_seconds,
+            "mean": list(one.mean),
+            "max": list(one.max),
+        }
+        for one in series
+    ]

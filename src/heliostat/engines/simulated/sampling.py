@@ -1,0 +1,66 @@
+"""What made-up jobs use: believable, and for the same job the same each time it is asked.
+
+warm-up ──> plateau with waves; one in ten idles, some wait for data, some use one of their GPUs
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+
+from heliostat.engines.simulated.cluster import at_work, character_of
+from heliostat.models import Attempt, Device, DeviceReading, Node, Reading
+
+_LOAD_SECONDS = 60.0  # until data and model are in memory
+_SYSTEM_CPUS = 0.15  # what a machine does for itself
+_SYSTEM_MIB = 1800.0
+
+
+def attempt_reading(
+    attempt: Attempt, devices: Mapping[str, Device], seconds: float, fails: bool = False
+) -> Reading:
+    """After it has run for so long. One that will run out of memory needs more and more of it."""
+    wanted, tasks = attempt.job.resources, max(1, len(attempt.task_places))
+    character = character_of(attempt.job.id)
+    warmth = min(1.0, max(0.0, seconds) / _LOAD_SECONDS)
+    part = _wave(_level(character), character, seconds) * (0.3 + 0.7 * warmth)
+    fill = 1.0 if fails else 0.06 + 0.85 * ((character >> 12) % 100 / 100) ** 1.5
+    growth = min(1.0, seconds / 300) if fails else 0.2 + 0.8 * warmth
+    return Reading(
+        cpus=round(wanted.cpus * tasks * part, 2),
+        memory_mib=round(wanted.memory_mib * tasks * fill * growth),
+        devices=tuple(
+            device_reading(at_work(devices[uuid], attempt, seconds))
+            for uuid in dict.fromkeys(uuid for place in attempt.task_places for uuid in place.devices)
+            if uuid in devices
+        ),
+    )
+
+
+def node_reading(node: Node, attempts: Iterable[tuple[Reading, float]]) -> Reading:
+    """What these attempts use there (each with the part of it that runs there) and the machine itself."""
+    cpus, memory_mib = _SYSTEM_CPUS, _SYSTEM_MIB
+    for reading, part in attempts:
+        cpus += (reading.cpus or 0) * part
+        memory_mib += (reading.memory_mib or 0) * part
+    return Reading(
+        cpus=min(cpus, float(node.cpus)),
+        memory_mib=min(memory_mib, float(node.memory_mib)),
+        devices=tuple(device_reading(device) for device in node.devices),
+    )
+
+
+def device_reading(device: Device) -> DeviceReading:
+    return DeviceReading(device.utilisation, device.memory_used_mib)
+
+
+def _level(character: int) -> float:
+    """The part of its cpus that a job keeps busy on its plateau."""
+    kind = character % 10
+    if kind == 0:
+        return 0.02
+    return 0.25 if kind <= 2 else 0.55 + 0.35 * ((character >> 4) % 100) / 100
+
+
+def _wave(level: float, character: int, seconds: float) -> float:
+    period = 90 + (character >> 6) % 300
+    swing = math.sin(2 * math.pi * seconds / period) + 0.4 * math.sin(2 * math.pi * seconds / 37)
+    return min(1.0, max(0.0, level * (1 + 0.1 * swing)))

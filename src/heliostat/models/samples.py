@@ -1,0 +1,110 @@
+"""What attempts and nodes use: read every few seconds, kept as rows of values, shown as series."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+
+from heliostat.models.jobs import AttemptId, JobId
+
+USAGE_COLUMNS = (("cpu", "cores"), ("memory", "MiB"))
+"""Of a job or a node: name and unit; behind them those of each device."""
+DEVICE_COLUMNS = (("utilisation", "%"), ("memory", "MiB"))
+CLUSTER_COLUMNS = (
+    ("gpus", "GPUs"),  # of the nodes that are not down
+    ("gpus_held", "GPUs"),  # given to jobs
+    ("gpu_utilisation", "%"),  # the mean of all
+    ("cpus", "cores"),
+    ("cpus_held", "cores"),
+    ("cpus_used", "cores"),  # kept busy, by whomever
+    ("memory", "MiB"),
+    ("memory_held", "MiB"),
+    ("memory_used", "MiB"),
+    ("pending", "jobs"),
+    ("running", "jobs"),
+)
+CLUSTER = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceReading:
+    """What one device does now; None is not known."""
+
+    utilisation: float | None = None  # percent
+    memory_mib: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """What an attempt, or a whole node, uses now; None is not known."""
+
+    cpus: float | None = None  # cores kept busy since the reading before
+    memory_mib: float | None = None  # without files in the page cache
+    devices: tuple[DeviceReading, ...] = ()  # of an attempt in the order it was given them, of a node by index
+
+
+@dataclass(frozen=True, slots=True)
+class Readings:
+    """All that an engine reads in one go."""
+
+    attempts: Mapping[AttemptId, Reading] = field(default_factory=dict)
+    nodes: Mapping[str, Reading] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """One value over time, in steps of equal length; None where nothing is known."""
+
+    name: str  # cpu, memory, gpu0_utilisation, gpu0_memory…
+    unit: str  # cores, MiB, %, GPUs, jobs
+    start_at: datetime
+    step_seconds: int
+    mean: tuple[float | None, ...]
+    max: tuple[float | None, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A series in three numbers; None is not known."""
+
+    mean: float | None = None
+    peak: float | None = None
+    last: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceFigures:
+    utilisation: Figure = Figure()  # percent
+    memory_mib: Figure = Figure()
+
+
+@dataclass(frozen=True, slots=True)
+class UsageSummary:
+    """What a job has used, over all its attempts."""
+
+    sampled_seconds: float = 0.0  # for how long it was watched
+    cpus: Figure = Figure()
+    memory_mib: Figure = Figure()
+    devices: tuple[DeviceFigures, ...] = ()
+
+
+def job_subject(job_id: JobId) -> str:
+    """Under which name its rows are kept, whichever attempt they are of."""
+    return f"job/{job_id}"
+
+
+def node_subject(name: str) -> str:
+    return f"node/{name}"
+
+
+def usage_columns(count: int) -> tuple[tuple[str, str], ...]:
+    """The first so many columns of a job or a node."""
+    names = list(USAGE_COLUMNS)
+    for device in range(max(0, count - len(names)) // len(DEVICE_COLUMNS)):
+        names += [(f"gpu{device}_{name}", unit) for name, unit in DEVICE_COLUMNS]
+    return tuple(names[:count])
+
+
+def usage_row(reading: Reading) -> Sequence[float | None]:
+    """A reading in the order of `usage_columns`."""
+    devices = [value for device in reading.devices for value in (device.utilisation, device.memory_mib)]
+    return [reading.cpus, reading.memory_mib, *devices]

@@ -1,0 +1,119 @@
+"""What a job used of what it asked for, in words. Pure."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from heliostat.models import Figure, Job, UsageSummary
+
+SHORTEST_SECONDS = 60.0  # that a job must have run to be judged
+IDLE_PERCENT = 5.0  # a GPU that is busy for less was not used
+SLACK_PERCENT = 30.0  # GPUs that are busy for less mostly wait for something
+_LITTLE = 0.5  # of what was asked for
+_SMALL_MIB = 4096.0  # memory not worth a word
+_GIB = 1024.0
+
+
+@dataclass(frozen=True, slots=True)
+class Asked:
+    """By all tasks of a job together."""
+
+    cpus: int
+    memory_mib: int
+    gpus: float
+
+    @classmethod
+    def by(cls, job: Job) -> "Asked":
+        tasks, wanted = job.placement.tasks, job.resources
+        return cls(wanted.cpus * tasks, wanted.memory_mib * tasks, wanted.gpus * tasks)
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """`sentences` are for people; none of them ends with a full stop."""
+
+    sentences: tuple[str, ...]
+    wasteful: bool = False  # something was asked for and hardly used
+    gpus_used: int | None = None  # None: it has none, or nothing is known of them
+
+    @property
+    def text(self) -> str:
+        return "; ".join(self.sentences)
+
+
+def verdict(asked: Asked, used: UsageSummary, run_seconds: float) -> Verdict:
+    """What to say of a job that has run for so long."""
+    if run_seconds <= 0:
+        return Verdict(("it has not run yet",))
+    if used.sampled_seconds <= 0:
+        return Verdict(("nothing is known of what it used",))
+    if run_seconds < SHORTEST_SECONDS:
+        return Verdict(("it has run too short a time to be judged",))
+    gpus_used = _gpus_used(used)
+    complaints = [*_about_gpus(asked, used, gpus_used), *_about_memory(asked, used), *_about_cpus(asked, used)]
+    if complaints:
+        return Verdict(tuple(complaints), True, gpus_used)
+    return Verdict((_praise(asked, used),), False, gpus_used)
+
+
+def _gpus_used(used: UsageSummary) -> int | None:
+    means = [device.utilisation.mean for device in used.devices if device.utilisation.mean is not None]
+    return sum(mean >= IDLE_PERCENT for mean in means) if means else None
+
+
+def _about_gpus(asked: Asked, used: UsageSummary, gpus_used: int | None) -> Iterator[str]:
+    count = len(used.devices)
+    if gpus_used is None or not count:
+        return
+    if gpus_used < count:
+        some = f"used {gpus_used} of {count} GPUs" if gpus_used else f"used none of its {count} GPUs"
+        yield some if count > 1 else "did not use its GPU"
+        return
+    busy = _mean_utilisation(used)
+    # Of a part of a GPU nobody can tell how much of the rest was others' work.
+    if busy is not None and busy < SLACK_PERCENT and asked.gpus >= 1:
+        yield f"kept its {'GPU' if count == 1 else f'{count} GPUs'} busy only {busy:.0f}% of the time"
+
+
+def _about_memory(asked: Asked, used: UsageSummary) -> Iterator[str]:
+    peak = used.memory_mib.peak
+    if peak is not None and peak < asked.memory_mib * _LITTLE and asked.memory_mib - peak > _SMALL_MIB:
+        yield f"asked for {_gb(asked.memory_mib)} of memory, used {_gb(peak)}"
+
+
+def _about_cpus(asked: Asked, used: UsageSummary) -> Iterator[str]:
+    peak = used.cpus.peak
+    if peak is not None and peak < asked.cpus * _LITTLE and asked.cpus - peak >= 2:
+        yield f"asked for {asked.cpus} cpus, used {_cores(peak)}"
+
+
+def _praise(asked: Asked, used: UsageSummary) -> str:
+    facts = []
+    busy = _mean_utilisation(used)
+    if busy is not None:
+        count = len(used.devices)
+        facts.append(f"its {'GPU was' if count == 1 else f'{count} GPUs were'} busy {busy:.0f}% of the time")
+    if used.cpus.peak is not None:
+        facts.append(f"up to {_cores(used.cpus.peak)} of {asked.cpus} {'cpu' if asked.cpus == 1 else 'cpus'}")
+    if used.memory_mib.peak is not None:
+        facts.append(f"{_gb(used.memory_mib.peak)} of {_gb(asked.memory_mib)} of memory")
+    return "used what it asked for: " + ", ".join(facts) if facts else "nothing is known of what it used"
+
+
+def _mean_utilisation(used: UsageSummary) -> float | None:
+    means = [mean for mean in map(_mean, (device.utilisation for device in used.devices)) if mean is not None]
+    return sum(means) / len(means) if means else None
+
+
+def _mean(figure: Figure) -> float | None:
+    return figure.mean
+
+
+def _cores(number: float) -> str:
+    return f"{number:.1f}".removesuffix(".0")
+
+
+def _gb(mib: float) -> str:
+    """`64 GB`, `0.5 GB`, `200 MB`: as people say it; a GB is 1024 MB here as everywhere in Heliostat."""
+    if mib < _GIB / 2:
+        return f"{mib:.0f} MB"
+    return (f"{mib / _GIB:.0f}" if mib >= 10 * _GIB else f"{mib / _GIB:.1f}".removesuffix(".0")) + " GB"

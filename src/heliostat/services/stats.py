@@ -1,0 +1,170 @@
+"""What jobs, nodes and the cluster used over time, for plots and for words."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from heliostat.models import AttemptRecord, Caller, DeviceFigures, Figure, JobId, Series, UsageSummary
+from heliostat.models.samples import CLUSTER, CLUSTER_COLUMNS, job_subject, node_subject, usage_columns
+from heliostat.services.context import Context
+from heliostat.services.efficiency import Asked, Verdict, verdict
+from heliostat.services.nodes import get_node
+from heliostat.services.rights import inspectable_job
+from heliostat.store import jobs as stored
+from heliostat.store.sample_chunks import Chunk, Grid, Values, onto_grid
+from heliostat.store.times import to_time
+
+__all__ = [
+    "Asked",
+    "ClusterStats",
+    "JobStats",
+    "NodeStats",
+    "Series",
+    "Span",
+    "Verdict",
+    "cluster_stats",
+    "job_stats",
+    "node_stats",
+    "verdict",
+]
+
+MOST_POINTS = 300
+_STEPS = (
+    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800),
+    *(hours * 3600 for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168)),
+)
+
+
+class Span(StrEnum):
+    """How far back to look."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+    @property
+    def seconds(self) -> int:
+        return {"day": 1, "week": 7, "month": 30, "year": 365}[self.value] * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class JobStats:
+    """Over all attempts, from the first start on."""
+
+    job_id: JobId
+    asked: Asked
+    series: tuple[Series, ...]  # cpu, memory, gpu0_utilisation, gpu0_memory, gpu1_…
+    summary: UsageSummary
+    verdict: Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStats:
+    name: str
+    span: Span
+    series: tuple[Series, ...]  # as those of a job
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStats:
+    span: Span
+    series: tuple[Series, ...]  # those of models.samples.CLUSTER_COLUMNS
+
+
+def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
+    """For those who may read its log."""
+    job = inspectable_job(context, caller, job_id)
+    with context.store.read() as conn:
+        attempts = [attempt for attempt in stored.attempts_of(conn, job_id) if attempt.started_at is not None]
+    now = context.now()
+    start = min((attempt.started_at for attempt in attempts if attempt.started_at), default=now)
+    end = now if any(attempt.ended_at is None for attempt in attempts) else job.ended_at or now
+    chunks = _read(context, job_subject(job_id), start.timestamp(), end.timestamp())
+    run_seconds = sum(_seconds(attempt, now) for attempt in attempts)
+    summary = _summary(chunks, run_seconds)
+    asked = Asked.by(job)
+    series = _series(chunks, start.timestamp(), end.timestamp(), None)
+    return JobStats(job_id, asked, series, summary, verdict(asked, summary, run_seconds))
+
+
+def node_stats(context: Context, caller: Caller, name: str, span: Span = Span.DAY) -> NodeStats:
+    """For everybody, as the list of nodes is."""
+    get_node(context, name)
+    return NodeStats(name, span, _of_span(context, node_subject(name), span, None))
+
+
+def cluster_stats(context: Context, caller: Caller, span: Span = Span.DAY) -> ClusterStats:
+    """For everybody."""
+    return ClusterStats(span, _of_span(context, CLUSTER, span, CLUSTER_COLUMNS))
+
+
+Columns = Sequence[tuple[str, str]]
+
+
+def _of_span(context: Context, subject: str, span: Span, columns: Columns | None) -> tuple[Series, ...]:
+    end = context.now().timestamp()
+    start = end - span.seconds
+    return _series(_read(context, subject, start, end), start, end, columns)
+
+
+def _read(context: Context, subject: str, start: float, end: float) -> list[Chunk]:
+    """Of this time, and the rest of its last step."""
+    return context.samples.read(subject, start - context.samples.step, end + context.samples.step)
+
+
+def _seconds(attempt: AttemptRecord, now: datetime) -> float:
+    if attempt.started_at is None:
+        return 0.0
+    return max(0.0, ((attempt.ended_at or now) - attempt.started_at).total_seconds())
+
+
+def _series(chunks: Sequence[Chunk], start: float, end: float, columns: Columns | None) -> tuple[Series, ...]:
+    """At most MOST_POINTS of each, at a step that is a round number; nothing where nothing is known."""
+    if not chunks:
+        return ()
+    coarsest = max(chunk.step for chunk in chunks)
+    grid = _grid(start, end, coarsest)
+    laid = onto_grid(chunks, grid)
+    names = columns or usage_columns(laid.mean.shape[1])
+    start_at = to_time(float(grid.first))
+    return tuple(
+        Series(name, unit, start_at, grid.step, _known(laid.mean, at), _known(laid.max, at))
+        for at, (name, unit) in enumerate(names)
+        if at < laid.mean.shape[1]
+    )
+
+
+def _grid(start: float, end: float, coarsest: int) -> Grid:
+    """Over all of it, but for a year of days, which has a few points more than it should."""
+    seconds = max(end - start, 1.0)
+    step = next((step for step in _STEPS if step >= coarsest and seconds / step <= MOST_POINTS - 1), _STEPS[-1])
+    step = -(-step // coarsest) * coarsest
+    first = int(start) // step * step
+    return Grid(first, step, max(1, -(-(int(end) + 1 - first) // step)))
+
+
+def _known(values: Values, column: int) -> tuple[float | None, ...]:
+    return tuple(None if math.isnan(value) else round(value, 3) for value in values[:, column].tolist())
+
+
+def _summary(chunks: Sequence[Chunk], run_seconds: float) -> UsageSummary:
+    """From all samples, however few points are shown."""
+    if not chunks:
+        return UsageSummary()
+    first, end = min(chunk.first for chunk in chunks), max(chunk.end for chunk in chunks)
+    whole = onto_grid(chunks, Grid(first, end - first, 1))
+    newest = max(chunks, key=lambda chunk: chunk.end)
+    figures = list(_figures(whole, newest))
+    sampled = sum(chunk.step * chunk.known_steps for chunk in chunks)
+    devices = tuple(DeviceFigures(*pair) for pair in zip(figures[2::2], figures[3::2], strict=True))
+    return UsageSummary(min(float(sampled), run_seconds), figures[0], figures[1], devices)
+
+
+def _figures(whole: Chunk, newest: Chunk) -> Iterator[Figure]:
+    for column in range(whole.mean.shape[1]):
+        (mean,), (peak,) = _known(whole.mean, column), _known(whole.max, column)
+        last = _known(newest.mean, column)[-1] if column < newest.mean.shape[1] else None
+        yield Figure(mean, peak, last)

@@ -1,0 +1,251 @@
+"""The samples of jobs, nodes and the cluster, in a file of their own.
+
+They are many and none of them is precious, so they keep out of the way of the queue's database: readings gather in
+memory and are written once a minute, an hour of one subject to a row. What is old is rolled up, what is very old
+dropped. A file that cannot be read is begun anew; a disk that is full loses samples and nothing else.
+"""
+
+import sqlite3
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+import numpy as np
+import structlog
+
+from heliostat.store.sample_chunks import Chunk, pack, pack_row, rolled_up, unpack, widened
+
+log = structlog.get_logger()
+T = TypeVar("T")
+
+HOUR, DAY = 3600, 86400
+COARSE, COARSEST = 300, HOUR  # steps, in seconds
+_SPANS = {COARSE: DAY, COARSEST: 30 * DAY}  # that a row of these steps may hold; those of finer ones an hour
+_MOST_ROLLED = 500  # rows in one go
+_MOST_BEHIND = 2  # hours that wait in memory for a disk with room
+
+_VERSION = 1
+_SCHEMA = f"""
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = NORMAL;
+CREATE TABLE IF NOT EXISTS chunks (
+    subject TEXT NOT NULL, step INTEGER NOT NULL, bucket INTEGER NOT NULL, first INTEGER NOT NULL,
+    columns INTEGER NOT NULL, mean BLOB NOT NULL, max BLOB, PRIMARY KEY (subject, step, bucket)
+);
+CREATE INDEX IF NOT EXISTS chunks_by_age ON chunks (step, bucket);
+PRAGMA user_version = {_VERSION};
+"""
+_WRITE = "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)"
+_READ_ONE = "SELECT first, step, columns, mean, max FROM chunks WHERE subject = ? AND step = ? AND bucket = ?"
+_READ = "SELECT first, step, columns, mean, max FROM chunks WHERE subject = ? AND bucket > ? AND bucket < ?"
+_OLD = (
+    "SELECT subject, bucket, first, step, columns, mean, max FROM chunks "
+    "WHERE step >= ? AND step < ? AND bucket <= ? LIMIT ?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Retention:
+    """For how many days samples are kept at which step."""
+
+    fine_days: float = 1
+    coarse_days: float = 31  # in steps of five minutes
+    hourly_days: float = 1095
+
+
+@dataclass(slots=True)
+class _Open:
+    """The hour of a subject that is being filled."""
+
+    first: int
+    columns: int
+    data: bytearray = field(default_factory=bytearray)
+    is_dirty: bool = False
+
+    def add(self, at: int, step: int, values: Sequence[float | None]) -> None:
+        if len(values) > self.columns:
+            self.data = bytearray(pack(widened(unpack(bytes(self.data), self.columns), len(values))))
+            self.columns = len(values)
+        missing = (at - self.first) // step - len(self.data) // (2 * self.columns)
+        if missing < 0:
+            return  # twice in the same step, or the clock was set back
+        unknown = pack_row([None] * self.columns)
+        self.data += unknown * missing + (pack_row(values) + unknown)[: len(unknown)]
+        self.is_dirty = True
+
+
+class SampleStore:
+    """Threads may share it. Nothing here raises because of the file: what cannot be kept is lost."""
+
+    def __init__(self, path: Path, step_seconds: int = 10, retention: Retention | None = None) -> None:
+        self.step = max(1, step_seconds)
+        self._path, self._retention = path, retention or Retention()
+        self._lock = threading.Lock()
+        self._open: dict[tuple[str, int], _Open] = {}
+        self._failing = False
+        self._conn: sqlite3.Connection | None = None  # opened when it is needed
+
+    def add(self, at: float, values: Mapping[str, Sequence[float | None]]) -> None:
+        """What these subjects use now; the columns of a subject keep their order. In memory until `flush`."""
+        moment = int(at) // self.step * self.step
+        bucket = int(at) // HOUR * HOUR
+        with self._lock:
+            for subject, row in values.items():
+                if (chunk := self._open.get((subject, bucket))) is None:
+                    chunk = self._open[subject, bucket] = self._begin(subject, bucket, moment, len(row))
+                chunk.add(moment, self.step, row)
+
+    def put(self, subject: str, chunk: Chunk) -> None:
+        """Values of the past, in steps of five minutes or an hour."""
+        with self._lock:
+            self._guarded(lambda conn: _merge(conn, subject, chunk.step, [chunk]))
+
+    def read(self, subject: str, start: float, end: float) -> list[Chunk]:
+        """All that is known of that time, in no order; a chunk may begin before it or end after."""
+        with self._lock:
+            fresh = [
+                _chunk(chunk.first, self.step, chunk.columns, bytes(chunk.data), None)
+                for (name, _), chunk in self._open.items()
+                if name == subject and chunk.data
+            ]
+            held = {chunk.first for chunk in fresh}
+            wanted = subject, start - _SPANS[COARSEST], end
+            rows = self._guarded(lambda conn: conn.execute(_READ, wanted).fetchall()) or []
+        stored = (_chunk(*row) for row in rows if not (row[1] == self.step and row[0] in held))
+        return [chunk for chunk in (*stored, *fresh) if chunk.first < end and chunk.end > start]
+
+    def flush(self, now: float) -> None:
+        """Write what has come since the last time."""
+        with self._lock:
+            dirty = {key: chunk for key, chunk in self._open.items() if chunk.is_dirty}
+            rows = [
+                (subject, self.step, bucket, chunk.first, chunk.columns, bytes(chunk.data), None)
+                for (subject, bucket), chunk in dirty.items()
+            ]
+            if rows and self._guarded(lambda conn: conn.executemany(_WRITE, rows)) is None:
+                oldest = now - _MOST_BEHIND * HOUR
+                self._open = {key: chunk for key, chunk in self._open.items() if key[1] > oldest}
+                return
+            self._open = dirty  # those of which nothing came are over, or of an earlier hour
+            for chunk in dirty.values():
+                chunk.is_dirty = False
+
+    def tidy(self, now: float) -> bool:
+        """Roll up what is old, drop what is very old. True: there may be more to do."""
+        kept = self._retention
+        with self._lock:
+            fine = self._guarded(lambda conn: _roll_up(conn, (0, COARSE), COARSE, now - kept.fine_days * DAY))
+            coarse = self._guarded(
+                lambda conn: _roll_up(conn, (COARSE, COARSEST), COARSEST, now - kept.coarse_days * DAY)
+            )
+            too_old = now - kept.hourly_days * DAY - _SPANS[COARSEST]
+            self._guarded(
+                lambda conn: conn.execute("DELETE FROM chunks WHERE step >= ? AND bucket < ?", (COARSEST, too_old))
+            )
+        return _MOST_ROLLED in {fine, coarse}
+
+    def close(self) -> None:
+        with self._lock:
+            if self._conn is not None:
+                self._conn.close()
+                self._conn = None
+
+    def _begin(self, subject: str, bucket: int, moment: int, columns: int) -> _Open:
+        """The hour anew, or as an earlier server, or a pause of the subject, has left it."""
+        row = self._guarded(lambda conn: conn.execute(_READ_ONE, (subject, self.step, bucket)).fetchone())
+        return _Open(moment, columns) if row is None else _Open(row[0], row[2], bytearray(row[3]))
+
+    def _guarded(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
+        """In one transaction; None when that cannot be."""
+        if self._conn is None:
+            self._conn = self._connect()
+        if self._conn is None:
+            return None
+        try:
+            with self._conn:
+                result = action(self._conn)
+            self._failing = False
+            return result
+        except sqlite3.OperationalError as error:  # full, locked, gone
+            self._say_failing(error)
+        except sqlite3.DatabaseError as error:  # a broken file
+            self._conn.close()
+            self._conn = self._anew(error)
+        return None
+
+    def _connect(self) -> sqlite3.Connection | None:
+        try:
+            return _opened(self._path)
+        except sqlite3.OperationalError as error:
+            self._say_failing(error)
+        except sqlite3.DatabaseError as error:  # not a database, or one of another kind
+            return self._anew(error)
+        return None
+
+    def _anew(self, error: Exception) -> sqlite3.Connection | None:
+        log.warning("samples_begun_anew", file=str(self._path), error=str(error))
+        try:
+            for suffix in ("", "-wal", "-shm"):
+                self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+            return _opened(self._path)
+        except (OSError, sqlite3.Error) as again:
+            self._say_failing(again)
+        return None
+
+    def _say_failing(self, error: Exception) -> None:
+        """Once, until it works again."""
+        if not self._failing:
+            log.warning("samples_not_kept", file=str(self._path), error=str(error))
+        self._failing = True
+
+
+def _opened(path: Path) -> sqlite3.Connection:
+    conn = sqlite3.connect(path, timeout=1.0, check_same_thread=False)
+    try:
+        (version,) = conn.execute("PRAGMA user_version").fetchone()
+        if version not in (0, _VERSION):
+            raise sqlite3.DatabaseError(f"its version is {version}, not {_VERSION}")
+        conn.executescript(_SCHEMA)
+    except sqlite3.Error:
+        conn.close()
+        raise
+    return conn
+
+
+def _chunk(first: int, step: int, columns: int, mean: bytes, largest: bytes | None) -> Chunk:
+    values = unpack(mean, columns)
+    return Chunk(first, step, values, values if largest is None else unpack(largest, columns))
+
+
+def _roll_up(conn: sqlite3.Connection, steps: tuple[int, int], to_step: int, before: float) -> int:
+    """Those of these steps (from, below) that ended before; how many they were."""
+    span = _SPANS.get(steps[0], HOUR)
+    rows = conn.execute(_OLD, (*steps, before - span, _MOST_ROLLED)).fetchall()
+    for subject, group in groupby(sorted(rows, key=lambda row: row[0]), key=lambda row: row[0]):
+        _merge(conn, subject, to_step, [_chunk(*row[2:]) for row in group])
+    keys = [(row[0], row[3], row[1]) for row in rows]
+    conn.executemany("DELETE FROM chunks WHERE subject = ? AND step = ? AND bucket = ?", keys)
+    return len(rows)
+
+
+def _merge(conn: sqlite3.Connection, subject: str, step: int, chunks: Iterable[Chunk]) -> bool:
+    """Put these into the rows of that step."""
+    for bucket, part in _by_bucket(rolled_up(chunks, step), _SPANS[step]):
+        row = conn.execute(_READ_ONE, (subject, step, bucket)).fetchone()
+        whole = part if row is None else rolled_up([_chunk(*row), part], step)
+        values = subject, step, bucket, whole.first, whole.mean.shape[1], pack(whole.mean), pack(whole.max)
+        conn.execute(_WRITE, values)
+    return True
+
+
+def _by_bucket(chunk: Chunk, span: int) -> Iterator[tuple[int, Chunk]]:
+    """Cut where one row ends and the next begins; without what is not known at either end."""
+    times = chunk.first + np.arange(len(chunk.mean)) * chunk.step
+    is_known = ~np.isnan(chunk.mean).all(axis=1)
+    for bucket in np.unique(times[is_known] // span * span):
+        (inside,) = np.nonzero(is_known & (times >= bucket) & (times < bucket + span))
+        part = slice(inside[0], inside[-1] + 1)
+        yield int(bucket), Chunk(int(times[inside[0]]), chunk.step, chunk.mean[part], chunk.max[part])
