@@ -87,6 +87,7 @@ class Settings:
     max_grace_seconds: float = 300.0  # the longest a job may take to go once it is told to
     max_queued_jobs_per_user: int = 50_000
     max_request_bytes: int = 64 * 2**20
+    keep_job_folders_days: int = 0  # after a job is over; 0: for ever
     pids_limit: int = 4096  # processes and threads one job may have
     token_days: int = 90  # how long a new token is good for
     half_life_days: float = 7.0  # after which past usage counts half
@@ -167,6 +168,7 @@ _LEAST: dict[str, float] = {
     "assumed_limit_hours": _TINY,
     "backfill_reservations": 1,
     "preemption_protection_seconds": 1,
+    "keep_job_folders_days": 0,
     "cpu_charge": 0,
     "memory_gib_charge": 0,
     "urgent_gpu_hours_per_month": 0,

@@ -35,6 +35,7 @@ from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
 from heliostat.workers.sampler import Sampler, Watched
+from heliostat.workers.sweeper import Sweeper
 
 log = structlog.get_logger()
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
@@ -107,6 +108,9 @@ def _start_parts(
     forecaster = Forecaster(store, controller, utc_now)
     forecaster.start()
     stack.callback(forecaster.close)
+    sweeper = Sweeper(store, settings.home.jobs, settings.keep_job_folders_days, utc_now)
+    sweeper.start()
+    stack.callback(sweeper.close)
     samples = _start_sampling(settings, Watched(engine, fleet, controller), stack)
     return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples)
 

@@ -45,6 +45,8 @@ def test_the_time_zone_is_that_of_the_server_unless_it_is_set(
         "backfill_reservations = 1.5",
         "preemption = 1",
         "cpu_charge = -0.1",
+        "keep_job_folders_days = -1",
+        "keep_job_folders_days = 0.5",
         'time_zone = "Mars/Base"',
         'time_zone = "../../etc/passwd"',
         "time_zone = 1",

@@ -4,6 +4,7 @@ import codecs
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 from pathlib import Path
 
 from heliostat.engines.contract import KeepsLogs
@@ -34,7 +35,10 @@ class LogPart:
 def log_path(context: Context, job: Job, attempt: int, stream: str) -> Path:
     if not isinstance(context.engine, KeepsLogs):
         raise Conflict(f"The {context.engine.name} engine keeps no logs.", "Its jobs only pretend to run.")
-    return context.engine.log_path(job.id, attempt, stream)
+    path = context.engine.log_path(job.id, attempt, stream)
+    if job.ended_at is not None and job.attempt and not path.parent.exists():
+        _check_kept(context, job, job.ended_at)
+    return path
 
 
 def log_order(context: Context, job: Job, attempt: int | None) -> list[tuple[str, int]]:
@@ -93,6 +97,15 @@ class Tail:
                         "next_offset": self._at - held_back,
                         "text": text,
                     }
+
+
+def _check_kept(context: Context, job: Job, ended_at: datetime) -> None:
+    days = context.settings.keep_job_folders_days
+    if days and context.now() - ended_at > timedelta(days=days):
+        raise NotFound(
+            f"The output of job {job.id} is no longer there: folders of jobs are kept for {days} days.",
+            "Copy what matters in time, or let jobs write it elsewhere with --workdir.",
+        )
 
 
 def _attempt_number(job: Job, attempt: int | None) -> int:

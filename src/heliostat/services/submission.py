@@ -114,7 +114,7 @@ def _project(context: Context, user: User, name: str | None) -> str:
         exists = people.find_project(conn, name) is not None
     if exists and user.is_admin:
         return name
-    # The same words whether it exists or not: project names are not for strangers.
+    # The same words whether it exists or not: who is not in it cannot use it either way.
     raise Invalid(f"You are not in a project {name!r}.", hint, fields={"project": "not one of yours"})
 
 

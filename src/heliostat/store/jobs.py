@@ -76,6 +76,12 @@ def unfinished_jobs(conn: Connection) -> list[Job]:
     return [row_to_job(row) for row in conn.execute(query)]
 
 
+def ended_before(conn: Connection, ids: Collection[JobId], before: datetime) -> set[JobId]:
+    """Those of these jobs, not too many, that were over by then."""
+    query = select(_jobs.c.id).where(_jobs.c.id.in_(list(ids)), _jobs.c.ended_at < to_seconds(before))
+    return set(conn.execute(query).scalars())
+
+
 def list_jobs(conn: Connection, wanted: JobFilter, limit: int, before: JobId | None = None) -> list[Job]:
     """Newest first, without their spec, those with an id below `before`."""
     query = _filtered(select(*LISTED_COLUMNS), wanted).order_by(_jobs.c.id.desc()).limit(limit)
