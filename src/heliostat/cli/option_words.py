@@ -20,7 +20,7 @@ _ABOUT_FIELDS = re.compile(r"The fields are described at \S+|Change that field a
 
 def in_options(text: str, options: Mapping[str, str]) -> str:
     """A field is known by its place at the beginning (`cpus: must be…`), or by its underscore."""
-    text = re.sub(r"^(\w+)(?=[:.])", lambda found: options.get(found[1], found[1]), text)
+    text = re.sub(r"^(\w+)(?:\.\d+)?(?=[:.])", lambda found: options.get(found[1], found[1]), text)
     return re.sub(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b", lambda found: options.get(found[0], found[0]), text)
 
 

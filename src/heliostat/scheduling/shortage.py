@@ -86,7 +86,8 @@ class Shortage:
             parts.append(memory_in_words(max(0, int(free.memory[place]))))
         trouble = [device.problem or device.used_outside for device in node.devices if not device.may_be_used]
         out_of_use = f" ({len(trouble)} out of use: {trouble[0]})" if trouble and kinds else ""
-        left = [part for where, part in self._left(kinds) if where == place]
+        short = count < shape.resources.devices
+        left = [part for where, part in self._left(kinds) if where == place] if short else []
         shared = _shared_words(left, shape.resources.gpu_type)
         return f"{', '.join(parts)} are free on {node.name}{shared}{out_of_use}"
 

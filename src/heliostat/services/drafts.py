@@ -89,11 +89,17 @@ def _time_limit(desk: Desk, request: JobRequest) -> int | None:
     wanted, most = request.time_limit_seconds, desk.max_time_limit_seconds
     if wanted is not None and wanted > most:
         raise Invalid(
-            f"The longest time limit here is {most} seconds.",
+            f"The longest time limit here is {_in_words(most)}.",
             "Ask for less, and let the job save its work so that it can go on from there.",
             fields={"time_limit": f"must be at most {most} seconds"},
         )
     return wanted or desk.default_time_limit_seconds
+
+
+def _in_words(seconds: int) -> str:
+    """`90d`, `36h`, `100s`: as limits are written."""
+    size, unit = next((one for one in ((86400, "d"), (3600, "h"), (60, "m")) if seconds % one[0] == 0), (1, "s"))
+    return f"{seconds // size}{unit}"
 
 
 def _default_name(request: JobRequest) -> str:

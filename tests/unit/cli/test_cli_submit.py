@@ -87,6 +87,7 @@ def test_the_servers_word_on_a_field_is_passed_on(helio, serve, tmp_path):
             "memory: see gpu_memory_mib.",
             "--memory: see --gpu-memory.",
         ),
+        (["run", "--label", "A B", "--", "true"], "labels.0: is not a label.", "--label: is not a label"),
         (["run", "--", "true"], "My memory is full.", "My memory is full"),
         (["node", "set", "n1", "--data-class", "9"], "data_class: must be at most 3.", "--data-class: must be"),
     ],

@@ -1,10 +1,11 @@
 """The queue played forward says when waiting jobs start."""
 
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
-from heliostat.models import JobState, Reservation, Resources
-from heliostat.scheduling.board import Board
+from heliostat.models import JobState, Project, Quota, Reservation, Resources
+from heliostat.scheduling.accounts import Accounts
+from heliostat.scheduling.board import Board, Usage
 from heliostat.scheduling.durations import Durations, Ran
 from heliostat.scheduling.forecast import Effort, Forecast, forecast
 from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_plan, a_running_job
@@ -112,3 +113,13 @@ def test_a_long_queue_is_foretold_in_few_steps_and_hardly_less_exactly() -> None
     assert len(steps) < 60
     last = max(one.latest_at for one in found.values())
     assert after(7000) < last < after(11000)
+
+
+def test_a_job_whose_month_is_used_up_starts_with_the_next_one() -> None:
+    accounts = Accounts(projects={"default": Project("default", "d", quota=Quota(gpu_hours_per_month=10))})
+    busy = held(1, 20 * 24 * HOUR, user="bob", project="other")
+    board = a_board((a_node("a", gpus=1),), [busy, a_job(2, ONE_GPU, time_limit_seconds=HOUR)], accounts=accounts)  # type: ignore[list-item]
+    board.add_usage([Usage("ann", "default", "normal", NOW.timestamp() - HOUR, NOW.timestamp(), 0.0, 12.0)], NOW)
+    found = forecast(board, Durations(HOUR), NOW)[2]
+    april = datetime(2026, 4, 1, tzinfo=UTC)
+    assert (found.earliest_at, found.likely_at, found.latest_at, found.limits_at) == (april,) * 4

@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -121,3 +122,11 @@ def test_a_grace_beyond_the_longest_is_refused() -> None:
     refused = refusal(JobRequest(JobSpec(("x",), grace_seconds=3600)), desk())
     assert "300 seconds" in refused.message
     assert draft_job(desk(), JobRequest(JobSpec(("x",), grace_seconds=300))).spec.grace_seconds == 300
+
+
+@pytest.mark.parametrize(
+    ("most", "words"), [(90 * 86400, "90d"), (36 * 3600, "36h"), (5400, "90m"), (100, "100s")]
+)
+def test_the_longest_time_is_said_as_people_write_it(most: int, words: str) -> None:
+    at = replace(desk(), max_time_limit_seconds=most)
+    assert refusal(JobRequest(SPEC, time_limit_seconds=most + 1), at).message.endswith(f"is {words}.")
