@@ -1,4 +1,4 @@
-.PHONY: up down test bench clean
+.PHONY: up down test bench screenshots clean
 PYTHON ?= python3
 
 up: .venv/.installed ## install, start in the background, run a first job
@@ -13,6 +13,10 @@ test: .venv/.tested ## everything CI checks
 bench: .venv/.tested ## compare with other queues on this machine
 	@bench/install.sh
 	@.venv/bin/python -m bench
+
+screenshots: .venv/.tested ## pictures of every page, into docs/screenshots
+	@scripts/install-test-parts
+	@.venv/bin/python scripts/screenshots.py
 
 clean:
 	rm -rf .venv helio

@@ -49,6 +49,7 @@ class Hub:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._waiting = Changed()
+        self._next_turn = 0.0
         watch_commits(context, self._on_commit)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -57,10 +58,12 @@ class Hub:
     def detach(self) -> None:
         self._loop = None
 
-    @property
-    def pause_seconds(self) -> float:
-        """How long each page rests between two refreshes."""
-        return max(LEAST_SECONDS, len(self._listeners) / REFRESHES_PER_SECOND)
+    async def turn(self) -> None:
+        """Wait for one's turn to refresh: one page after the other, never all at once."""
+        now = asyncio.get_running_loop().time()
+        mine = max(now, self._next_turn)
+        self._next_turn = mine + 1 / REFRESHES_PER_SECOND
+        await asyncio.sleep(mine - now)
 
     @contextlib.contextmanager
     def listening(self, user: str, topics: frozenset[str]) -> Iterator["Listener"]:
@@ -107,6 +110,9 @@ class Listener:
         """The topics that changed since the last call; none when the time is over."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._some.wait(), timeout_seconds)
+        return self.take()
+
+    def take(self) -> set[str]:
         self._some.clear()
         changed, self._changed = self._changed, set()
         return changed
@@ -121,8 +127,10 @@ async def _tell(visit: Visit, hub: Hub, topics: frozenset[str]) -> AsyncIterator
                 if not changed:
                     yield ": still here\n\n"
                     continue
+                await hub.turn()
+                changed |= listener.take()
                 yield f"event: change\ndata: {' '.join(sorted(changed))}\n\n"
-                await asyncio.sleep(hub.pause_seconds)
+                await asyncio.sleep(LEAST_SECONDS)
             yield "event: over\ndata: login\n\n"
     except TooManyRequests:
         yield "event: over\ndata: crowded\n\n"
