@@ -13,7 +13,7 @@ from heliostat.scheduling.columns import Array
 from heliostat.scheduling.fitting import Lack, could_ever_run, what_is_lacking
 from heliostat.scheduling.horizon import ends_of
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.quotas import Quotas, Refusal, Scope, class_scope, quota_of, scopes_of
+from heliostat.scheduling.quotas import Quotas, Refusal, Scope, class_scope, gpus_kept, quota_of, scopes_of
 from heliostat.scheduling.rooms import Keep, Rooms, fit_of
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.shortage import Shortage, needs_in_words
@@ -72,7 +72,7 @@ class Causes:
         if shape.is_part:
             for uuid in start.devices:
                 self._parts[uuid] = self._parts.get(uuid, 0.0) + job.resources.gpus
-        self._quotas.count(job, job.resources.gpus * job.placement.tasks)
+        self._quotas.count(job, gpus_kept(job, self._snapshot.machines, self._snapshot.accounts))
 
     def _nodes(self, shape: Shape) -> Cause | None:
         nodes = self._snapshot.machines.nodes

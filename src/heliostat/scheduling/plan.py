@@ -103,7 +103,10 @@ class _Planner:
         self._fruitless: Counter[int] = Counter()  # tries, by leaf
         self._starts_seen = 0  # by what is known to be full
         self._sends_away = snapshot.may_send_away
+        last_end = self._seconds + float(snapshot.pending["limit"].max(initial=0.0)) if self._windows else 0.0
         for window in self._windows:
+            if window.start > last_end:  # in order of time: who starts now will be gone by then
+                break
             self._rooms.keeps.append(keep_for_window(window, snapshot, self._rooms, self._ends, self._seconds))
 
     def made(self) -> Plan:

@@ -40,9 +40,7 @@ class Quotas:
         """Why it may not start now."""
         budget = self._policy.class_of(job.priority_class).gpu_hours_per_month
         if budget is not None and self.month[class_scope(job)] >= budget:
-            words = (
-                f"project {job.project} has used its {budget} GPU-hours of class {job.priority_class} this month"
-            )
+            words = f"project {job.project} has used its {_hours(budget)} of class {job.priority_class} this month"
             return Refusal(class_scope(job), words, until_next_month=True)
         if not self.exist or not gpus:
             return None
@@ -92,8 +90,8 @@ class Quotas:
             words = f"{kind} {name} may run {quota.running_gpus} GPUs at once and holds {held:g}"
             return Refusal(scope, words)
         if quota.gpu_hours_per_month is not None and self.month[scope] >= quota.gpu_hours_per_month:
-            hours = quota.gpu_hours_per_month
-            words = f"{kind} {name} has used its {hours} GPU-hours of this month, counting what runs"
+            hours = _hours(quota.gpu_hours_per_month)
+            words = f"{kind} {name} has used its {hours} of this month, counting what runs"
             return Refusal(scope, words, until_next_month=True)
         return None
 
@@ -150,3 +148,7 @@ def has_quotas(accounts: Accounts) -> bool:
     given = [project.quota for project in accounts.projects.values()]
     given += [department.quota for department in accounts.departments.values()]
     return any(quota != Quota() for quota in (*given, *accounts.user_quotas.values()))
+
+
+def _hours(number: float) -> str:
+    return f"{number:g} GPU-hour{'' if number == 1 else 's'}"

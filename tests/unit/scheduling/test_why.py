@@ -80,7 +80,7 @@ def test_a_quota_of_each_kind() -> None:
     departments = {"d": Department("d", quota=Quota(gpu_hours_per_month=1))}
     accounts = Accounts(departments, {"default": Project("default", "d")})
     older = replace(running, started_at=NOW - timedelta(hours=1))
-    expected = "department d has used its 1 GPU-hours of this month, counting what runs"
+    expected = "department d has used its 1 GPU-hour of this month, counting what runs"
     expected += "; the next month begins at 2026-04-01 00:00 UTC"
     assert said(1, older, job, accounts=accounts)[1] == expected
     urgent = replace(job, priority_class="urgent")
