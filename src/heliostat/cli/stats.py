@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.cli.output import Column, JsonFlag, State, print_json, print_json_line, print_table, styled
+from heliostat.cli.output import Column, JsonFlag, State, clean, print_json, print_json_line, print_table, styled
 from heliostat.cli.sparklines import largest, mean_of, sparkline
 from heliostat.cli.units import clock, duration, parse_time, seconds_between, size
 
@@ -98,7 +98,12 @@ def _look(client: "Client", job: int | None, node: str | None, span: str) -> Vie
 
 def _of_job(job: "JobData", found: "JobStats") -> View:
     ran = duration(seconds_between(job["started_at"], job["ended_at"])) if job["started_at"] else None
-    words = [f"Job {job['id']}", job["name"] or "", styled(State(job["state"])), f"for {ran}" if ran else ""]
+    words = [
+        f"Job {job['id']}",
+        clean(job["name"] or ""),
+        styled(State(job["state"])),
+        f"for {ran}" if ran else "",
+    ]
     where = f"on {job['node']}" if job["node"] else ""
     asked = found["asked"]
     wholes: dict[str, float] = {"cpu": asked["cpus"], "memory": asked["memory_mib"]}

@@ -126,6 +126,7 @@ It is made up, runs {speed:.0f} times faster than life, and is gone when you pre
     helio top          the cluster, live
     helio ps           who waits, who runs
     helio nodes        the machines and their GPUs
+    helio stats --span month    what was used of them
     helio run --gpus 2 -- python train.py     join them
 """,
         flush=True,

@@ -79,6 +79,11 @@ def test_without_a_job_it_is_the_cluster(helio, serve):
     assert "\ngpus " not in ran.out
 
 
+def test_a_name_cannot_steer_the_terminal(helio, serve):
+    serve(answer(JOB | {"name": "\x1b[2Jbad"}), answer(STATS))
+    assert "\x1b" not in helio("stats", "12").out
+
+
 def test_as_json_it_is_what_the_server_said(helio, serve):
     serve(answer(CLUSTER))
     assert json.loads(helio("stats", "--json").out) == CLUSTER
