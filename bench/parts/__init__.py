@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, plan, replay, startup, store, throughput
+from bench.parts import latency, memory, plan, replay, samples, startup, store, throughput
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -14,6 +14,7 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "memory": memory.measure,
     "store": store.measure,
     "plan": plan.measure,
+    "samples": samples.measure,
     "startup": startup.measure,
     "replay": replay.measure,
 }

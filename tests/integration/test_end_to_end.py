@@ -1,5 +1,6 @@
 """The whole product as people use it: the real server, the real command line, the real client."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -126,6 +127,8 @@ def test_up_and_down_leave_jobs_running_and_no_sign_of_a_server(tmp_path: Path) 
         assert job.wait(20).exit_code == 5
     finally:
         helio(home, "down")
+    instance = hashlib.sha256(str(home).encode()).hexdigest()[:8]
+    assert not list(Path("/sys/fs/cgroup").glob(f"*/heliostat-{instance}")), "an empty control group is left"
 
 
 def test_a_restored_backup_never_gives_a_number_twice(tmp_path: Path) -> None:

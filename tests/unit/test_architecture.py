@@ -43,7 +43,7 @@ OUTSIDE: dict[str, set[str]] = {
     "uvicorn": {"server"},
     "argon2": {"auth"},
     "pynvml": {"engines"},
-    "numpy": {"scheduling", "simulation", "store"},
+    "numpy": {"scheduling", "simulation", "store", "demo"},
     "jinja2": {"web"},
     "markupsafe": {"web"},
     "typer": {"cli"},

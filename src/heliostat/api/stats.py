@@ -24,6 +24,7 @@ def of_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
         {
             "job_id": found.job_id,
             "asked": asdict(found.asked),
+            "device_memory_mib": list(found.device_memory_mib),
             "verdict": asdict(found.verdict) | {"text": found.verdict.text},
             "summary": asdict(found.summary),
             "series": _series(found.series),
@@ -54,6 +55,7 @@ def _series(series: tuple[Series, ...]) -> list[dict[str, Any]]:
             "step_seconds": one.step_seconds,
             "mean": list(one.mean),
             "max": list(one.max),
+            "last": one.last,
         }
         for one in series
     ]

@@ -8,16 +8,17 @@ import tempfile
 import threading
 import time
 from dataclasses import replace
-from datetime import datetime
-from itertools import groupby
+from datetime import datetime, timedelta
+from itertools import groupby, islice
 from pathlib import Path
 
 import structlog
 
 from heliostat.config import Home, Settings
 from heliostat.demo.jobs import DemoJob
+from heliostat.demo.past_use import Month, past_use
 from heliostat.demo.people import PEOPLE
-from heliostat.demo.seed import demo_user, fill_store
+from heliostat.demo.seed import LastMonth, demo_user, fill_store
 from heliostat.demo.workload import live
 from heliostat.engines.simulated.clock import RealClock
 from heliostat.engines.simulated.cluster import demo_nodes
@@ -32,6 +33,8 @@ from heliostat.store.database import Store
 
 log = structlog.get_logger()
 DEFAULT_SPEED = 60.0
+_MONTH_DAYS = 30
+_AT_ONCE = 20
 
 
 def run_demo(port: int = 0, speed: float = DEFAULT_SPEED, seed: int = 1) -> None:
@@ -56,22 +59,23 @@ class _Demo:
     def __init__(self, speed: float, seed: int) -> None:
         self._speed, self._seed = speed, seed
         self._start = utc_now()
-        self._unfinished: list[DemoJob] = []
+        self._past = LastMonth([], [])
         self._ending = threading.Event()
         self._users = {person.user: demo_user(person, self._start) for person in PEOPLE}
 
     def fill(self, store: Store) -> None:
-        self._unfinished = fill_store(store, self._seed, self._start)
+        self._past = fill_store(store, self._seed, self._start)
 
     def begin(self, context: Context, url: str) -> None:
         _say_hello(context.settings.home, url, self._speed)
         threading.Thread(target=self._work, args=(context,), name="demo", daemon=True).start()
+        threading.Thread(target=self._recall, args=(context,), name="demo-past", daemon=True).start()
 
     def end(self) -> None:
         self._ending.set()
 
     def _work(self, context: Context) -> None:
-        for job in self._unfinished:
+        for job in self._past.unfinished:
             self._submit(context, [job])
         began = time.monotonic()
         for at, jobs in groupby(live(self._seed, self._start), key=_moment_and_array):
@@ -79,6 +83,13 @@ class _Demo:
             if self._ending.wait(max(0.0, wait)):
                 return
             self._submit(context, list(jobs))
+
+    def _recall(self, context: Context) -> None:
+        """What the last month used; a little at a time, as people are waiting."""
+        month = Month.between(self._start - timedelta(days=_MONTH_DAYS), self._start)
+        chunks = past_use(self._past.all_that_ran(), demo_nodes(), month)
+        while (some := dict(islice(chunks, _AT_ONCE))) and not self._ending.wait(0.005):
+            context.samples.put(some)
 
     def _submit(self, context: Context, jobs: list[DemoJob]) -> None:
         caller = Caller(self._users[jobs[0].user], "socket", "demo")
@@ -115,6 +126,7 @@ It is made up, runs {speed:.0f} times faster than life, and is gone when you pre
     helio top          the cluster, live
     helio ps           who waits, who runs
     helio nodes        the machines and their GPUs
+    helio stats --span month    what was used of them
     helio run --gpus 2 -- python train.py     join them
 """,
         flush=True,

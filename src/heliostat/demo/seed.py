@@ -1,8 +1,11 @@
 """Puts the made-up people and their last month into an empty store."""
 
+from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from heliostat.demo.jobs import DemoJob
+from heliostat.demo.past_use import Ran
 from heliostat.demo.people import DEPARTMENTS, PEOPLE, PROJECTS, DemoPerson
 from heliostat.demo.workload import history
 from heliostat.engines.simulated.cluster import demo_nodes
@@ -14,11 +17,26 @@ from heliostat.store.quotas import Scope, set_quota
 from heliostat.store.reservations import add_reservation
 
 
-def fill_store(store: Store, seed: int, now: datetime) -> list[DemoJob]:
-    """Returns the jobs of the last month that are not over yet, oldest first."""
+@dataclass(frozen=True, slots=True)
+class LastMonth:
+    """Its jobs, oldest first."""
+
+    over: list[Job]
+    unfinished: list[DemoJob]
+
+    def all_that_ran(self) -> Iterator[Ran]:
+        """Those that still run were somebody else's until now: they start again with another number."""
+        for job in self.over:
+            yield _ran(job.id, job)
+        for at, unfinished in enumerate(self.unfinished):
+            yield _ran(-at - 1, unfinished)
+
+
+def fill_store(store: Store, seed: int, now: datetime) -> LastMonth:
+    """Everybody, and the jobs of theirs that are over."""
     jobs = history(seed, now)
-    store.write(lambda tx: _add_everything(tx, jobs, now))
-    return [job for job in jobs if job.state not in TERMINAL]
+    over = store.write(lambda tx: _add_everything(tx, jobs, now))
+    return LastMonth(over, [job for job in jobs if job.state not in TERMINAL])
 
 
 def demo_user(person: DemoPerson, now: datetime) -> User:
@@ -30,7 +48,7 @@ def demo_user(person: DemoPerson, now: datetime) -> User:
     return User(person.user, role, person.user, active=True, created_at=now, memberships=memberships)
 
 
-def _add_everything(tx: Transaction, jobs: list[DemoJob], now: datetime) -> None:
+def _add_everything(tx: Transaction, jobs: list[DemoJob], now: datetime) -> list[Job]:
     _add_rules(tx, now)
     for person in PEOPLE:
         people.add_user(tx, demo_user(person, now))
@@ -42,6 +60,11 @@ def _add_everything(tx: Transaction, jobs: list[DemoJob], now: datetime) -> None
             arrays[job.array] = tx.ids.draw("arrays")[0]
     records = [_record(job, number, arrays) for job, number in zip(over, numbers, strict=True)]
     add_finished_jobs(tx, records)
+    return records
+
+
+def _ran(number: int, job: Job | DemoJob) -> Ran:
+    return Ran(number, job.submitted_at, job.started_at, job.ended_at, job.resources, job.node, job.devices)
 
 
 def _add_rules(tx: Transaction, now: datetime) -> None:

@@ -60,6 +60,7 @@ class Series:
     step_seconds: int
     mean: tuple[float | None, ...]
     max: tuple[float | None, ...]
+    last: float | None = None  # the newest value itself
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,14 +3,15 @@
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from heliostat.models import Figure, Job, UsageSummary
+from heliostat.models import Job, UsageSummary
 
-SHORTEST_SECONDS = 60.0  # that a job must have run to be judged
+SHORTEST_SECONDS = 120.0  # that a job must have run to be judged
 IDLE_PERCENT = 5.0  # a GPU that is busy for less was not used
 SLACK_PERCENT = 30.0  # GPUs that are busy for less mostly wait for something
 _LITTLE = 0.5  # of what was asked for
 _SMALL_MIB = 4096.0  # memory not worth a word
 _GIB = 1024.0
+_NOTHING_KNOWN = "nothing is known of what it used"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +33,7 @@ class Verdict:
     """`sentences` are for people; none of them ends with a full stop."""
 
     sentences: tuple[str, ...]
+    judged: bool = False  # False: too little is known
     wasteful: bool = False  # something was asked for and hardly used
     gpus_used: int | None = None  # None: it has none, or nothing is known of them
 
@@ -45,14 +47,17 @@ def verdict(asked: Asked, used: UsageSummary, run_seconds: float) -> Verdict:
     if run_seconds <= 0:
         return Verdict(("it has not run yet",))
     if used.sampled_seconds <= 0:
-        return Verdict(("nothing is known of what it used",))
+        return Verdict((_NOTHING_KNOWN,))
     if run_seconds < SHORTEST_SECONDS:
         return Verdict(("it has run too short a time to be judged",))
     gpus_used = _gpus_used(used)
     complaints = [*_about_gpus(asked, used, gpus_used), *_about_memory(asked, used), *_about_cpus(asked, used)]
     if complaints:
-        return Verdict(tuple(complaints), True, gpus_used)
-    return Verdict((_praise(asked, used),), False, gpus_used)
+        return Verdict(tuple(complaints), True, True, gpus_used)
+    facts = list(_facts(asked, used))
+    if not facts:
+        return Verdict((_NOTHING_KNOWN,))
+    return Verdict((f"used {', '.join(facts)}",), True, False, gpus_used)
 
 
 def _gpus_used(used: UsageSummary) -> int | None:
@@ -86,26 +91,20 @@ def _about_cpus(asked: Asked, used: UsageSummary) -> Iterator[str]:
         yield f"asked for {asked.cpus} cpus, used {_cores(peak)}"
 
 
-def _praise(asked: Asked, used: UsageSummary) -> str:
-    facts = []
-    busy = _mean_utilisation(used)
+def _facts(asked: Asked, used: UsageSummary) -> Iterator[str]:
+    """What there is nothing to say against."""
+    busy, count = _mean_utilisation(used), len(used.devices)
     if busy is not None:
-        count = len(used.devices)
-        facts.append(f"its {'GPU was' if count == 1 else f'{count} GPUs were'} busy {busy:.0f}% of the time")
+        yield f"{'its GPU' if count == 1 else f'its {count} GPUs'} {busy:.0f}% of the time"
     if used.cpus.peak is not None:
-        facts.append(f"up to {_cores(used.cpus.peak)} of {asked.cpus} {'cpu' if asked.cpus == 1 else 'cpus'}")
+        yield f"{_cores(used.cpus.peak)} of {asked.cpus} {'cpu' if asked.cpus == 1 else 'cpus'}"
     if used.memory_mib.peak is not None:
-        facts.append(f"{_gb(used.memory_mib.peak)} of {_gb(asked.memory_mib)} of memory")
-    return "used what it asked for: " + ", ".join(facts) if facts else "nothing is known of what it used"
+        yield f"{_gb(used.memory_mib.peak)} of {_gb(asked.memory_mib)} of memory"
 
 
 def _mean_utilisation(used: UsageSummary) -> float | None:
-    means = [mean for mean in map(_mean, (device.utilisation for device in used.devices)) if mean is not None]
+    means = [device.utilisation.mean for device in used.devices if device.utilisation.mean is not None]
     return sum(means) / len(means) if means else None
-
-
-def _mean(figure: Figure) -> float | None:
-    return figure.mean
 
 
 def _cores(number: float) -> str:

@@ -59,6 +59,7 @@ class JobStats:
     series: tuple[Series, ...]  # cpu, memory, gpu0_utilisation, gpu0_memory, gpu1_…
     summary: UsageSummary
     verdict: Verdict
+    device_memory_mib: tuple[int | None, ...] = ()  # how much each of its GPUs has, in the order of the series
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,9 @@ def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
     summary = _summary(chunks, run_seconds)
     asked = Asked.by(job)
     series = _series(chunks, start.timestamp(), end.timestamp(), None)
-    return JobStats(job_id, asked, series, summary, verdict(asked, summary, run_seconds))
+    had = attempts[-1].devices if attempts else ()
+    said = verdict(asked, summary, run_seconds)
+    return JobStats(job_id, asked, series, summary, said, _memory_of(context, had))
 
 
 def node_stats(context: Context, caller: Caller, name: str, span: Span = Span.DAY) -> NodeStats:
@@ -115,6 +118,11 @@ def _read(context: Context, subject: str, start: float, end: float) -> list[Chun
     return context.samples.read(subject, start - context.samples.step, end + context.samples.step)
 
 
+def _memory_of(context: Context, uuids: Sequence[str]) -> tuple[int | None, ...]:
+    sizes = {device.uuid: device.memory_mib for node in context.fleet.nodes() for device in node.devices}
+    return tuple(sizes.get(uuid) for uuid in uuids)
+
+
 def _seconds(attempt: AttemptRecord, now: datetime) -> float:
     if attempt.started_at is None:
         return 0.0
@@ -129,12 +137,19 @@ def _series(chunks: Sequence[Chunk], start: float, end: float, columns: Columns 
     grid = _grid(start, end, coarsest)
     laid = onto_grid(chunks, grid)
     names = columns or usage_columns(laid.mean.shape[1])
-    start_at = to_time(float(grid.first))
+    start_at, newest = to_time(float(grid.first)), _last_row(chunks)
     return tuple(
-        Series(name, unit, start_at, grid.step, _known(laid.mean, at), _known(laid.max, at))
+        Series(name, unit, start_at, grid.step, _known(laid.mean, at), _known(laid.max, at), newest[at])
         for at, (name, unit) in enumerate(names)
         if at < laid.mean.shape[1]
     )
+
+
+def _last_row(chunks: Sequence[Chunk]) -> list[float | None]:
+    """The newest values, for as many columns as any chunk has."""
+    newest = max(chunks, key=lambda chunk: chunk.end).mean
+    width = max(chunk.mean.shape[1] for chunk in chunks)
+    return [_known(newest, at)[-1] if at < newest.shape[1] else None for at in range(width)]
 
 
 def _grid(start: float, end: float, coarsest: int) -> Grid:
@@ -156,15 +171,13 @@ def _summary(chunks: Sequence[Chunk], run_seconds: float) -> UsageSummary:
         return UsageSummary()
     first, end = min(chunk.first for chunk in chunks), max(chunk.end for chunk in chunks)
     whole = onto_grid(chunks, Grid(first, end - first, 1))
-    newest = max(chunks, key=lambda chunk: chunk.end)
-    figures = list(_figures(whole, newest))
+    figures = list(_figures(whole, _last_row(chunks)))
     sampled = sum(chunk.step * chunk.known_steps for chunk in chunks)
     devices = tuple(DeviceFigures(*pair) for pair in zip(figures[2::2], figures[3::2], strict=True))
     return UsageSummary(min(float(sampled), run_seconds), figures[0], figures[1], devices)
 
 
-def _figures(whole: Chunk, newest: Chunk) -> Iterator[Figure]:
-    for column in range(whole.mean.shape[1]):
+def _figures(whole: Chunk, newest: Sequence[float | None]) -> Iterator[Figure]:
+    for column, last in enumerate(newest):
         (mean,), (peak,) = _known(whole.mean, column), _known(whole.max, column)
-        last = _known(newest.mean, column)[-1] if column < newest.mean.shape[1] else None
         yield Figure(mean, peak, last)

@@ -7,7 +7,7 @@ dropped. A file that cannot be read is begun anew; a disk that is full loses sam
 
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from pathlib import Path
@@ -98,10 +98,10 @@ class SampleStore:
                     chunk = self._open[subject, bucket] = self._begin(subject, bucket, moment, len(row))
                 chunk.add(moment, self.step, row)
 
-    def put(self, subject: str, chunk: Chunk) -> None:
+    def put(self, chunks: Mapping[str, Chunk]) -> None:
         """Values of the past, in steps of five minutes or an hour."""
         with self._lock:
-            self._guarded(lambda conn: _merge(conn, subject, chunk.step, [chunk]))
+            self._guarded(lambda conn: _merge_all(conn, chunks))
 
     def read(self, subject: str, start: float, end: float) -> list[Chunk]:
         """All that is known of that time, in no order; a chunk may begin before it or end after."""
@@ -225,20 +225,25 @@ def _roll_up(conn: sqlite3.Connection, steps: tuple[int, int], to_step: int, bef
     span = _SPANS.get(steps[0], HOUR)
     rows = conn.execute(_OLD, (*steps, before - span, _MOST_ROLLED)).fetchall()
     for subject, group in groupby(sorted(rows, key=lambda row: row[0]), key=lambda row: row[0]):
-        _merge(conn, subject, to_step, [_chunk(*row[2:]) for row in group])
+        _merge(conn, subject, rolled_up([_chunk(*row[2:]) for row in group], to_step))
     keys = [(row[0], row[3], row[1]) for row in rows]
     conn.executemany("DELETE FROM chunks WHERE subject = ? AND step = ? AND bucket = ?", keys)
     return len(rows)
 
 
-def _merge(conn: sqlite3.Connection, subject: str, step: int, chunks: Iterable[Chunk]) -> bool:
-    """Put these into the rows of that step."""
-    for bucket, part in _by_bucket(rolled_up(chunks, step), _SPANS[step]):
+def _merge_all(conn: sqlite3.Connection, chunks: Mapping[str, Chunk]) -> None:
+    for subject, chunk in chunks.items():
+        _merge(conn, subject, chunk)
+
+
+def _merge(conn: sqlite3.Connection, subject: str, chunk: Chunk) -> None:
+    """Put it into the rows of its step."""
+    step = chunk.step
+    for bucket, part in _by_bucket(chunk, _SPANS[step]):
         row = conn.execute(_READ_ONE, (subject, step, bucket)).fetchone()
         whole = part if row is None else rolled_up([_chunk(*row), part], step)
         values = subject, step, bucket, whole.first, whole.mean.shape[1], pack(whole.mean), pack(whole.max)
         conn.execute(_WRITE, values)
-    return True
 
 
 def _by_bucket(chunk: Chunk, span: int) -> Iterator[tuple[int, Chunk]]:

@@ -144,7 +144,7 @@ def test_rolling_up_in_parts_gives_the_same(make: Make, monkeypatch: pytest.Monk
 def test_a_past_over_several_rows_can_be_put_in(make: Make) -> None:
     store = make()
     past = np.arange(3 * 288, dtype=float).reshape(-1, 1)
-    store.put("cluster", Chunk(START, 300, past, past + 1))
+    store.put({"cluster": Chunk(START, 300, past, past + 1)})
     chunks = store.read("cluster", 0, 1e12)
     assert len(chunks) == 3
     assert sum(len(chunk.mean) for chunk in chunks) == 3 * 288

@@ -77,9 +77,14 @@ def counter(text: str, key: str) -> int:
 
 
 def sum_of(text: str, keys: Collection[str]) -> int:
-    """The numbers after these keys in lines of `key number`, together."""
-    found = (line.partition(" ") for line in text.splitlines())
-    return sum(int(number) for name, _, number in found if name in keys)
+    """The numbers after these keys in lines of `key number`, together. Quicker than `counter` in long texts."""
+    lines = f"\n{text}\n"
+    total = 0
+    for key in keys:
+        if (at := lines.find(f"\n{key} ")) >= 0:
+            start = at + len(key) + 2
+            total += int(lines[start : lines.index("\n", start)])
+    return total
 
 
 def mib_rounded_up(text: str) -> int | None:

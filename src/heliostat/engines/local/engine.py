@@ -143,6 +143,7 @@ class LocalEngine:
         self._watch.close()
         self._devices.close()
         self._reapers.shutdown(wait=False, cancel_futures=True)
+        self._groups.remove()  # unless there are jobs inside
 
     def _folder(self, job_id: JobId) -> launch.JobFolder:
         return launch.JobFolder.of(self._settings.home.jobs, job_id)

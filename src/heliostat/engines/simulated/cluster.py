@@ -8,8 +8,9 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from heliostat.engines.simulated.habits import habits_of
 from heliostat.errors import Invalid
-from heliostat.models import Attempt, Device, DeviceProcess, JobId, Node
+from heliostat.models import Attempt, Device, DeviceProcess, Node
 
 MOST_NODES = 10_000
 WARM_UP_SECONDS = 90.0
@@ -61,22 +62,13 @@ def demo_nodes() -> list[Node]:
     return [node for group in _DEMO_GROUPS for node in group.nodes(numbers)]
 
 
-def character_of(job_id: JobId) -> int:
-    """What tells one made-up job from another, whichever attempt it is."""
-    return zlib.crc32(f"job {job_id}".encode())
-
-
-def uses_one_gpu(job_id: JobId) -> bool:
-    """Of those that have several: somebody who has not heard of data parallelism yet."""
-    return (character_of(job_id) >> 16) % 8 == 0
-
-
 def at_work(device: Device, attempt: Attempt, seconds: float) -> Device:
     """How this device looks when the attempt has been running for so long; the same each time it is asked."""
     character = zlib.crc32(f"{attempt.id}/{device.uuid}".encode())
     warmth = min(1.0, max(0.0, seconds) / WARM_UP_SECONDS)
-    is_used = device.uuid not in attempt.devices[1:] or not uses_one_gpu(attempt.job.id)
-    utilisation = _utilisation(_level(attempt.job.id) if is_used else 0, character, seconds, warmth)
+    habits = habits_of(attempt.job.id)
+    is_used = not (habits.uses_one_gpu and device.uuid in attempt.devices[1:])
+    utilisation = _utilisation(habits.load if is_used else 0, character, seconds, warmth)
     fill = 0.25 + 0.7 * ((character >> 8) % 100) / 100 if is_used else 0.01
     memory_mib = IDLE_MEMORY_MIB + int(device.memory_mib * fill * (0.3 + 0.7 * warmth))
     return Device(
@@ -163,13 +155,7 @@ def _resting_temperature(device_uuid: str) -> int:
     return 29 + zlib.crc32(device_uuid.encode()) % 9
 
 
-def _level(job_id: JobId) -> int:
-    """One job in ten holds its GPUs and hardly uses them, two wait for their data, the rest keep them busy."""
-    kind = character_of(job_id) % 10
-    return 3 if kind == 0 else 38 if kind <= 2 else 84
-
-
-def _utilisation(level: int, character: int, seconds: float, warmth: float) -> int:
+def _utilisation(level: float, character: int, seconds: float, warmth: float) -> int:
     period = 120 + (character >> 4) % 400
     wave = math.sin(2 * math.pi * seconds / period) * min(12, level / 2)
     return round(min(100.0, max(0.0, (level + wave) * warmth)))

@@ -6,7 +6,8 @@ warm-up ──> plateau with waves; one in ten idles, some wait for data, some u
 import math
 from collections.abc import Iterable, Mapping
 
-from heliostat.engines.simulated.cluster import at_work, character_of
+from heliostat.engines.simulated.cluster import at_work
+from heliostat.engines.simulated.habits import Habits, habits_of
 from heliostat.models import Attempt, Device, DeviceReading, Node, Reading
 
 _LOAD_SECONDS = 60.0  # until data and model are in memory
@@ -19,10 +20,10 @@ def attempt_reading(
 ) -> Reading:
     """After it has run for so long. One that will run out of memory needs more and more of it."""
     wanted, tasks = attempt.job.resources, max(1, len(attempt.task_places))
-    character = character_of(attempt.job.id)
+    habits = habits_of(attempt.job.id)
     warmth = min(1.0, max(0.0, seconds) / _LOAD_SECONDS)
-    part = _wave(_level(character), character, seconds) * (0.3 + 0.7 * warmth)
-    fill = 1.0 if fails else 0.06 + 0.85 * ((character >> 12) % 100 / 100) ** 1.5
+    part = _wave(habits, seconds) * (0.3 + 0.7 * warmth)
+    fill = 1.0 if fails else habits.memory
     growth = min(1.0, seconds / 300) if fails else 0.2 + 0.8 * warmth
     return Reading(
         cpus=round(wanted.cpus * tasks * part, 2),
@@ -52,15 +53,6 @@ def device_reading(device: Device) -> DeviceReading:
     return DeviceReading(device.utilisation, device.memory_used_mib)
 
 
-def _level(character: int) -> float:
-    """The part of its cpus that a job keeps busy on its plateau."""
-    kind = character % 10
-    if kind == 0:
-        return 0.02
-    return 0.25 if kind <= 2 else 0.55 + 0.35 * ((character >> 4) % 100) / 100
-
-
-def _wave(level: float, character: int, seconds: float) -> float:
-    period = 90 + (character >> 6) % 300
-    swing = math.sin(2 * math.pi * seconds / period) + 0.4 * math.sin(2 * math.pi * seconds / 37)
-    return min(1.0, max(0.0, level * (1 + 0.1 * swing)))
+def _wave(habits: Habits, seconds: float) -> float:
+    swing = math.sin(2 * math.pi * seconds / habits.period_seconds) + 0.4 * math.sin(2 * math.pi * seconds / 37)
+    return min(1.0, max(0.0, habits.cpus * (1 + 0.1 * swing)))

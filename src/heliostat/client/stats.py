@@ -1,0 +1,93 @@
+"""The client's verbs on what was used over time."""
+
+from typing import TYPE_CHECKING, TypedDict
+from urllib.parse import quote
+
+if TYPE_CHECKING:
+    from heliostat.client.jobs import JobHandle
+    from heliostat.client.transport import Transport
+
+
+class Series(TypedDict):
+    name: str
+    unit: str
+    start_at: str
+    step_seconds: int
+    mean: list[float | None]
+    max: list[float | None]
+    last: float | None
+
+
+class Figure(TypedDict):
+    mean: float | None
+    peak: float | None
+    last: float | None
+
+
+class DeviceFigures(TypedDict):
+    utilisation: Figure
+    memory_mib: Figure
+
+
+class UsageSummary(TypedDict):
+    sampled_seconds: float
+    cpus: Figure
+    memory_mib: Figure
+    devices: list[DeviceFigures]
+
+
+class Asked(TypedDict):
+    cpus: int
+    memory_mib: int
+    gpus: float
+
+
+class Verdict(TypedDict):
+    sentences: list[str]
+    judged: bool
+    wasteful: bool
+    gpus_used: int | None
+    text: str
+
+
+class JobStats(TypedDict):
+    job_id: int
+    asked: Asked
+    device_memory_mib: list[int | None]
+    verdict: Verdict
+    summary: UsageSummary
+    series: list[Series]
+
+
+class NodeStats(TypedDict):
+    node: str
+    span: str
+    series: list[Series]
+
+
+class ClusterStats(TypedDict):
+    span: str
+    series: list[Series]
+
+
+class StatsVerbs:
+    """Needs `_transport`."""
+
+    _transport: "Transport"
+
+    def stats(self, job: "int | JobHandle") -> JobStats:
+        """What a job has used over time, in short, and in words."""
+        job_id = job if isinstance(job, int) else job.id
+        found: JobStats = self._transport.call("GET", f"/jobs/{job_id}/stats")
+        return found
+
+    def node_stats(self, node: str, span: str = "day") -> NodeStats:
+        """What was used of a node in the last day, week, month or year."""
+        path = f"/nodes/{quote(node, safe='')}/stats"
+        found: NodeStats = self._transport.call("GET", path, query=[("span", span)])
+        return found
+
+    def cluster_stats(self, span: str = "day") -> ClusterStats:
+        """The same of all nodes together, and how many jobs waited."""
+        found: ClusterStats = self._transport.call("GET", "/cluster/stats", query=[("span", span)])
+        return found

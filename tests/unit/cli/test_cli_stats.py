@@ -1,0 +1,123 @@
+"""`helio stats`, as it is typed."""
+
+import json
+from typing import Any
+
+from heliostat.cli.sparklines import BLOCKS, largest, mean_of, sparkline, squeezed
+from unit.client.stand_in_server import answer
+
+
+def series(name: str, unit: str, mean: list[float | None], last: float | None = None) -> dict[str, Any]:
+    return {
+        "name": name,
+        "unit": unit,
+        "start_at": "2026-11-16T01:00:00Z",
+        "step_seconds": 60,
+        "mean": mean,
+        "max": mean,
+        "last": last,
+    }
+
+
+JOB = {
+    "id": 12,
+    "name": "train",
+    "state": "running",
+    "node": "gpu1",
+    "started_at": "2026-11-16T01:00:00Z",
+    "ended_at": "2026-11-16T03:10:00Z",
+}
+STATS = {
+    "job_id": 12,
+    "asked": {"cpus": 8, "memory_mib": 65536, "gpus": 1},
+    "device_memory_mib": [81920],
+    "verdict": {
+        "sentences": ["used 1 of 4 GPUs"],
+        "judged": True,
+        "wasteful": True,
+        "gpus_used": 1,
+        "text": "used 1 of 4 GPUs",
+    },
+    "summary": {},
+    "series": [
+        series("cpu", "cores", [0.0, 4.0, 8.0], 8.0),
+        series("memory", "MiB", [1024, None, 3072], 3072),
+        series("gpu0_utilisation", "%", [0, 50, 100], 100),
+        series("gpu0_memory", "MiB", [0, 40960, 40960], 40960),
+    ],
+}
+CLUSTER = {
+    "span": "day",
+    "series": [
+        series("gpus", "GPUs", [8, 8], 8),
+        series("gpus_held", "GPUs", [2, 4], 4),
+        series("pending", "jobs", [0, 3], 3),
+    ],
+}
+
+
+def test_a_job_is_shown_against_what_it_asked_for_and_judged(helio, serve):
+    serve(answer(JOB), answer(STATS))
+    ran = helio("stats", "12")
+    assert ran.code == 0, ran.err
+    lines = ran.out.splitlines()
+    assert lines[:2] == ["Job 12 train running for 2h10m on gpu1", "Used 1 of 4 GPUs."]
+    rows = {line[:12].strip(): line[12:].split() for line in lines[4:]}
+    assert rows["cpus busy"] == ["8", "4", "8", "8", "▁▅█"]
+    assert rows["memory"][:4] == ["3G", "2G", "3G", "64G"]
+    assert rows["GPU 0 load"] == ["100%", "50%", "100%", "-", "▁▅█"]
+    assert rows["GPU 0 memory"][:4] == ["40G", "26.7G", "40G", "80G"]
+
+
+def test_without_a_job_it_is_the_cluster(helio, serve):
+    server = serve(answer(CLUSTER))
+    ran = helio("stats", "--span", "week")
+    assert ran.code == 0, ran.err
+    assert b"GET /api/v1/cluster/stats?span=week" in server.requests[0]
+    assert ran.out.splitlines()[0] == "The cluster, the last week"
+    assert "GPUs given out    4     3     4   8" in ran.out
+    assert "\ngpus " not in ran.out
+
+
+def test_a_name_cannot_steer_the_terminal(helio, serve):
+    serve(answer(JOB | {"name": "\x1b[2Jbad"}), answer(STATS))
+    assert "\x1b" not in helio("stats", "12").out
+
+
+def test_as_json_it_is_what_the_server_said(helio, serve):
+    serve(answer(CLUSTER))
+    assert json.loads(helio("stats", "--json").out) == CLUSTER
+
+
+def test_following_a_job_ends_with_the_job(helio, serve):
+    over = JOB | {"state": "completed"}
+    serve(answer(over), answer(over), answer(STATS))
+    ran = helio("stats", "12", "--follow", "--json")
+    assert ran.code == 0, ran.err
+    assert [json.loads(line)["job_id"] for line in ran.out.splitlines()] == [12]
+
+
+def test_before_the_first_sample_it_says_so(helio, serve):
+    serve(answer(CLUSTER | {"series": []}))
+    assert "Nothing is known yet" in helio("stats").out
+
+
+def test_a_job_and_a_node_at_once_are_refused(helio):
+    ran = helio("stats", "12", "--node", "gpu1")
+    assert ran.code == 2
+    assert "not both" in ran.err
+
+
+def test_a_span_that_is_none_is_refused(helio):
+    assert helio("stats", "--span", "decade").code == 2
+
+
+def test_a_line_of_blocks_is_as_high_as_its_values():
+    assert sparkline([0, None, 5, 10, 99], 10, 10) == f"{BLOCKS[0]} {BLOCKS[4]}{BLOCKS[7]}{BLOCKS[7]}"
+    assert sparkline([1, 1], 10, 0) == BLOCKS[0] * 2
+
+
+def test_a_long_series_is_squeezed_into_means():
+    assert squeezed([1, 3, None, None, 5, 7], 3) == [2, None, 6]
+    assert len(squeezed(list(range(299)), 40)) == 40
+    assert (mean_of([]), largest([None])) == (None, None)

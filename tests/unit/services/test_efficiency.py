@@ -1,0 +1,103 @@
+"""The verdict on what a job used of what it asked for."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.models import DeviceFigures, Figure, UsageSummary
+from heliostat.services.efficiency import SHORTEST_SECONDS, Asked, verdict
+
+GIB = 1024
+HOUR = 3600.0
+
+
+def used(
+    cpus: float | None = 4.0, memory_gib: float | None = 30.0, loads: tuple[float | None, ...] = ()
+) -> UsageSummary:
+    devices = tuple(DeviceFigures(Figure(load, load, load)) for load in loads)
+    memory = None if memory_gib is None else memory_gib * GIB
+    return UsageSummary(HOUR, Figure(cpus, cpus, cpus), Figure(memory, memory, memory), devices)
+
+
+def asked(cpus: int = 4, memory_gib: int = 32, gpus: float = 0) -> Asked:
+    return Asked(cpus, memory_gib * GIB, gpus)
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "was_used", "words"),
+    [
+        (asked(gpus=4), used(loads=(90, 0, 0, 1)), "used 1 of 4 GPUs"),
+        (asked(gpus=4), used(loads=(0, 0, 0, 1)), "used none of its 4 GPUs"),
+        (asked(gpus=1), used(loads=(0,)), "did not use its GPU"),
+        (asked(gpus=1), used(loads=(12,)), "kept its GPU busy only 12% of the time"),
+        (asked(gpus=2), used(loads=(20, 28)), "kept its 2 GPUs busy only 24% of the time"),
+        (asked(memory_gib=64), used(memory_gib=3), "asked for 64 GB of memory, used 3 GB"),
+        (asked(memory_gib=64), used(memory_gib=0.25), "asked for 64 GB of memory, used 256 MB"),
+        (asked(cpus=16), used(cpus=1.24), "asked for 16 cpus, used 1.2"),
+        (
+            asked(cpus=16, memory_gib=64, gpus=2),
+            used(1, 3, (80, 0)),
+            "used 1 of 2 GPUs; asked for 64 GB of memory, used 3 GB; asked for 16 cpus, used 1",
+        ),
+    ],
+)
+def test_waste_is_named(asked_for: Asked, was_used: UsageSummary, words: str) -> None:
+    found = verdict(asked_for, was_used, HOUR)
+    assert found.text == words
+    assert found.wasteful
+
+
+@pytest.mark.parametrize(
+    ("asked_for", "was_used", "words"),
+    [
+        (
+            asked(gpus=2),
+            used(3.5, 30, (80, 90)),
+            "used its 2 GPUs 85% of the time, 3.5 of 4 cpus, 30 GB of 32 GB of memory",
+        ),
+        (asked(gpus=1), used(None, None, (80,)), "used its GPU 80% of the time"),
+        (asked(cpus=1, memory_gib=4), used(0.1, 0.2), "used 0.1 of 1 cpu, 205 MB of 4 GB of memory"),
+        (
+            asked(gpus=0.5),
+            used(loads=(12,)),
+            "used its GPU 12% of the time, 4 of 4 cpus, 30 GB of 32 GB of memory",
+        ),
+        (asked(gpus=2), used(None, None, (None, None)), "nothing is known of what it used"),
+    ],
+)
+def test_what_is_well_used_or_too_small_to_matter_is_not_blamed(
+    asked_for: Asked, was_used: UsageSummary, words: str
+) -> None:
+    found = verdict(asked_for, was_used, HOUR)
+    assert found.text == words
+    assert not found.wasteful
+
+
+def test_who_has_hardly_run_is_not_judged() -> None:
+    assert verdict(asked(gpus=4), used(loads=(0,) * 4), SHORTEST_SECONDS - 1).text.startswith(
+        "it has run too short"
+    )
+    assert verdict(asked(), UsageSummary(), 0).text == "it has not run yet"
+    assert verdict(asked(), UsageSummary(), HOUR).text == "nothing is known of what it used"
+
+
+FIGURE = st.one_of(st.none(), st.floats(0, 1e6))
+
+
+@given(
+    st.builds(Asked, st.integers(1, 512), st.integers(1, 2**22), st.integers(0, 8).map(float)),
+    st.builds(used, FIGURE, FIGURE, st.lists(st.one_of(st.none(), st.floats(0, 100)), max_size=8).map(tuple)),
+    st.floats(0, 1e7),
+)
+def test_there_is_always_something_to_say(asked_for: Asked, was_used: UsageSummary, seconds: float) -> None:
+    found = verdict(asked_for, was_used, seconds)
+    assert found.text
+    assert not found.text.endswith(".")
+    assert found.gpus_used is None or 0 <= found.gpus_used <= len(was_used.devices)
+
+
+@given(st.floats(0, 1e6), st.floats(0, 1e6))
+def test_who_used_more_memory_is_not_blamed_more(less: float, more: float) -> None:
+    less, more = sorted((less, more))
+    blames = [verdict(asked(memory_gib=64), used(memory_gib=gib / GIB), HOUR).wasteful for gib in (less, more)]
+    assert blames[0] >= blames[1]

@@ -1,0 +1,127 @@
+"""What was used over time, as services give it."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.errors import Forbidden, NotFound
+from heliostat.models import JobState, Resources
+from heliostat.services import stats
+from heliostat.services.stats import MOST_POINTS, Span, cluster_stats, job_stats, node_stats
+from heliostat.store import schema
+from heliostat.store.samples import SampleStore
+from unit.services.site import Site, new_site
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with new_site(tmp_path) as site:
+        site.context.samples = SampleStore(tmp_path / "samples.db")  # type: ignore[misc]
+        yield site
+        site.context.samples.close()
+
+
+def ran(site: Site, number: int, started_at: datetime, ended_at: datetime | None) -> None:
+    state = JobState.RUNNING if ended_at is None else JobState.COMPLETED
+    wanted = Resources(cpus=4, memory_mib=65536, gpus=2)
+    site.add_job(number, state=state, attempt=1, started_at=started_at, ended_at=ended_at, resources=wanted)
+    values = {
+        "job_id": number,
+        "number": 1,
+        "node": "n1",
+        "devices": "[]",
+        "state": state.value,
+        "created_at": started_at.timestamp(),
+        "started_at": started_at.timestamp(),
+        "ended_at": None if ended_at is None else ended_at.timestamp(),
+        "places": "[]",
+    }
+    known = {name: value for name, value in values.items() if name in schema.attempts.c}
+    site.context.store.write(lambda tx: tx.conn.execute(schema.attempts.insert().values(**known)))
+
+
+def sampled(site: Site, number: int, start: datetime, minutes: int, row: list[float | None]) -> None:
+    for second in range(0, minutes * 60, 10):
+        site.context.samples.add(start.timestamp() + second, {f"job/{number}": row})
+
+
+def test_a_job_has_its_series_in_short_and_in_words(site: Site) -> None:
+    start = site.clock.at - 10 * MINUTE
+    ran(site, 1, start, None)
+    sampled(site, 1, start, 10, [2.0, 3072.0, 90.0, 1000.0, 0.0, 4.0])
+    found = job_stats(site.context, site.root, 1)
+    names = [one.name for one in found.series]
+    assert names == ["cpu", "memory", "gpu0_utilisation", "gpu0_memory", "gpu1_utilisation", "gpu1_memory"]
+    assert found.verdict.text == "used 1 of 2 GPUs; asked for 64 GB of memory, used 3 GB"
+    assert found.summary.cpus.mean == 2.0
+    assert found.series[0].last == 2.0
+    assert found.series[0].start_at <= start
+    assert found.series[0].start_at.tzinfo is UTC
+
+
+def test_a_job_that_waits_has_none_and_says_so(site: Site) -> None:
+    site.add_job(1)
+    found = job_stats(site.context, site.root, 1)
+    assert (found.series, found.verdict.text) == ((), "it has not run yet")
+
+
+def test_only_what_happened_while_it_ran_is_shown(site: Site) -> None:
+    start = site.clock.at - 60 * MINUTE
+    ran(site, 1, start, start + 5 * MINUTE)
+    sampled(site, 1, start, 5, [1.0, 100.0])
+    [cpu, _] = job_stats(site.context, site.root, 1).series
+    assert len(cpu.mean) * cpu.step_seconds <= 5 * 60 + 2 * cpu.step_seconds
+    assert {value for value in cpu.mean if value is not None} == {1.0}
+
+
+def test_it_is_for_those_who_may_read_its_log(site: Site) -> None:
+    site.add_job(1)
+    with pytest.raises(Forbidden):
+        job_stats(site.context, site.person("bert"), 1)
+    with pytest.raises(NotFound):
+        job_stats(site.context, site.root, 2)
+    with pytest.raises(NotFound):
+        node_stats(site.context, site.root, "nowhere")
+
+
+@pytest.mark.parametrize("span", Span)
+def test_there_are_never_more_points_than_a_plot_can_show(site: Site, span: Span) -> None:
+    end = site.clock.at.timestamp()
+    for back in range(0, 3600, 10):
+        site.context.samples.add(end - 3600 + back, {"cluster": [100.0] * 11, "node/n1": [1.0, 2.0]})
+    for found in (cluster_stats(site.context, site.root, span), node_stats(site.context, site.root, "n1", span)):
+        assert {len(one.mean) for one in found.series} == {len(found.series[0].max)}
+        assert 100 < len(found.series[0].mean) <= MOST_POINTS
+        assert any(value is not None for value in found.series[0].mean[-3:])
+
+
+@given(st.floats(0, 2e9), st.floats(0, 4e7), st.sampled_from([1, 7, 10, 60, 300, 3600]))
+def test_a_grid_covers_its_time_in_few_round_steps(start: float, seconds: float, coarsest: int) -> None:
+    grid = stats._grid(start, start + seconds, coarsest)
+    assert grid.first <= start
+    assert grid.first + grid.step * grid.count > start + seconds
+    assert grid.step >= coarsest
+    assert grid.step % coarsest == 0
+    assert grid.first % grid.step == 0
+    assert grid.count <= MOST_POINTS + 1
+
+
+def test_what_was_rolled_up_still_gives_the_same_verdict(site: Site) -> None:
+    start = site.clock.at - timedelta(days=3)
+    ran(site, 1, start, start + 30 * MINUTE)
+    sampled(site, 1, start, 30, [2.0, 3072.0, 90.0, 1000.0, 0.0, 4.0])
+    before = job_stats(site.context, site.root, 1)
+    for _ in range(3):
+        site.context.samples.flush(site.clock.at.timestamp())
+    site.context.samples.tidy(site.clock.at.timestamp())
+    after = job_stats(site.context, site.root, 1)
+    assert after.series[0].step_seconds == 300
+    assert after.verdict == before.verdict
+    assert replace(after.summary, sampled_seconds=0) == replace(before.summary, sampled_seconds=0)
