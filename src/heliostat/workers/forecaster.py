@@ -28,7 +28,8 @@ log = structlog.get_logger()
 
 _SHORTEST_PAUSE_SECONDS = 3.0  # between two forecasts
 _STALE_SECONDS = 120.0  # after which one is made anew though nothing happened
-_SETTLING_SECONDS = 0.5  # most jobs start at once: let the controller speak first
+_SETTLING_SECONDS = 0.5  # without news: most jobs start at once, so let the controller speak first
+_LONGEST_SETTLING_SECONDS = 5.0  # there may be news all the time
 _BUDGET_SECONDS = 3.0  # of work
 _QUESTION_SECONDS = 1.5  # of work, for when, and again for what would be earlier
 _REST = 15  # times as long as it thinks, it rests
@@ -162,8 +163,18 @@ class Forecaster:
                 self._waits = True
                 self._wake.wait(_STALE_SECONDS if self._forecasts else None)
                 self._waits = False
-        self._sleep(_SETTLING_SECONDS)
+        self._settle()
         return not self._stopping
+
+    def _settle(self) -> None:
+        """Until nothing has changed for a moment."""
+        deadline = time.monotonic() + _LONGEST_SETTLING_SECONDS
+        while not self._stopping:
+            with self._wake:
+                self._changed = False
+            self._sleep(_SETTLING_SECONDS)
+            if not self._changed or time.monotonic() > deadline:
+                return
 
     def _sleep(self, seconds: float) -> None:
         """Until then, or until told to stop."""
