@@ -10,11 +10,12 @@ import numpy as np
 from heliostat.models import Job, NodeState, Placement
 from heliostat.scheduling.board import month_start
 from heliostat.scheduling.columns import Array
+from heliostat.scheduling.fits import fit_of
 from heliostat.scheduling.fitting import Lack, could_ever_run, what_is_lacking
 from heliostat.scheduling.horizon import ends_of
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Quotas, Refusal, Scope, class_scope, gpus_kept, quota_of, scopes_of
-from heliostat.scheduling.rooms import Keep, Rooms, fit_of
+from heliostat.scheduling.rooms import Keep, Rooms
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.shortage import Shortage, needs_in_words
 from heliostat.scheduling.snapshot import Plan, Snapshot, Start

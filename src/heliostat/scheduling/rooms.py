@@ -8,16 +8,16 @@ import numpy as np
 
 from heliostat.models import Job, Place, Resources
 from heliostat.scheduling.columns import Array
+from heliostat.scheduling.fits import Fit, fit_into, needs_of
 from heliostat.scheduling.fitting import parts_per_device
 from heliostat.scheduling.free import Free, capacity_for, spread_over, tasks_in
 from heliostat.scheduling.fullness import have_room
 from heliostat.scheduling.machines import Machines, Most
 from heliostat.scheduling.shapes import Shape
-from heliostat.scheduling.snapshot import RUNNING, Snapshot, Start
+from heliostat.scheduling.snapshot import Snapshot, Start
 
 _NEARLY = 1e-9
 _SMALLEST_PART = 0.01
-_NOWHERE = np.iinfo(np.int64).max
 
 
 @dataclass(slots=True)
@@ -29,15 +29,6 @@ class Keep:
     left: Free  # parallel to nodes
     project: str | None = None  # whose jobs it does not concern
     kept: Array | None = None  # how many devices are kept for them, parallel to nodes; None: all there are
-
-
-@dataclass(frozen=True, slots=True)
-class Fit:
-    """Where the tasks of a job would go: so many on each node, all with devices of one kind."""
-
-    nodes: Array
-    tasks: Array  # parallel to nodes
-    kind: int
 
 
 @dataclass(slots=True)
@@ -239,18 +230,6 @@ def _any_has(wanted: Resources, left: Array, cpus: Array, memory: Array) -> bool
     return bool(((left >= wanted.gpus) & (cpus >= wanted.cpus) & (memory >= wanted.memory_mib)).any())
 
 
-def fit_into(capacity: Array, shape: Shape, kind: int, leftover: Array) -> Fit | None:
-    """Its tasks on nodes that could take so many; `leftover` says where it hurts least."""
-    if shape.placement.tasks == 1:
-        node = int(np.where(capacity > 0, leftover, _NOWHERE).argmin())
-        return Fit(np.array([node]), np.ones(1, np.int64), kind) if capacity[node] > 0 else None
-    tasks = spread_over(capacity, shape, leftover)
-    if tasks is None:
-        return None
-    nodes = np.flatnonzero(tasks)
-    return Fit(nodes, tasks[nodes], kind)
-
-
 def _leftover(free: Free) -> Array:
     """Small is good: GPU jobs go where few GPUs stay free, others where there are none; then few cpus."""
     return np.asarray(free.gpus.sum(axis=1) * 100_000 + np.minimum(free.cpus, 99_999))
@@ -275,20 +254,6 @@ def is_possible(shape: Shape, machines: Machines) -> bool:
     return found
 
 
-def needs_of(shape: Shape, fit: Fit, machines: Machines) -> Array:
-    """What such a job would hold, as rows of RUNNING; one per node."""
-    rows = np.zeros(len(fit.nodes), RUNNING)
-    wanted = shape.resources
-    rows["node"], rows["kind"] = fit.nodes, fit.kind
-    rows["devices"] = fit.tasks * wanted.devices
-    if shape.is_part:
-        rows["devices"] = -(-fit.tasks // parts_per_device(wanted.gpus))
-    rows["cpus"], rows["memory"] = fit.tasks * wanted.cpus, fit.tasks * wanted.memory_mib
-    if shape.placement.exclusive:
-        rows["cpus"], rows["memory"] = machines.cpus[fit.nodes], machines.memory[fit.nodes]
-    return rows
-
-
 def _take_from(keep: Keep, rows: Array, project: str) -> None:
     """What these rows hold is not left. Those for whom it is kept use up what is kept first."""
     where = {int(node): place for place, node in enumerate(keep.nodes)}
@@ -304,11 +269,3 @@ def _take_from(keep: Keep, rows: Array, project: str) -> None:
         keep.kept[places] -= own
         rows["devices"] -= own.astype(rows["devices"].dtype)
     keep.left.add(places, rows, -1)
-
-
-def fit_of(start: Start, machines: Machines) -> Fit:
-    """Where a job was put, as a plan sees it."""
-    names = [place.node for place in start.places]
-    nodes = list(dict.fromkeys(names))
-    kind = machines.kind_of[start.devices[0]] if start.devices else -1
-    return Fit(np.array([machines.index[name] for name in nodes]), np.array([names.count(n) for n in nodes]), kind)

@@ -7,10 +7,11 @@ import numpy as np
 
 from heliostat.models import Job
 from heliostat.scheduling.columns import Array
+from heliostat.scheduling.fits import Fit, needs_of
 from heliostat.scheduling.free import Free, capacity_for, spread_over
 from heliostat.scheduling.horizon import Booking
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.rooms import Fit, Keep, Rooms, needs_of
+from heliostat.scheduling.rooms import Keep, Rooms
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import Snapshot, Stop
 
