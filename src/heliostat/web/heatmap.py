@@ -18,7 +18,7 @@ MEANINGS = {
     Condition.FAULTY: "reports an error, or its node is down",
     Condition.FOREIGN: "used by a process that is not of the queue",
 }
-NAMES = {Condition.IDLE: "held, not used", Condition.FOREIGN: "used outside"}
+NAMES = {Condition.IDLE: "held, unused", Condition.FOREIGN: "used outside"}
 _WITH_NUMBERS = {Condition.BUSY, Condition.IDLE, Condition.FOREIGN}
 _NAMED_TENANTS = 4
 

@@ -78,6 +78,7 @@ class _Drawing:
         look = svg.Look(
             title=title,
             unit=unit,
+            width=520,
             height=180,
             top=100.0 if unit == "%" else limit,
             limit=limit,

@@ -176,6 +176,6 @@ def test_home_says_quotas_in_words(server: RunningServer, admin: Surfer) -> None
     server.ask("PATCH", f"/users/{me}", {"quota": limits})
     text = admin.get("/").text
     assert "0 of 4 GPUs at once" in text
-    assert "of 8 GPUs in the queue" in text
-    assert "of 100 GPU-hours this month" in text
+    assert "0 of 8 GPUs in the queue" in text
+    assert " of 100 GPU-hours this month" in text
     server.ask("PATCH", f"/users/{me}", {"quota": dict.fromkeys(limits)})

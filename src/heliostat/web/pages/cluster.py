@@ -65,18 +65,26 @@ class DemandRow:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterView:
-    glance: Glance
-    used: float | None  # the mean utilisation of all GPUs now, a part of 1
-    kinds: tuple[Kind, ...]
+class Filters:
     type: str
     state: str
     label: str
     type_options: tuple[tuple[str, str], ...]
     state_options: tuple[tuple[str, str], ...]
     label_options: tuple[tuple[str, str], ...]
-    is_filtered: bool
     clear: str
+
+    @property
+    def any(self) -> bool:
+        return bool(self.type or self.state or self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    glance: Glance
+    used: float | None  # the mean utilisation of all GPUs now, a part of 1
+    kinds: tuple[Kind, ...]
+    filters: Filters
     density: str
     machines: tuple[Machine, ...]
     shown: int
@@ -118,8 +126,10 @@ def show_cluster(
     if span not in [one.value for one in SPANS]:
         raise Invalid(f"There is no span {span[:40]!a}.", "day, week or month.", fields={"span": "unknown"})
     asked = _Asked(type.strip(), state, label.strip(), Span(span), page)
-    shown = Page("cluster.html", "Cluster", live=("jobs", "nodes", "rules"))
-    return render(visit, shown, _view(visit, asked))
+    view = _view(visit, asked)
+    # Where thousands of GPUs are drawn, jobs begin and end all the time: such a page looks by itself now and then.
+    topics = ("nodes", "rules") if view.density == "small" else ("jobs", "nodes", "rules")
+    return render(visit, Page("cluster.html", "Cluster", live=topics), view)
 
 
 def _view(visit: Visit, asked: _Asked) -> ClusterView:
@@ -128,33 +138,42 @@ def _view(visit: Visit, asked: _Asked) -> ClusterView:
     demand = demand_by_project(visit.context)
     rows, pages = _rows([node for node, _ in chosen], asked)
     count = sum(len(devices) for _, devices in chosen)
-    is_part = "x-fragment" in visit.request.headers  # the plots do not follow live
-    series = () if is_part else cluster_stats(visit.context, visit.caller, asked.span).series
-    here = asked.address
     return ClusterView(
         glance=glance(visit.context),
         used=_mean_use(nodes),
         kinds=_kinds(nodes, asked),
-        type=asked.type,
-        state=asked.state,
-        label=asked.label,
-        type_options=_options({device.type for node in nodes for device in node.node.devices}, asked.type),
-        state_options=(("", "any"), *((one.value, heatmap.name_of(one)) for one in Condition)),
-        label_options=_options({text for node in nodes for text in _labels(node)}, asked.label),
-        is_filtered=bool(asked.type or asked.state or asked.label),
-        clear=here.with_(type=None, state=None, label=None),
+        filters=_filters(nodes, asked),
         density=heatmap.density(count),
         machines=tuple(heatmap.machine(node, devices, now) for node, devices in chosen if devices),
         shown=count,
         gpus=sum(len(node.devices) for node in nodes),
         demand=_demand_rows(demand),
         more_projects=max(0, len(demand) - _PROJECTS),
-        spans=tuple((one.value, _span_href(here, one), one is asked.span) for one in SPANS),
+        spans=tuple((one.value, _span_href(asked.address, one), one is asked.span) for one in SPANS),
         span=asked.span.value,
-        plots=cluster_plots(series, asked.span, now),
+        plots=_plots(visit, asked.span),
         rows=rows,
         pager=pages,
     )
+
+
+def _filters(nodes: Sequence[SeenNode], asked: _Asked) -> Filters:
+    return Filters(
+        type=asked.type,
+        state=asked.state,
+        label=asked.label,
+        type_options=_options({device.type for node in nodes for device in node.node.devices}, asked.type),
+        state_options=(("", "any"), *((one.value, heatmap.name_of(one)) for one in Condition)),
+        label_options=_options({text for node in nodes for text in _labels(node)}, asked.label),
+        clear=asked.address.with_(type=None, state=None, label=None),
+    )
+
+
+def _plots(visit: Visit, span: Span) -> tuple[Plot, ...]:
+    """They do not follow live."""
+    if "x-fragment" in visit.request.headers:
+        return ()
+    return cluster_plots(cluster_stats(visit.context, visit.caller, span).series, span, visit.context.now())
 
 
 def _span_href(here: Address, span: Span) -> str:

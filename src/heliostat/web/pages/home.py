@@ -49,19 +49,28 @@ class Allowance:
 
 
 @dataclass(frozen=True, slots=True)
-class HomeView:
-    name: str
-    address: str
-    glance: Glance
-    counts: Counts
-    news: tuple[News, ...]
+class Mine:
+    """One's own jobs that are not over: the first of each kind, and how many more there are."""
+
     running: tuple[JobLine, ...]
     waiting: tuple[JobLine, ...]
     sessions: tuple[JobLine, ...]
     more_running: int
     more_waiting: int
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class HomeView:
+    name: str
+    address: str
+    glance: Glance
+    news: tuple[News, ...]
+    mine: Mine
     is_new: bool
     add_job: str  # empty: there is no such page
+    first: str  # commands for newcomers
+    own: str
     shares: tuple[Allowance, ...]
     quotas: tuple[Allowance, ...]
 
@@ -73,27 +82,37 @@ def home(visit: VisitDep) -> Response:
 
 def _view(visit: Visit) -> HomeView:
     context, caller = visit.context, visit.caller
-    active = list_jobs(context, caller, JobQuery(states=ACTIVE, user=visit.user.name, size=_MANY))
-    waiting = list_jobs(
-        context, caller, JobQuery(states=_WAITING, user=visit.user.name, size=_SHOWN, descending=False)
-    )
-    lines = [_line(listed) for listed in active.items if listed.job.kind != "session"]
+    there, mine = glance(context), _mine(visit)
+    gpus = "--gpus 1 " if there.gpus else ""
     is_part = "x-fragment" in visit.request.headers  # shares and quotas do not follow live
     return HomeView(
         name=visit.user.name,
         address=str(visit.request.base_url).rstrip("/"),
-        glance=glance(context),
-        counts=active.counts,
+        glance=there,
         news=tuple(active_news(context)),
+        mine=mine,
+        is_new=mine.counts.total == 0,
+        first=f"helio run {gpus}--follow -- {'nvidia-smi' if gpus else 'hostname'}",
+        own=f"helio run {gpus}--time 4h -- python train.py",
+        add_job=_ADD_JOB if _ADD_JOB in visit.request.app.state.served else "",
+        shares=() if is_part else tuple(_share(one) for one in my_shares(context, caller)),
+        quotas=() if is_part else tuple(_quota(one, visit.user.name) for one in my_quotas(context, caller)),
+    )
+
+
+def _mine(visit: Visit) -> Mine:
+    """Those that run newest first; those that wait in the order they came."""
+    runs = JobQuery(states=ACTIVE, user=visit.user.name, size=_MANY)
+    waits = JobQuery(states=_WAITING, user=visit.user.name, size=_SHOWN, descending=False)
+    active, waiting = (list_jobs(visit.context, visit.caller, query) for query in (runs, waits))
+    lines = [_line(listed) for listed in active.items if listed.job.kind != "session"]
+    return Mine(
         running=tuple(lines[:_SHOWN]),
         waiting=tuple(_line(listed) for listed in waiting.items),
         sessions=tuple(_line(listed) for listed in active.items if listed.job.kind == "session"),
         more_running=max(0, active.total - len(active.items) + len(lines) - _SHOWN),
         more_waiting=max(0, waiting.total - _SHOWN),
-        is_new=active.counts.total == 0,
-        add_job=_ADD_JOB if _ADD_JOB in visit.request.app.state.served else "",
-        shares=() if is_part else tuple(_share(one) for one in my_shares(context, caller)),
-        quotas=() if is_part else tuple(_quota(one, visit.user.name) for one in my_quotas(context, caller)),
+        counts=active.counts,
     )
 
 
@@ -143,15 +162,21 @@ def _standing(ratio: float) -> str:
 
 
 _LIMITS = {
-    "running_gpus": "GPUs at once",
-    "queued_gpus": "GPUs in the queue, running ones included",
-    "gpu_hours_per_month": "GPU-hours this month",
+    "running_gpus": ("GPUs at once", ""),
+    "queued_gpus": ("GPUs in the queue", "Running ones count as well."),
+    "gpu_hours_per_month": ("GPU-hours this month", "What running jobs may still use counts as well."),
+}
+_USED_UP = {
+    "running_gpus": "More jobs wait until one of these ends.",
+    "queued_gpus": "More jobs are refused until one of these ends.",
+    "gpu_hours_per_month": "More jobs wait until the next month.",
 }
 
 
 def _quota(one: QuotaLine, me: str) -> Allowance:
-    whose = "You" if (one.scope, one.name) == ("user", me) else f"{one.scope.capitalize()} {one.name}"
+    limit, counts = _LIMITS[one.limit]
+    title = limit if (one.scope, one.name) == ("user", me) else f"{limit}, {one.scope} {one.name}"
     part = one.used / one.most if one.most else 1.0
     figure = f"{words.number(round(one.used, 1))} of {words.number(one.most)}"
-    said = f"{figure} {_LIMITS[one.limit]}." + (" Used up: more will wait." if part >= 1 else "")
-    return Allowance(whose, said, svg.bar(part, said, 4 if part >= 1 else 1), words.percent(min(part, 9.99)))
+    said = f"Used up. {_USED_UP[one.limit]}" if part >= 1 else counts
+    return Allowance(title, said, svg.bar(part, f"{figure} {limit}", 4 if part >= 1 else 1), figure)
