@@ -16,6 +16,7 @@ from heliostat.store.database import Transaction
 from heliostat.store.nodes import NodeDecision, decide_node, find_decision
 
 MOST_LABELS = 32
+_LONGEST_REASON = 128
 _LABEL = re.compile(r"[a-z0-9._-]{1,63}")
 _LABEL_RULE = "must be 1 to 63 of a-z 0-9 . _ -"
 
@@ -32,7 +33,16 @@ class NodeChange:
 
 def drain_node(context: Context, caller: Caller, name: str, reason: str) -> Node:
     """Start nothing new on it; what runs there goes on."""
+    check_reason(reason)
     return _set_state(context, caller, name, NodeState.DRAINED, reason)
+
+
+def check_reason(reason: str) -> None:
+    """One line that everybody can read."""
+    if not reason.strip():
+        raise invalid("reason", "say why, so that everybody knows")
+    if len(reason) > _LONGEST_REASON or not reason.isprintable():
+        raise invalid("reason", f"must be one line of at most {_LONGEST_REASON} characters")
 
 
 def resume_node(context: Context, caller: Caller, name: str) -> Node:

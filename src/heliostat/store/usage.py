@@ -21,7 +21,7 @@ from sqlalchemy import (
 )
 from sqlalchemy.sql import ColumnElement
 
-from heliostat.models import Job
+from heliostat.models import Job, JobState
 from heliostat.store import schema
 from heliostat.store.rows import LISTED_COLUMNS, row_to_job
 from heliostat.store.times import to_seconds
@@ -74,6 +74,16 @@ def gpus_asked_for(conn: Connection) -> dict[tuple[str, str], float]:
         .group_by(_jobs.c.user, _jobs.c.project)
     )
     return {(user, project): gpus for user, project, gpus in conn.execute(query)}
+
+
+def unfinished_by_project(conn: Connection) -> list[tuple[str, JobState, int, float]]:
+    """Project, state, how many jobs that are not over, and how many GPUs they ask for, all tasks together."""
+    query = (
+        select(_jobs.c.project, _jobs.c.state, func.count(), func.sum(_jobs.c.gpus * tasks_of_job()))
+        .where(_jobs.c.ended_at.is_(None))
+        .group_by(_jobs.c.project, _jobs.c.state)
+    )
+    return [(project, JobState(state), jobs, gpus) for project, state, jobs, gpus in conn.execute(query)]
 
 
 def unfinished_exclusive_jobs(conn: Connection) -> list[Job]:

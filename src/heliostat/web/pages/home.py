@@ -1,26 +1,182 @@
-"""The first page."""
+"""The first page: one's own jobs, one's part of the cluster, news, and for newcomers the first steps."""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
 from fastapi import APIRouter
+from markupsafe import Markup
 from starlette.responses import Response
 
-from heliostat.services.listing import Counts, JobQuery, count_jobs
+from heliostat.models import ACTIVE, JobState, News
+from heliostat.services.allowances import QuotaLine, ShareLine, my_quotas, my_shares
+from heliostat.services.cluster import Glance, glance
+from heliostat.services.listing import Counts, JobQuery, ListedJob, list_jobs
+from heliostat.services.news import active_news
+from heliostat.web import svg, words
 from heliostat.web.rendering import Page, render
-from heliostat.web.visits import VisitDep
+from heliostat.web.visits import Visit, VisitDep
 
 router = APIRouter()
+_WAITING = frozenset({JobState.PENDING, JobState.PREEMPTED, JobState.HELD})
+_SHOWN = 8
+_MANY = 100  # of one's jobs that run are looked through for sessions
+_ADD_JOB = "/jobs/new"
+
+
+@dataclass(frozen=True, slots=True)
+class JobLine:
+    id: int
+    name: str
+    state: str
+    project: str
+    gpus: float
+    gpu_type: str | None
+    started_at: datetime | None
+    ends_at: datetime | None
+    starts_at: datetime | None  # as forecast
+    latest_at: datetime | None
+    why: str  # where it runs, or why it waits
+
+
+@dataclass(frozen=True, slots=True)
+class Allowance:
+    """A share or a quota in words, with a bar."""
+
+    title: str
+    said: str
+    bar: Markup
+    figure: str
+
+
+@dataclass(frozen=True, slots=True)
+class Mine:
+    """One's own jobs that are not over: the first of each kind, and how many more there are."""
+
+    running: tuple[JobLine, ...]
+    waiting: tuple[JobLine, ...]
+    sessions: tuple[JobLine, ...]
+    more_running: int
+    more_waiting: int
+    counts: Counts
 
 
 @dataclass(frozen=True, slots=True)
 class HomeView:
     name: str
     address: str
-    counts: Counts
+    glance: Glance
+    news: tuple[News, ...]
+    mine: Mine
+    is_new: bool
+    add_job: str  # empty: there is no such page
+    first: str  # commands for newcomers
+    own: str
+    shares: tuple[Allowance, ...]
+    quotas: tuple[Allowance, ...]
 
 
 @router.get("/")
 def home(visit: VisitDep) -> Response:
-    counts = count_jobs(visit.context, visit.caller, JobQuery(user=visit.user.name))
-    view = HomeView(visit.user.name, str(visit.request.base_url).rstrip("/"), counts)
-    return render(visit, Page("home.html", "Home", live=("jobs",)), view)
+    return render(visit, Page("home.html", "Home", live=("jobs", "nodes", "rules")), _view(visit))
+
+
+def _view(visit: Visit) -> HomeView:
+    context, caller = visit.context, visit.caller
+    there, mine = glance(context), _mine(visit)
+    gpus = "--gpus 1 " if there.gpus else ""
+    is_part = "x-fragment" in visit.request.headers  # shares and quotas do not follow live
+    return HomeView(
+        name=visit.user.name,
+        address=str(visit.request.base_url).rstrip("/"),
+        glance=there,
+        news=tuple(active_news(context)),
+        mine=mine,
+        is_new=mine.counts.total == 0,
+        first=f"helio run {gpus}--follow -- {'nvidia-smi' if gpus else 'hostname'}",
+        own=f"helio run {gpus}--time 4h -- python train.py",
+        add_job=_ADD_JOB if _ADD_JOB in visit.request.app.state.served else "",
+        shares=() if is_part else tuple(_share(one) for one in my_shares(context, caller)),
+        quotas=() if is_part else tuple(_quota(one, visit.user.name) for one in my_quotas(context, caller)),
+    )
+
+
+def _mine(visit: Visit) -> Mine:
+    """Those that run newest first; those that wait in the order they came."""
+    runs = JobQuery(states=ACTIVE, user=visit.user.name, size=_MANY)
+    waits = JobQuery(states=_WAITING, user=visit.user.name, size=_SHOWN, descending=False)
+    active, waiting = (list_jobs(visit.context, visit.caller, query) for query in (runs, waits))
+    lines = [_line(listed) for listed in active.items if listed.job.kind != "session"]
+    return Mine(
+        running=tuple(lines[:_SHOWN]),
+        waiting=tuple(_line(listed) for listed in waiting.items),
+        sessions=tuple(_line(listed) for listed in active.items if listed.job.kind == "session"),
+        more_running=max(0, active.total - len(active.items) + len(lines) - _SHOWN),
+        more_waiting=max(0, waiting.total - _SHOWN),
+        counts=active.counts,
+    )
+
+
+def _line(listed: ListedJob) -> JobLine:
+    job, forecast = listed.job, listed.forecast
+    name = listed.name or str(job.id)
+    places = ", ".join(dict.fromkeys(place.node for place in job.task_places))
+    is_pending = job.state is JobState.PENDING
+    return JobLine(
+        id=job.id,
+        name=name if job.array_index is None else f"{name}[{job.array_index}]",
+        state=job.state.value,
+        project=job.project,
+        gpus=job.resources.gpus * job.placement.tasks,
+        gpu_type=job.resources.gpu_type,
+        started_at=job.started_at if job.state is JobState.RUNNING else None,
+        ends_at=_end(listed),
+        starts_at=forecast.likely_at if forecast and is_pending else None,
+        latest_at=forecast.latest_at if forecast and is_pending else None,
+        why=places if job.state in ACTIVE else listed.reason or "",
+    )
+
+
+def _end(listed: ListedJob) -> datetime | None:
+    job = listed.job
+    if job.started_at is None or job.time_limit_seconds is None or job.state not in ACTIVE:
+        return None
+    return job.started_at + timedelta(seconds=job.time_limit_seconds)
+
+
+def _share(one: ShareLine) -> Allowance:
+    if one.entitled is None:
+        said = "You have used nothing here lately."
+        return Allowance(one.project, said, svg.bar(0.0, "nothing used lately"), "nothing used lately")
+    part = f"{100 * one.entitled:.3g} %"
+    figure = f"{one.ratio:.2f} times your share"
+    said = f"{part} of the cluster is yours while everybody wants theirs. {_standing(one.ratio)}"
+    return Allowance(one.project, said, svg.bar(min(1.0, one.ratio), figure, 1 if one.ratio <= 1 else 2), figure)
+
+
+def _standing(ratio: float) -> str:
+    if ratio < 0.9:
+        return "You have used less than that lately, so your jobs stand further ahead."
+    if ratio <= 1.1:
+        return "You have used about that lately."
+    return "You have used more than that lately, so others go first; this fades with time."
+
+
+_LIMITS = {
+    "running_gpus": ("GPUs at once", ""),
+    "queued_gpus": ("GPUs in the queue", "Running ones count as well."),
+    "gpu_hours_per_month": ("GPU-hours this month", "What running jobs may still use counts as well."),
+}
+_USED_UP = {
+    "running_gpus": "More jobs wait until one of these ends.",
+    "queued_gpus": "More jobs are refused until one of these ends.",
+    "gpu_hours_per_month": "More jobs wait until the next month.",
+}
+
+
+def _quota(one: QuotaLine, me: str) -> Allowance:
+    limit, counts = _LIMITS[one.limit]
+    title = limit if (one.scope, one.name) == ("user", me) else f"{limit}, {one.scope} {one.name}"
+    part = one.used / one.most if one.most else 1.0
+    figure = f"{words.number(round(one.used, 1))} of {words.number(one.most)}"
+    said = f"Used up. {_USED_UP[one.limit]}" if part >= 1 else counts
+    return Allowance(title, said, svg.bar(part, f"{figure} {limit}", 4 if part >= 1 else 1), figure)

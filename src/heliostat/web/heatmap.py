@@ -1,0 +1,140 @@
+"""Devices as cells of a map: one colour, sign and pattern for each condition, and a full label for each cell."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+from urllib.parse import quote
+
+from heliostat.models import JobState, NodeState
+from heliostat.services.cluster import Condition, SeenDevice, SeenNode, Tenant
+from heliostat.web import words
+
+MEANINGS = {
+    Condition.FREE: "can be had now",
+    Condition.BUSY: "a job works on it",
+    Condition.IDLE: "held by a job that has hardly used it for ten minutes",
+    Condition.DRAINED: "taken out of use by an admin",
+    Condition.FAULTY: "reports an error, or its node is down",
+    Condition.FOREIGN: "used by a process that is not of the queue",
+}
+NAMES = {Condition.IDLE: "held, unused", Condition.FOREIGN: "used outside"}
+_WITH_NUMBERS = {Condition.BUSY, Condition.IDLE, Condition.FOREIGN}
+_NAMED_TENANTS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    href: str
+    look: str  # classes: its condition, utilisation and memory in tenths
+    label: str  # all there is to say, on a few lines
+    upper: str
+    lower: str
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """A node on the map."""
+
+    name: str
+    href: str
+    state: str
+    about: str  # what is to be said of the node itself; empty: nothing
+    cells: tuple[Cell, ...]
+
+
+def name_of(condition: Condition) -> str:
+    return NAMES.get(condition, condition.value)
+
+
+def node_href(name: str) -> str:
+    return f"/cluster/{quote(name, safe='')}"
+
+
+def density(devices: int) -> str:
+    """How large cells are, so that few fill the page and thousands fit on it."""
+    return "large" if devices <= 16 else "medium" if devices <= 200 else "small"
+
+
+def counts(nodes: Iterable[SeenNode]) -> Counter[Condition]:
+    return Counter(seen.condition for node in nodes for seen in node.devices)
+
+
+def machine(seen: SeenNode, devices: Iterable[SeenDevice], now: datetime) -> Machine:
+    """With these of its devices."""
+    node = seen.node
+    about = f"{node.state.value}: {node.reason}" if node.reason else node.state.value
+    return Machine(
+        name=node.name,
+        href=node_href(node.name),
+        state=node.state.value,
+        about="" if node.state is NodeState.UP else about,
+        cells=tuple(cell(seen, device, now) for device in devices),
+    )
+
+
+def cell(node: SeenNode, seen: SeenDevice, now: datetime) -> Cell:
+    device, has_numbers = seen.device, seen.condition in _WITH_NUMBERS
+    memory = device.memory_used_mib / device.memory_mib if device.memory_mib else 0.0
+    used = (device.utilisation or 0) / 100
+    tenths = f" u{_tenths(used)} m{_tenths(memory)}" if has_numbers else ""
+    return Cell(
+        href=f"{node_href(node.node.name)}#gpu-{device.index}",
+        look=f"{seen.condition.value}{tenths}",
+        label=label(node, seen, now),
+        upper=words.percent(None if device.utilisation is None else used) if has_numbers else "",
+        lower=_gib(device.memory_used_mib) if has_numbers else _gib(device.memory_mib),
+    )
+
+
+def label(node: SeenNode, seen: SeenDevice, now: datetime) -> str:
+    """What it is and does, then who is on it, a line each."""
+    device = seen.device
+    head = f"{node.node.name}, GPU {device.index}: {name_of(seen.condition)}"
+    used = "" if device.utilisation is None else f"{device.utilisation} % used, "
+    memory = f"{words.size(device.memory_used_mib)} of {words.size(device.memory_mib)} memory"
+    lines = [head, f"{device.type}, {used}{memory}"]
+    if why := trouble(node, seen):
+        lines.append(why)
+    lines += [tenant_words(tenant, now) for tenant in seen.tenants[:_NAMED_TENANTS]]
+    more = len(seen.tenants) - _NAMED_TENANTS
+    return "\n".join([*lines, f"and {words.plural(more, 'job')} more"] if more > 0 else lines)
+
+
+def trouble(node: SeenNode, seen: SeenDevice) -> str:
+    """Why it is not simply free or busy."""
+    match seen.condition:
+        case Condition.FAULTY:
+            return seen.device.problem or f"the node is down: {node.node.reason or 'it does not answer'}"
+        case Condition.FOREIGN:
+            return seen.device.used_outside or ""
+        case Condition.DRAINED:
+            return f"drained: {node.node.reason}" if node.node.reason else "drained"
+        case Condition.IDLE:
+            return "hardly used in the last ten minutes"
+    return ""
+
+
+def tenant_words(tenant: Tenant, now: datetime) -> str:
+    """Names of other people's jobs are not told."""
+    name = f" {tenant.name}" if tenant.name else ""
+    parts = [f"{tenant.user} ({tenant.project}): job {tenant.job_id}{name}"]
+    if tenant.state is JobState.STARTING or tenant.started_at is None:
+        parts.append("starting")
+    else:
+        minutes = (now - tenant.started_at).total_seconds() // 60
+        parts.append(f"for {words.duration(minutes * 60)}" if minutes > 0 else "just begun")
+    if tenant.ends_at is not None:
+        left = (tenant.ends_at - now).total_seconds()
+        parts.append(
+            f"at most {words.duration(left // 60 * 60)} more" if left >= 60 else "its time is nearly over"
+        )
+    return ", ".join(parts)
+
+
+def _tenths(part: float) -> int:
+    return round(10 * min(1.0, max(0.0, part)))
+
+
+def _gib(mib: int) -> str:
+    return f"{mib / 1024:.0f} GiB" if mib >= 1024 else f"{mib} MiB"

@@ -1,0 +1,265 @@
+"""The cluster: every GPU on a map, who wants how many, what was used over time, and every node."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from markupsafe import Markup
+from starlette.responses import Response
+
+from heliostat.errors import Invalid
+from heliostat.services.cluster import (
+    Condition,
+    Demand,
+    Glance,
+    SeenDevice,
+    SeenNode,
+    SetAside,
+    demand_by_project,
+    glance,
+    survey,
+)
+from heliostat.services.stats import Span, cluster_stats
+from heliostat.web import heatmap, svg, words
+from heliostat.web.heatmap import Machine
+from heliostat.web.rendering import Page, render
+from heliostat.web.usage_plots import SPANS, Plot, cluster_plots
+from heliostat.web.views import Address, Pager, pager
+from heliostat.web.visits import Visit, VisitDep
+
+router = APIRouter()
+Text = Annotated[str, Query(max_length=128, pattern=r"^[^\x00]*$")]
+PageNumber = Annotated[int, Query(ge=1, le=1_000_000)]
+_ROWS = 50
+_PROJECTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A condition in the legend, with how many there are; a click shows only these."""
+
+    look: str
+    name: str
+    meaning: str
+    number: int
+    href: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRow:
+    seen: SeenNode
+    href: str
+    types: str
+    labels: tuple[str, ...]
+    cpu_bar: Markup
+    memory_bar: Markup
+    set_aside: tuple[SetAside, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DemandRow:
+    demand: Demand
+    bar: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class Filters:
+    type: str
+    state: str
+    label: str
+    type_options: tuple[tuple[str, str], ...]
+    state_options: tuple[tuple[str, str], ...]
+    label_options: tuple[tuple[str, str], ...]
+    clear: str
+
+    @property
+    def any(self) -> bool:
+        return bool(self.type or self.state or self.label)
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    glance: Glance
+    used: float | None  # the mean utilisation of all GPUs now, a part of 1
+    kinds: tuple[Kind, ...]
+    filters: Filters
+    density: str
+    machines: tuple[Machine, ...]
+    shown: int
+    gpus: int
+    demand: tuple[DemandRow, ...]
+    more_projects: int
+    spans: tuple[tuple[str, str, bool], ...]  # name, address, is it shown
+    span: str
+    plots: tuple[Plot, ...]
+    rows: tuple[NodeRow, ...]
+    pager: Pager
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    type: str
+    state: str
+    label: str
+    span: Span
+    page: int
+
+    @property
+    def address(self) -> Address:
+        span = "" if self.span is Span.DAY else self.span.value
+        return Address("/cluster", {"type": self.type, "state": self.state, "label": self.label, "span": span})
+
+
+@router.get("/cluster")
+def show_cluster(
+    visit: VisitDep,
+    type: Text = "",  # noqa: A002 - its name in the address
+    state: Text = "",
+    label: Text = "",
+    span: Text = "day",
+    page: PageNumber = 1,
+) -> Response:
+    if state not in ("", *Condition):
+        raise Invalid(f"There is no state {state[:40]!a}.", "Choose one of the list.", fields={"state": "unknown"})
+    if span not in [one.value for one in SPANS]:
+        raise Invalid(f"There is no span {span[:40]!a}.", "day, week or month.", fields={"span": "unknown"})
+    asked = _Asked(type.strip(), state, label.strip(), Span(span), page)
+    view = _view(visit, asked)
+    # Where thousands of GPUs are drawn, jobs begin and end all the time: such a page looks by itself now and then.
+    topics = ("nodes", "rules") if view.density == "small" else ("jobs", "nodes", "rules")
+    return render(visit, Page("cluster.html", "Cluster", live=topics), view)
+
+
+def _view(visit: Visit, asked: _Asked) -> ClusterView:
+    now, nodes = visit.context.now(), survey(visit.context, visit.caller)
+    chosen = [(node, devices) for node in nodes if (devices := _chosen(node, asked)) is not None]
+    demand = demand_by_project(visit.context)
+    rows, pages = _rows([node for node, _ in chosen], asked)
+    count = sum(len(devices) for _, devices in chosen)
+    return ClusterView(
+        glance=glance(visit.context),
+        used=_mean_use(nodes),
+        kinds=_kinds(nodes, asked),
+        filters=_filters(nodes, asked),
+        density=heatmap.density(count),
+        machines=tuple(heatmap.machine(node, devices, now) for node, devices in chosen if devices),
+        shown=count,
+        gpus=sum(len(node.devices) for node in nodes),
+        demand=_demand_rows(demand),
+        more_projects=max(0, len(demand) - _PROJECTS),
+        spans=tuple((one.value, _span_href(asked.address, one), one is asked.span) for one in SPANS),
+        span=asked.span.value,
+        plots=_plots(visit, asked.span),
+        rows=rows,
+        pager=pages,
+    )
+
+
+def _filters(nodes: Sequence[SeenNode], asked: _Asked) -> Filters:
+    return Filters(
+        type=asked.type,
+        state=asked.state,
+        label=asked.label,
+        type_options=_options({device.type for node in nodes for device in node.node.devices}, asked.type),
+        state_options=(("", "any"), *((one.value, heatmap.name_of(one)) for one in Condition)),
+        label_options=_options({text for node in nodes for text in _labels(node)}, asked.label),
+        clear=asked.address.with_(type=None, state=None, label=None),
+    )
+
+
+def _plots(visit: Visit, span: Span) -> tuple[Plot, ...]:
+    """They do not follow live."""
+    if "x-fragment" in visit.request.headers:
+        return ()
+    return cluster_plots(cluster_stats(visit.context, visit.caller, span).series, span, visit.context.now())
+
+
+def _span_href(here: Address, span: Span) -> str:
+    return here.with_(span=None if span is Span.DAY else span.value) + "#over-time"
+
+
+def _chosen(node: SeenNode, asked: _Asked) -> tuple[SeenDevice, ...] | None:
+    """The devices that fit the filters; None: nor does the node itself."""
+    if asked.label and asked.label not in _labels(node):
+        return None
+    fitting = tuple(
+        seen
+        for seen in node.devices
+        if asked.type in ("", seen.device.type) and asked.state in ("", seen.condition.value)
+    )
+    return None if not fitting and (asked.type or asked.state) else fitting
+
+
+def _labels(node: SeenNode) -> list[str]:
+    return [f"{name}={value}" if value else name for name, value in sorted(node.node.labels.items())]
+
+
+def _options(found: set[str], chosen: str) -> tuple[tuple[str, str], ...]:
+    return (("", "any"), *((text, text) for text in sorted(found | ({chosen} if chosen else set()))))
+
+
+def _kinds(nodes: Sequence[SeenNode], asked: _Asked) -> tuple[Kind, ...]:
+    numbers = heatmap.counts(nodes)
+    return tuple(
+        Kind(
+            look=one.value,
+            name=heatmap.name_of(one),
+            meaning=heatmap.MEANINGS[one],
+            number=numbers[one],
+            href=asked.address.with_(state=None if asked.state == one.value else one.value),
+            current=asked.state == one.value,
+        )
+        for one in Condition
+    )
+
+
+def _mean_use(nodes: Sequence[SeenNode]) -> float | None:
+    known = [
+        seen.device.utilisation
+        for node in nodes
+        for seen in node.devices
+        if seen.device.utilisation is not None and seen.condition is not Condition.FAULTY
+    ]
+    return sum(known) / len(known) / 100 if known else None
+
+
+def _demand_rows(demand: Sequence[Demand]) -> tuple[DemandRow, ...]:
+    """The longest bar fills the width."""
+    most = max((one.running_gpus + one.pending_gpus for one in demand), default=0.0) or 1.0
+    return tuple(DemandRow(one, _demand_bar(one, most)) for one in demand[:_PROJECTS])
+
+
+def _demand_bar(one: Demand, most: float) -> Markup:
+    running, pending = (100 * gpus / most for gpus in (one.running_gpus, one.pending_gpus))
+    return Markup(
+        '<svg class="demand" viewBox="0 0 100 10" preserveAspectRatio="none" role="img"><title>{}</title>'
+        '<rect class="demand-running" width="{:.2f}" height="10"></rect>'
+        '<rect class="demand-pending" x="{:.2f}" width="{:.2f}" height="10"></rect></svg>'
+    ).format(
+        f"{one.project}: {words.number(one.running_gpus)} GPUs running, {words.number(one.pending_gpus)} wanted",
+        running,
+        running,
+        pending,
+    )
+
+
+def _rows(nodes: Sequence[SeenNode], asked: _Asked) -> tuple[tuple[NodeRow, ...], Pager]:
+    number = min(asked.page, max(1, -(-len(nodes) // _ROWS)))
+    part = nodes[(number - 1) * _ROWS : number * _ROWS]
+    return tuple(_row(node) for node in part), pager(asked.address, number, _ROWS, len(nodes))
+
+
+def _row(seen: SeenNode) -> NodeRow:
+    node = seen.node
+    cpus, memory = seen.cpus_held / max(1, node.cpus), seen.memory_held_mib / max(1, node.memory_mib)
+    return NodeRow(
+        seen=seen,
+        href=heatmap.node_href(node.name),
+        types=", ".join(dict.fromkeys(device.type for device in node.devices)),
+        labels=tuple(_labels(seen)),
+        cpu_bar=svg.bar(cpus, f"{seen.cpus_held} of {node.cpus} cpus given to jobs"),
+        memory_bar=svg.bar(memory, f"{words.percent(memory)} of the memory given to jobs", 3),
+        set_aside=seen.set_aside,
+    )

@@ -1,0 +1,77 @@
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from heliostat.models import Caller, Job, JobState, Placement, Resources
+from heliostat.services import people, projects
+from heliostat.services.allowances import my_quotas
+from heliostat.services.people import UserChange
+from heliostat.services.projects import GroupChange
+from unit.services.site import Site
+
+
+@pytest.fixture
+def ann(site: Site) -> Caller:
+    site.project("vision")
+    return site.person("ann", "vision")
+
+
+def queue(site: Site, *active: Job) -> None:
+    cast(Any, site.context).controller = SimpleNamespace(tally=lambda: (list(active), 0))
+
+
+def found(site: Site, caller: Caller) -> list[tuple[str, str, str, int, float]]:
+    return [(one.scope, one.name, one.limit, one.most, one.used) for one in my_quotas(site.context, caller)]
+
+
+def test_who_has_no_quota_has_no_lines(site: Site, ann: Caller) -> None:
+    assert found(site, ann) == []
+
+
+def test_each_limit_is_told_with_what_counts_towards_it(site: Site, ann: Caller) -> None:
+    runs = site.add_job(
+        1,
+        user="ann",
+        project="vision",
+        state=JobState.RUNNING,
+        node="n1",
+        devices=("n1-0", "n1-1"),
+        resources=Resources(gpus=1),
+        placement=Placement(tasks=2),
+    )
+    site.add_job(2, user="ann", project="vision", resources=Resources(gpus=0.5))
+    site.add_job(3, user="root", project="vision")
+    site.add_job(4, user="root", project="default")
+    queue(site, runs, replace(runs, id=9, user="root", project="default"))
+    people.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 4, "queued_gpus": 8}))
+    projects.update_project(site.context, site.root, "vision", GroupChange(quota={"queued_gpus": 10}))
+    projects.update_department(site.context, site.root, "default", GroupChange(quota={"running_gpus": 20}))
+    assert found(site, ann) == [
+        ("user", "ann", "running_gpus", 4, 2),
+        ("user", "ann", "queued_gpus", 8, 2.5),
+        ("project", "vision", "queued_gpus", 10, 3.5),
+        ("department", "default", "running_gpus", 20, 4),
+    ]
+
+
+def test_a_job_alone_on_its_node_counts_with_all_gpus_there(site: Site, ann: Caller) -> None:
+    alone = site.add_job(
+        1,
+        user="ann",
+        project="vision",
+        state=JobState.RUNNING,
+        node="n1",
+        devices=("n1-0",),
+        placement=Placement(exclusive=True),
+    )
+    queue(site, alone)
+    people.update_user(site.context, site.root, "ann", UserChange(quota={"running_gpus": 4, "queued_gpus": 8}))
+    assert [used for *_, used in found(site, ann)] == [4, 4]
+
+
+def test_quotas_of_projects_one_does_not_belong_to_are_not_told(site: Site, ann: Caller) -> None:
+    site.project("other")
+    projects.update_project(site.context, site.root, "other", GroupChange(quota={"running_gpus": 1}))
+    assert found(site, ann) == []
