@@ -9,6 +9,7 @@ from markupsafe import Markup, escape
 from heliostat.web.scales import Scale, number_ticks, time_ticks
 
 _COLOURS = 6
+_LETTER = 7  # wide, at the size of plots.css
 _ROOM_LEFT, _ROOM_BELOW, _ROOM_ABOVE, _ROOM_RIGHT = 46, 22, 8, 8
 
 
@@ -110,7 +111,9 @@ class _Frame:
         end = look.end.timestamp() if look.end else max(times, default=start + 1.0)
         top = max(highest, look.limit or 0.0, look.top or 0.0) or 1.0
         ticks = number_ticks(top)
-        across = Scale(start, max(end, start + 1.0), _ROOM_LEFT, look.width - _ROOM_RIGHT)
+        longest = max(len(f"{tick:g}{look.unit}") for tick in ticks)
+        left = max(_ROOM_LEFT, 12 + _LETTER * longest)
+        across = Scale(start, max(end, start + 1.0), left, look.width - _ROOM_RIGHT)
         return cls(look, across, Scale(0.0, ticks[-1], look.height - _ROOM_BELOW, _ROOM_ABOVE))
 
     def axes(self) -> Markup:

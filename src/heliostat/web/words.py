@@ -55,7 +55,8 @@ def exact(at: datetime) -> str:
 
 def short_time(at: datetime) -> str:
     """What is shown where no script turns it into the reader's own time."""
-    return f"{at.day} {at.astimezone(UTC):%b %H:%M} UTC"
+    utc = at.astimezone(UTC)
+    return f"{utc.day} {utc:%b %H:%M} UTC"
 
 
 def state_name(state: str) -> str:
