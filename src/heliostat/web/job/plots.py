@@ -56,7 +56,9 @@ class _Measure:
     asked: str = ""
 
     def words(self, value: float | None) -> str:
-        return words.NOTHING if value is None else f"{value / self.divisor:.3g} {self.unit}".strip()
+        if value is None or self.unit == "GiB":
+            return words.size(value)
+        return f"{value:.0f} %" if self.unit == "%" else words.number(round(value, 2))
 
 
 def _cpus(stats: JobStats) -> _Measure:

@@ -154,7 +154,7 @@ def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
         title=_title(job),
         state=job.state.value,
         stopping=_STOPPING.get(job.stop_requested or "", "") if job.state in ACTIVE else "",
-        told="" if job.state in (JobState.PENDING, JobState.RUNNING) else sentence(told.sentence),
+        told=_told(job),
         seconds=_seconds(job, now),
         running_since=job.started_at if job.state is JobState.RUNNING else None,
         ends_at=_ends_at(job),
@@ -179,6 +179,13 @@ _STOPPING = {
     "preempt": "making room",
     "overtime": "its time is over",
 }
+
+
+def _told(job: Job) -> str:
+    """Why it is as it is. That of one that waits is worth a card of its own."""
+    if job.state is JobState.STARTING and not job.reason:
+        return f"It is being started on {job.node}."
+    return sentence(job.reason or "") if job.state is not JobState.PENDING else ""
 
 
 def _title(job: Job) -> str:

@@ -103,6 +103,7 @@ class Log {
 
   next(attempt) {
     if (this.attempt) this.add(note(`attempt ${attempt}`));
+    this.section.classList.remove("log-idle");
     this.attempt = attempt;
     this.at = { stdout: 0, stderr: 0 };
   }
