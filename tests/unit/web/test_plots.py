@@ -27,7 +27,12 @@ def _stats(gpus: int) -> JobStats:
 
 def test_what_was_used_is_drawn_against_what_was_asked_for() -> None:
     told = usage(_stats(2), [A100])
-    assert [plot.title for plot in told.plots] == ["GPU utilisation", "GPU memory", "CPU cores", "Memory"]
+    assert [plot.title for plot in told.plots] == [
+        "GPU utilisation",
+        "GPU memory in GiB",
+        "CPU cores",
+        "Memory in GiB",
+    ]
     assert [plot.asked for plot in told.plots] == ["", "each has 40 GiB", "asked for 8", "asked for 16 GiB"]
     assert told.plots[0].facts == "on average 70 %, at most 90 %"
     assert told.plots[1].facts == "on average 20 GiB, at most 20 GiB"

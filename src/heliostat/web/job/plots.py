@@ -39,9 +39,9 @@ def usage(stats: JobStats, devices: Sequence[Device]) -> Usage:
     by_name = {series.name: series for series in stats.series}
     found = [
         _of_devices("GPU utilisation", by_name, "utilisation", _Measure("%", 1.0, top=100.0)),
-        _of_devices("GPU memory", by_name, "memory", _device_memory(devices)),
+        _of_devices("GPU memory in GiB", by_name, "memory", _device_memory(devices)),
         _of_one("CPU cores", by_name.get("cpu"), stats.summary.cpus, _cpus(stats)),
-        _of_one("Memory", by_name.get("memory"), stats.summary.memory_mib, _memory(stats)),
+        _of_one("Memory in GiB", by_name.get("memory"), stats.summary.memory_mib, _memory(stats)),
     ]
     plots = tuple(plot for plot in found if plot is not None)
     return Usage(sentence(stats.verdict.text), stats.verdict.wasteful, plots)

@@ -97,7 +97,7 @@ def sentence(text: str) -> str:
 
 def _field(value: object) -> str:
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return "yes" if value else ""
     return "" if value is None else str(value)
 
 

@@ -40,6 +40,7 @@ def log_more(
     body = {
         "attempt": found.attempt,
         "newest": found.job.attempt,
+        "state": found.job.state.value,
         "lines": [line_data(line) for line in found.lines if not line.is_open],
         "open": [line_data(line) for line in found.lines if line.is_open],
         "following": offsets | dict(found.following),

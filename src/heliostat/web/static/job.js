@@ -12,5 +12,8 @@ setInterval(() => {
 }, 1000);
 document.addEventListener("helio:refreshed", () => { last = Date.now(); });
 
+// What happened between the page and its stream.
+if (document.querySelector("[data-every]")) setTimeout(refreshNow, 2000);
+
 const log = document.querySelector("[data-log]");
 if (log?.querySelector("[data-log-lines]")) startLog(log);

@@ -1,5 +1,7 @@
 // Follows what a job prints. The server cleans every line and says when to ask again; nothing is asked while nobody
 // looks or once the job is over. A last line without an end is replaced until it has one.
+import { refreshNow } from "./live.js";
+
 const MOST_LINES = 5000;
 const SLOWEST_SECONDS = 10;
 const NEAR = 40;
@@ -76,6 +78,10 @@ class Log {
     if (!answer.ok) return SLOWEST_SECONDS;
     const told = await answer.json();
     const isNew = this.show(told);
+    if (told.state !== this.section.dataset.state || told.newest > this.attempt) {
+      this.section.dataset.state = told.state; // the rest of the page may have missed it
+      refreshNow();
+    }
     if (told.newest > this.attempt) {
       this.next(told.newest);
       return 0.1;
