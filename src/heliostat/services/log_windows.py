@@ -8,7 +8,7 @@ from heliostat.services.context import Context
 from heliostat.services.logs import STREAMS, LogRange, attempt_number, log_order, read_log
 from heliostat.services.rights import inspectable_job
 
-WINDOW_BYTES = 64 * 1024
+WINDOW_BYTES = 32 * 1024
 _MOST_NEW_BYTES = 256 * 1024  # of what came since the last look; whoever is further behind begins anew at the end
 _LONGEST_LINE = 16 * 1024
 
