@@ -52,7 +52,7 @@ def test_a_job_is_watched_from_its_submission_to_its_end(
     server.ask("POST", f"/jobs/{number}/release", {})
     head = page.locator(".job-head")
     expect(head).to_contain_text("running")
-    expect(page.get_by_role("log")).to_contain_text("first words")
+    expect(page.locator(".ln")).to_have_text(["first words"])
     gate.touch()
     expect(page.get_by_role("log")).to_contain_text("last words")
     expect(page.locator(".ln.err")).to_have_text("last words")

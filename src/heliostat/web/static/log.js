@@ -77,8 +77,10 @@ class Log {
     if (answer.status === 401 || answer.status === 403) this.ended = true;
     if (!answer.ok) return SLOWEST_SECONDS;
     const told = await answer.json();
+    const isFirst = this.attempt === 0 && told.attempt > 0;
+    if (isFirst) this.begin(told.attempt); // nothing ran yet when the page was made
     const isNew = this.show(told);
-    if (told.state !== this.section.dataset.state || told.newest > this.attempt) {
+    if (isFirst || told.state !== this.section.dataset.state || told.newest > this.attempt) {
       this.section.dataset.state = told.state; // the rest of the page may have missed it
       refreshNow();
     }
@@ -107,11 +109,15 @@ class Log {
     return isNew;
   }
 
-  next(attempt) {
-    if (this.attempt) this.add(note(`attempt ${attempt}`));
-    this.section.classList.remove("log-idle");
+  begin(attempt) {
     this.attempt = attempt;
+    this.section.classList.remove("log-idle");
+  }
+
+  next(attempt) {
+    this.add(note(`attempt ${attempt}`));
     this.at = { stdout: 0, stderr: 0 };
+    this.begin(attempt);
   }
 
   add(line, isOpen = false) {
