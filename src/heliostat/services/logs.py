@@ -45,12 +45,12 @@ def log_order(context: Context, job: Job, attempt: int | None) -> list[tuple[str
     """In which order the two streams were written: (stream, up to this byte), as far as it is known."""
     if not isinstance(context.engine, KeepsLogs):
         return []
-    return context.engine.log_order(job.id, _attempt_number(job, attempt))
+    return context.engine.log_order(job.id, attempt_number(job, attempt))
 
 
 def read_log(context: Context, job: Job, wanted: LogRange) -> LogPart:
     """From any byte; a negative offset counts from the end. What is not written yet is empty."""
-    number = _attempt_number(job, wanted.attempt)
+    number = attempt_number(job, wanted.attempt)
     try:
         with open(log_path(context, job, number, wanted.stream), "rb", opener=_open_safely) as file:
             size = os.fstat(file.fileno()).st_size
@@ -108,7 +108,8 @@ def _check_kept(context: Context, job: Job, ended_at: datetime) -> None:
         )
 
 
-def _attempt_number(job: Job, attempt: int | None) -> int:
+def attempt_number(job: Job, attempt: int | None) -> int:
+    """This attempt if there was one, or the newest; 0: there was none yet."""
     if attempt is None:
         return job.attempt
     if not 1 <= attempt <= job.attempt:

@@ -1,0 +1,34 @@
+"""What happened to one job: its attempts and its events."""
+
+from dataclasses import dataclass
+
+from heliostat.models import AttemptRecord, Caller, Job, JobEvent, JobId
+from heliostat.models.nodes import Device
+from heliostat.services.context import Context
+from heliostat.services.rights import inspectable_job
+from heliostat.store import jobs as stored
+
+MOST_EVENTS = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """Oldest first. Of very many events the first ones."""
+
+    job: Job
+    attempts: tuple[AttemptRecord, ...]
+    events: tuple[JobEvent, ...]
+
+
+def job_story(context: Context, caller: Caller, job_id: JobId) -> Story:
+    """For those who may inspect it."""
+    job = inspectable_job(context, caller, job_id)
+    with context.store.read() as conn:
+        attempts = stored.attempts_of(conn, job_id)
+        events = stored.list_events(conn, 0, MOST_EVENTS, job_id)
+    return Story(job, tuple(attempts), tuple(events))
+
+
+def known_devices(context: Context) -> dict[str, Device]:
+    """The GPUs of all nodes by uuid."""
+    return {device.uuid: device for node in context.fleet.nodes() for device in node.devices}

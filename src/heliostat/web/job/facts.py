@@ -1,0 +1,120 @@
+"""What a job asked for, where it runs, and what it runs: as one person may know it."""
+
+import shlex
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from heliostat.models import ACTIVE, Job, JobState, Layout, User
+from heliostat.models.nodes import Device
+from heliostat.web import words
+
+_SCRIPT_SHOWN = 20_000
+
+
+@dataclass(frozen=True, slots=True)
+class PlaceRow:
+    task: int
+    node: str
+    devices: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Variable:
+    name: str
+    value: str | None  # None: not for this person
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    asks: tuple[tuple[str, str], ...]
+    places: tuple[PlaceRow, ...]
+    is_gang: bool
+    command: str
+    script: str
+    script_is_cut: bool
+    workdir: str  # empty: a folder of its own
+    runs_as: str
+    variables: tuple[Variable, ...]
+    values_hidden: bool
+
+
+def facts(job: Job, user: User, devices: Mapping[str, Device]) -> Facts:
+    spec = job.spec
+    script = spec.script or ""
+    is_own = job.user == user.name
+    return Facts(
+        asks=tuple((label, value) for label, value in _asks(job) if value),
+        places=tuple(_place(number, job, devices) for number in range(len(job.task_places))),
+        is_gang=job.placement.tasks > 1,
+        command=shlex.join(spec.command),
+        script=script[:_SCRIPT_SHOWN],
+        script_is_cut=len(script) > _SCRIPT_SHOWN,
+        workdir=spec.workdir or "",
+        runs_as=job.unix_user,
+        variables=tuple(Variable(name, spec.env[name] if is_own else None) for name in sorted(spec.env)),
+        values_hidden=not is_own,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Action:
+    verb: str
+    label: str
+    kind: str = "quiet"
+    icon: str = ""
+
+
+def actions(job: Job) -> tuple[Action, ...]:
+    """What can be done to it now."""
+    if job.is_over:
+        return ()
+    if job.state is JobState.HELD:
+        return (Action("release", "Release", "main", "running"), _CANCEL)
+    if job.state in ACTIVE and job.stop_requested:
+        return () if job.stop_requested == "kill" else (Action("kill", "Stop at once", "danger", "cancelled"),)
+    if job.state in ACTIVE:
+        return (Action("requeue", "Back to the queue", icon="preempted"), _CANCEL)
+    return (Action("hold", "Hold", icon="held"), _CANCEL)
+
+
+_CANCEL = Action("cancel", "Cancel", "danger", "cancelled")
+
+
+def _asks(job: Job) -> list[tuple[str, str]]:
+    wanted, placement = job.resources, job.placement
+    limit = "none" if job.time_limit_seconds is None else words.duration(job.time_limit_seconds)
+    rank = job.priority_class + (", may be asked to make room" if job.preemptible else "")
+    nodes = [
+        "one for each task" if placement.layout is Layout.SPREAD and placement.tasks > 1 else "",
+        "with nobody else" if placement.exclusive else "",
+        ", ".join(placement.labels),
+    ]
+    return [
+        ("Tasks", f"{placement.tasks}, each with" if placement.tasks > 1 else ""),
+        ("GPUs", _gpus(job)),
+        ("CPU cores", words.number(wanted.cpus)),
+        ("Memory", words.size(wanted.memory_mib)),
+        ("Nodes", ", ".join(text for text in nodes if text)),
+        ("Time limit", limit + (", longer while nobody waits" if job.overtime else "")),
+        ("Class", "" if rank == "normal" else rank),
+        ("Priority", str(job.priority) if job.priority else ""),
+        ("Retries", f"{job.retries} of {job.max_retries} used" if job.max_retries else ""),
+        ("Made room", words.plural(job.preemptions, "time") if job.preemptions else ""),
+    ]
+
+
+def _gpus(job: Job) -> str:
+    wanted = job.resources
+    if not wanted.gpus:
+        return "none"
+    least = f", at least {words.size(wanted.gpu_memory_mib)} each" if wanted.gpu_memory_mib else ""
+    return " ".join(filter(None, [words.number(wanted.gpus), wanted.gpu_type])) + least
+
+
+def _place(number: int, job: Job, devices: Mapping[str, Device]) -> PlaceRow:
+    place = job.task_places[number]
+    return PlaceRow(number, place.node, tuple(_device(uuid, devices.get(uuid)) for uuid in place.devices))
+
+
+def _device(uuid: str, device: Device | None) -> str:
+    return uuid if device is None else f"GPU {device.index}, {device.type}"

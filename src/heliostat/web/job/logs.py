@@ -1,0 +1,192 @@
+"""The log on the page of a job: its last part, or another one, and what was found in it."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from heliostat.errors import Conflict
+from heliostat.models import Job
+from heliostat.services.log_search import Found, SearchWish, find_in_log
+from heliostat.services.log_windows import LogLine, LogWindow, LogWish, log_window
+from heliostat.services.logs import STREAMS
+from heliostat.web import words
+from heliostat.web.job.terminal import Run, plain, runs
+from heliostat.web.views import Address
+from heliostat.web.visits import Visit
+
+STREAM_NAMES = ("both", *STREAMS)
+
+
+@dataclass(frozen=True, slots=True)
+class LogQuery:
+    """What the address asks for."""
+
+    stream: str = "both"
+    attempt: int | None = None
+    before: int | None = None
+    at: int | None = None
+    find: str = ""
+
+    @property
+    def is_plain(self) -> bool:
+        """The end is wanted."""
+        return self.before is None and self.at is None
+
+    @property
+    def streams(self) -> tuple[str, ...]:
+        return STREAMS if self.stream == "both" else (self.stream,)
+
+
+@dataclass(frozen=True, slots=True)
+class ShownLine:
+    stream: str
+    runs: tuple[Run, ...]
+    is_open: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ShownHit:
+    stream: str
+    text: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True)
+class Search:
+    text: str
+    hits: tuple[ShownHit, ...]
+    told: str
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    label: str
+    href: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    trouble: str  # why there is none
+    attempt: int
+    stream: str
+    streams: tuple[Choice, ...]
+    attempts: tuple[Choice, ...]
+    lines: tuple[ShownLine, ...]
+    stdout: int  # from where to go on
+    stderr: int
+    follows: bool
+    earlier: str
+    later: str
+    newest: str
+    told: str
+    downloads: tuple[tuple[str, str], ...]
+    search: Search | None
+
+
+def log_view(visit: Visit, job: Job, query: LogQuery) -> LogView:
+    try:
+        window = log_window(visit.context, visit.caller, job.id, _wish(query))
+    except Conflict as error:
+        window = LogWindow(job, 0, (), 0, 0, 0, {})
+        return _view(job, query, window, None, f"{error.message} {error.hint or ''}".strip())
+    return _view(job, query, window, _search(visit, job, query) if query.find else None)
+
+
+def line_data(line: LogLine) -> dict[str, Any]:
+    """For the module that follows the log."""
+    return {"stream": line.stream, "runs": runs(line.data)}
+
+
+def _wish(query: LogQuery) -> LogWish:
+    return LogWish(query.streams, query.attempt, query.before, query.at)
+
+
+def _view(job: Job, query: LogQuery, window: LogWindow, search: Search | None, trouble: str = "") -> LogView:
+    here = Address(f"/jobs/{job.id}", {"stream": _unless_usual(query.stream), "attempt": str(query.attempt or "")})
+    is_end = window.end >= window.total
+    is_newest = window.attempt == job.attempt
+    return LogView(
+        trouble=trouble,
+        attempt=window.attempt,
+        stream=query.stream,
+        streams=tuple(
+            Choice(name, _there(here.with_(stream=_unless_usual(name))), name == query.stream)
+            for name in STREAM_NAMES
+        ),
+        attempts=_attempts(here, job, window.attempt),
+        lines=tuple(ShownLine(line.stream, runs(line.data), line.is_open) for line in window.lines),
+        stdout=window.following.get("stdout", 0),
+        stderr=window.following.get("stderr", 0),
+        follows=is_end and is_newest and query.is_plain and not job.is_over and not trouble,
+        earlier=_there(here.with_(before=window.start)) if window.start > 0 else "",
+        later=_there(here.with_(at=window.end)) if not is_end else "",
+        newest=_there(here.with_()) if not is_end or query.at is not None else "",
+        told=_told(window),
+        downloads=_downloads(job, window.attempt) if not trouble else (),
+        search=search,
+    )
+
+
+def _there(address: str) -> str:
+    return address + "#log"
+
+
+def _unless_usual(stream: str) -> str:
+    return "" if stream == "both" else stream
+
+
+def _attempts(here: Address, job: Job, shown: int) -> tuple[Choice, ...]:
+    if job.attempt < 2:
+        return ()
+    first = max(1, job.attempt - _SHOWN_ATTEMPTS + 1)
+    numbers = sorted({*range(first, job.attempt + 1), shown} - {0})
+    return tuple(
+        Choice(str(number), _there(here.with_(attempt=None if number == job.attempt else number)), number == shown)
+        for number in numbers
+    )
+
+
+_SHOWN_ATTEMPTS = 8
+
+
+def _downloads(job: Job, attempt: int) -> tuple[tuple[str, str], ...]:
+    if not attempt:
+        return ()
+    return tuple((name, f"/jobs/{job.id}/log/raw?stream={name}&attempt={attempt}") for name in STREAMS)
+
+
+def _told(window: LogWindow) -> str:
+    if not window.total:
+        return ""
+    whole = _size(window.total)
+    shown = window.end - window.start
+    if shown >= window.total:
+        return whole
+    what = "the last" if window.end >= window.total else "the first" if not window.start else "a part of"
+    return f"{what} {_size(shown)} of {whole}"
+
+
+def _search(visit: Visit, job: Job, query: LogQuery) -> Search:
+    wish = SearchWish(query.find, query.streams, query.attempt)
+    found = find_in_log(visit.context, visit.caller, job.id, wish)
+    here = Address(f"/jobs/{job.id}", {"attempt": str(query.attempt or "")})
+    hits = tuple(
+        ShownHit(hit.stream, plain(hit.data), _there(here.with_(stream=hit.stream, at=hit.at)))
+        for hit in found.hits
+    )
+    return Search(query.find, hits, _told_of_search(found))
+
+
+def _told_of_search(found: Found) -> str:
+    lines = words.plural(len(found.hits), "line") if found.hits else "No line"
+    if found.is_whole:
+        return f"{lines} found."
+    searched = _size(found.searched_bytes)
+    return f"{lines} found in the first {searched}; for the rest, download it."
+
+
+def _size(count: int) -> str:
+    for unit, step in (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10)):
+        if count >= step:
+            return f"{count / step:.1f}".removesuffix(".0") + f" {unit}"
+    return words.plural(count, "byte")

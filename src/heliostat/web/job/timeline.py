@@ -1,0 +1,167 @@
+"""The life of a job: a bar of its states over time, its attempts, and what happened."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from markupsafe import Markup
+
+from heliostat.models import ACTIVE, AttemptRecord, JobEvent, JobState
+from heliostat.services.job_story import Story
+from heliostat.web import words
+
+_WIDTH, _HEIGHT, _LEAST = 1000.0, 18, 3.0
+
+EVENT_WORDS = {
+    "submitted": "submitted",
+    "held": "held",
+    "released": "released",
+    "starting": "being started",
+    "running": "runs",
+    "ended": "over",
+    "cancel_requested": "asked to stop",
+    "kill_requested": "told to stop at once",
+    "requeue_requested": "asked to go back to the queue",
+    "preempt_requested": "asked to make room",
+    "overtime_requested": "asked to stop: its time is over",
+    "requeued": "back in the queue",
+    "preempted": "made room, back in the queue",
+    "lost": "lost, back in the queue",
+    "not_started": "could not start, back in the queue",
+    "checkpointed": "saved its work",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Happening:
+    at: datetime
+    words: str
+    detail: str | None
+    attempt: int
+
+
+@dataclass(frozen=True, slots=True)
+class AttemptRow:
+    number: int
+    state: str
+    where: str
+    waited_seconds: float | None
+    started_at: datetime | None
+    ran_seconds: float | None
+    running_since: datetime | None
+    ended_at: datetime | None
+    outcome: str
+    log: str  # address; empty: it is the one that is shown
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    state: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    bar: Markup
+    phases: tuple[Phase, ...]  # the legend: how long in each state
+    begin_at: datetime
+    end_at: datetime
+    attempts: tuple[AttemptRow, ...]
+    happenings: tuple[Happening, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Stretch:
+    state: JobState
+    start: datetime
+    end: datetime
+
+    @property
+    def seconds(self) -> float:
+        return max(0.0, (self.end - self.start).total_seconds())
+
+
+def timeline(story: Story, now: datetime, shown_attempt: int) -> Timeline:
+    job = story.job
+    end = job.ended_at or now
+    stretches = _stretches(story.events, job.submitted_at, end)
+    return Timeline(
+        bar=_bar(stretches),
+        phases=_phases(stretches),
+        begin_at=job.submitted_at,
+        end_at=end,
+        attempts=_attempts(story, now, shown_attempt),
+        happenings=tuple(_happening(event) for event in story.events),
+    )
+
+
+def _stretches(events: Sequence[JobEvent], begin: datetime, end: datetime) -> list[_Stretch]:
+    """One for each time it was in one state."""
+    found: list[_Stretch] = []
+    state, since = JobState.PENDING, begin
+    for event in events:
+        if event.state is state:
+            continue
+        found.append(_Stretch(state, since, event.at))
+        state, since = event.state, event.at
+    if state in ACTIVE or state in (JobState.PENDING, JobState.HELD):
+        found.append(_Stretch(state, since, end))
+    return [stretch for stretch in found if stretch.seconds > 0]
+
+
+def _phases(stretches: Sequence[_Stretch]) -> tuple[Phase, ...]:
+    totals: dict[str, float] = {}
+    for stretch in stretches:
+        totals[stretch.state.value] = totals.get(stretch.state.value, 0.0) + stretch.seconds
+    return tuple(Phase(state, seconds) for state, seconds in totals.items() if seconds >= 1 or len(totals) == 1)
+
+
+def _bar(stretches: Sequence[_Stretch]) -> Markup:
+    """Wide as the time is long, but never too thin to be seen."""
+    total = sum(stretch.seconds for stretch in stretches) or 1.0
+    widths = [max(_LEAST, _WIDTH * stretch.seconds / total) for stretch in stretches]
+    scale = _WIDTH / sum(widths) if widths else 1.0
+    rect = Markup('<rect class="phase-{}" x="{:.1f}" width="{:.1f}" height="{}"><title>{}</title></rect>')
+    parts, at = [], 0.0
+    for stretch, width in zip(stretches, widths, strict=True):
+        said = f"{words.state_name(stretch.state.value)} {words.duration(stretch.seconds)}"
+        parts.append(rect.format(stretch.state.value, at, width * scale, _HEIGHT, said))
+        at += width * scale
+    spoken = ", then ".join(f"{one.state.value} {words.duration(one.seconds)}" for one in stretches)
+    return Markup(
+        '<svg class="lifebar" viewBox="0 0 {:.0f} {}" preserveAspectRatio="none" role="img">'
+        "<title>{}</title>{}</svg>"
+    ).format(_WIDTH, _HEIGHT, spoken or "just submitted", Markup("").join(parts))
+
+
+def _attempts(story: Story, now: datetime, shown: int) -> tuple[AttemptRow, ...]:
+    rows, free_at = [], story.job.submitted_at
+    for attempt in story.attempts:
+        rows.append(_attempt(story, attempt, free_at, now, shown))
+        free_at = attempt.ended_at or now
+    return tuple(rows)
+
+
+def _attempt(story: Story, one: AttemptRecord, free_at: datetime, now: datetime, shown: int) -> AttemptRow:
+    places = one.places or ()
+    nodes = dict.fromkeys([place.node for place in places] or [one.node])
+    ran = ((one.ended_at or now) - one.started_at).total_seconds() if one.started_at else None
+    return AttemptRow(
+        number=one.number,
+        state=one.state.value,
+        where=", ".join(nodes),
+        waited_seconds=max(0.0, (one.created_at - free_at).total_seconds()),
+        started_at=one.started_at,
+        ran_seconds=ran,
+        running_since=one.started_at if one.ended_at is None else None,
+        ended_at=one.ended_at,
+        outcome=one.reason or ("exit code 0" if one.exit_code == 0 else ""),
+        log="" if one.number == shown else f"/jobs/{story.job.id}?attempt={one.number}#log",
+    )
+
+
+def _happening(event: JobEvent) -> Happening:
+    said = EVENT_WORDS.get(event.kind, event.kind.replace("_", " "))
+    if event.kind == "ended":
+        said = words.state_name(event.state.value)
+    return Happening(event.at, said, event.detail, event.attempt)

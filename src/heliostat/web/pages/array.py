@@ -1,0 +1,100 @@
+"""The elements of one array."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from heliostat.errors import NotFound
+from heliostat.models import TERMINAL
+from heliostat.services.jobs import cancel_jobs
+from heliostat.services.listing import JobPage, JobQuery, ListedJob, list_jobs
+from heliostat.services.rights import check_inspectable
+from heliostat.web import words
+from heliostat.web.job.numbers import ARRAY
+from heliostat.web.rendering import Page, redirect, render
+from heliostat.web.views import Address, Confirmation, Pager, pager
+from heliostat.web.visits import FormDep, VisitDep
+
+router = APIRouter()
+_SIZE = 100
+
+
+@dataclass(frozen=True, slots=True)
+class ElementRow:
+    id: int
+    index: int | None
+    state: str
+    where: str
+    started_at: datetime | None
+    ended_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayView:
+    array_id: int
+    name: str
+    user: str
+    project: str
+    limit: int | None
+    counts: tuple[tuple[str, str], ...]  # state and how many
+    is_over: bool
+    rows: tuple[ElementRow, ...]
+    pager: Pager
+
+
+@router.get("/arrays/" + ARRAY)
+def show_array(visit: VisitDep, array_id: int, page: Annotated[int, Query(ge=1, le=1_000_000)] = 1) -> Response:
+    query = JobQuery(array_id=array_id, descending=False, page=page, size=_SIZE)
+    found = list_jobs(visit.context, visit.caller, query)
+    if not found.items:
+        raise NotFound(f"There is no array {array_id}.", "Look for it in the list of jobs.")
+    check_inspectable(visit.caller, found.items[0].job)
+    shown = Page("array.html", f"Array {array_id}", live=("jobs",), crumbs=(("Jobs", "/jobs"),))
+    return render(visit, shown, _view(array_id, found))
+
+
+@router.post("/arrays/" + ARRAY + "/cancel")
+def cancel_array(visit: VisitDep, form: FormDep, array_id: int) -> Response:
+    """First it asks once more, then it does it."""
+    back = f"/arrays/{array_id}"
+    if form.get("confirmed") == "yes":
+        cancelled = cancel_jobs(visit.context, visit.caller, (), array_id)
+        said = f"{words.plural(len(cancelled), 'job')} cancelled." if cancelled else "All had ended already."
+        return redirect(visit, back, said)
+    view = Confirmation(
+        question=f"Cancel array {array_id}?",
+        consequence="All its elements end; those that run lose what they have not saved. This cannot be undone.",
+        action=f"{back}/cancel",
+        label="Cancel all of it",
+        fields=(("confirmed", "yes"),),
+        back=back,
+    )
+    crumbs = (("Jobs", "/jobs"), (f"Array {array_id}", back))
+    return render(visit, Page("confirm.html", "Cancel an array", crumbs=crumbs), view)
+
+
+def _view(array_id: int, found: JobPage) -> ArrayView:
+    first = found.items[0].job
+    counts = sorted(found.counts.by_state.items(), key=lambda pair: -pair[1])
+    return ArrayView(
+        array_id=array_id,
+        name=first.name,
+        user=first.user,
+        project=first.project,
+        limit=first.array_limit,
+        counts=tuple((state.value, words.number(count)) for state, count in counts if count),
+        is_over=all(state in TERMINAL for state, count in counts if count),
+        rows=tuple(_row(listed) for listed in found.items),
+        pager=pager(Address(f"/arrays/{array_id}", {}), found.page, _SIZE, found.total),
+    )
+
+
+def _row(listed: ListedJob) -> ElementRow:
+    job = listed.job
+    where = ", ".join(dict.fromkeys(place.node for place in job.task_places))
+    return ElementRow(
+        job.id, job.array_index, job.state.value, listed.reason or where, job.started_at, job.ended_at
+    )

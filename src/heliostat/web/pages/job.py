@@ -1,0 +1,220 @@
+"""The page of one job: what it does, why it waits, what it prints and uses, and what can be done about it."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from heliostat.errors import HeliostatError, NotFound
+from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
+from heliostat.models.nodes import Device
+from heliostat.services import jobs as services
+from heliostat.services.context import Context
+from heliostat.services.job_files import has_folder
+from heliostat.services.job_story import Story, job_story, known_devices
+from heliostat.services.stats import job_stats
+from heliostat.services.why import explain_job
+from heliostat.web.job.facts import Action, Facts, actions, facts
+from heliostat.web.job.logs import LogQuery, LogView, log_view
+from heliostat.web.job.numbers import JOB
+from heliostat.web.job.plots import Usage, usage
+from heliostat.web.job.timeline import Timeline, timeline
+from heliostat.web.job.waiting import Waiting, WhatIf, resubmit, sentence, waiting, what_if
+from heliostat.web.rendering import Page, redirect, render
+from heliostat.web.views import Confirmation
+from heliostat.web.visits import FormDep, Visit, VisitDep
+
+router = APIRouter()
+LARGEST = 2**53
+Place = Annotated[int | None, Query(ge=0, le=LARGEST)]
+Stream = Annotated[str, Query(pattern="^(both|stdout|stderr)$")]
+Number = Annotated[int | None, Query(ge=1, le=LARGEST)]
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    job: Job
+    title: str
+    state: str
+    stopping: str
+    told: str  # what it does, in a sentence
+    seconds: float | None
+    running_since: datetime | None
+    ends_at: datetime | None  # by its limit
+    is_moving: bool  # worth a look every few seconds
+    actions: tuple[Action, ...]
+    resubmit: str  # empty: nobody serves that page
+    waiting: Waiting | None
+    asks_what_if: str
+    timeline: Timeline
+    usage: Usage | None
+    facts: Facts
+    has_files: bool
+    log: LogView | None  # None: only other parts of the page are wanted
+    what_if: WhatIf | None
+
+
+@router.get("/jobs/" + JOB)
+def show_job(
+    visit: VisitDep,
+    job_id: int,
+    stream: Stream = "both",
+    attempt: Number = None,
+    before: Place = None,
+    at: Place = None,
+    find: Annotated[str, Query(max_length=200)] = "",
+    whatif: bool = False,
+) -> Response:
+    story = job_story(visit.context, visit.caller, job_id)
+    query = LogQuery(stream, attempt, before, at, find.strip())
+    view = _view(visit, story, query, whatif)
+    page = Page("job.html", f"Job {job_id}", live=(f"job:{job_id}",), crumbs=(("Jobs", "/jobs"),))
+    return render(visit, page, view)
+
+
+@router.post("/jobs/" + JOB + "/do/{verb}")
+def act(visit: VisitDep, form: FormDep, job_id: int, verb: str) -> Response:
+    """What loses work is asked for once more."""
+    chosen = _VERBS.get(verb)
+    if chosen is None:
+        raise NotFound("There is no such button.", "Go back and load the page again.")
+    if chosen.question and form.get("confirmed") != "yes":
+        return _ask_again(visit, job_id, verb, chosen)
+    chosen.act(visit.context, visit.caller, job_id)
+    return redirect(visit, f"/jobs/{job_id}", chosen.done)
+
+
+@dataclass(frozen=True, slots=True)
+class _Verb:
+    act: Callable[[Context, Caller, JobId], Job]
+    done: str
+    question: str = ""  # empty: does no harm
+    consequence: str = ""
+    label: str = ""
+
+
+def _kill(context: Context, caller: Caller, job_id: JobId) -> Job:
+    return services.cancel_job(context, caller, job_id, force=True)
+
+
+_VERBS = {
+    "hold": _Verb(services.hold_job, "Held. It keeps its place but does not start."),
+    "release": _Verb(services.release_job, "Released. It waits for its turn."),
+    "requeue": _Verb(
+        services.requeue_job,
+        "It is being stopped and goes back to the queue.",
+        "Send job {id} back to the queue?",
+        "It is stopped, loses what it has not saved, and starts again when it is its turn.",
+        "Send it back",
+    ),
+    "cancel": _Verb(
+        services.cancel_job,
+        "Cancelled.",
+        "Cancel job {id}?",
+        "If it runs, it is stopped and loses what it has not saved. This cannot be undone.",
+        "Cancel it",
+    ),
+    "kill": _Verb(
+        _kill,
+        "Stopped at once.",
+        "Stop job {id} at once?",
+        "It gets no more time to save its work. This cannot be undone.",
+        "Stop it at once",
+    ),
+}
+
+
+def _ask_again(visit: Visit, job_id: int, verb: str, chosen: _Verb) -> Response:
+    story = job_story(visit.context, visit.caller, job_id)  # whoever may not, is told so now
+    back = f"/jobs/{job_id}"
+    view = Confirmation(
+        question=chosen.question.format(id=job_id),
+        consequence=chosen.consequence,
+        action=f"{back}/do/{verb}",
+        label=chosen.label,
+        fields=(("confirmed", "yes"),),
+        back=back,
+        items=(_title(story.job),),
+    )
+    crumbs = (("Jobs", "/jobs"), (f"Job {job_id}", back))
+    return render(visit, Page("confirm.html", chosen.label, crumbs=crumbs), view)
+
+
+def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
+    job, now = story.job, visit.context.now()
+    told = explain_job(visit.context, visit.caller, job.id)
+    devices = known_devices(visit.context)
+    is_whole = "x-fragment" not in visit.request.headers
+    may_add = "/jobs/new" in visit.request.app.state.served
+    return JobView(
+        job=job,
+        title=_title(job),
+        state=job.state.value,
+        stopping=_STOPPING.get(job.stop_requested or "", "") if job.state in ACTIVE else "",
+        told=_told(job),
+        seconds=_seconds(job, now),
+        running_since=job.started_at if job.state is JobState.RUNNING else None,
+        ends_at=_ends_at(job),
+        is_moving=not job.is_over,
+        actions=actions(job),
+        resubmit=resubmit(job) if may_add else "",
+        waiting=waiting(told, now),
+        asks_what_if=f"/jobs/{job.id}?whatif=1#why" if job.state is JobState.PENDING and not asks else "",
+        timeline=timeline(story, now, query.attempt or job.attempt),
+        usage=_usage(visit, story, devices),
+        facts=facts(job, visit.user, devices),
+        has_files=has_folder(visit.context, job),
+        log=log_view(visit, job, query) if is_whole else None,
+        what_if=_what_if(visit, job) if asks and is_whole and job.state is JobState.PENDING else None,
+    )
+
+
+_STOPPING = {
+    "cancel": "being stopped",
+    "kill": "being stopped at once",
+    "requeue": "going back to the queue",
+    "preempt": "making room",
+    "overtime": "its time is over",
+}
+
+
+def _told(job: Job) -> str:
+    """Why it is as it is. That of one that waits is worth a card of its own."""
+    if job.state is JobState.STARTING and not job.reason:
+        return f"It is being started on {job.node}."
+    return sentence(job.reason or "") if job.state is not JobState.PENDING else ""
+
+
+def _title(job: Job) -> str:
+    return job.name if job.array_index is None else f"{job.name}[{job.array_index}]"
+
+
+def _seconds(job: Job, now: datetime) -> float | None:
+    if job.started_at is None:
+        return None
+    return max(0.0, ((job.ended_at or now) - job.started_at).total_seconds())
+
+
+def _ends_at(job: Job) -> datetime | None:
+    if job.state is not JobState.RUNNING or job.started_at is None or job.time_limit_seconds is None:
+        return None
+    return job.started_at + timedelta(seconds=job.time_limit_seconds)
+
+
+def _usage(visit: Visit, story: Story, devices: dict[str, Device]) -> Usage | None:
+    if not any(attempt.started_at for attempt in story.attempts):
+        return None
+    held = [devices[uuid] for attempt in story.attempts for uuid in attempt.devices if uuid in devices]
+    return usage(job_stats(visit.context, visit.caller, story.job.id), held)
+
+
+def _what_if(visit: Visit, job: Job) -> WhatIf:
+    """Takes seconds, and may be refused while many ask."""
+    try:
+        told = explain_job(visit.context, visit.caller, job.id, what_if=True)
+    except HeliostatError as error:
+        return WhatIf(trouble=f"{error.message} {error.hint or ''}")
+    return what_if(job, told.what_if) if told.what_if else WhatIf()

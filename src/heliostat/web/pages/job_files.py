@@ -1,0 +1,86 @@
+"""What a job left in its own folder: a list, and each file to download."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated
+from urllib.parse import quote, urlencode
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response, StreamingResponse
+
+from heliostat.services.job_files import Entry, Folder, list_files, open_file
+from heliostat.web.job.numbers import JOB
+from heliostat.web.rendering import HEADERS, Page, render
+from heliostat.web.visits import VisitDep
+
+router = APIRouter()
+FilePath = Annotated[str, Query(max_length=4000)]
+_MIB = 2.0**20
+
+
+@dataclass(frozen=True, slots=True)
+class FileRow:
+    name: str
+    kind: str
+    href: str  # empty: it cannot be opened
+    size_mib: float | None
+    size_bytes: int
+    changed_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class FilesView:
+    job_id: int
+    path: str
+    above: tuple[tuple[str, str], ...]
+    rows: tuple[FileRow, ...]
+    is_cut: bool
+
+
+@router.get("/jobs/" + JOB + "/files")
+def show_files(visit: VisitDep, job_id: int, path: FilePath = "") -> Response:
+    folder = list_files(visit.context, visit.caller, job_id, path)
+    crumbs = (("Jobs", "/jobs"), (f"Job {job_id}", f"/jobs/{job_id}"))
+    return render(visit, Page("job_files.html", "Files", crumbs=crumbs), _view(job_id, folder))
+
+
+@router.get("/jobs/" + JOB + "/file")
+def download(visit: VisitDep, job_id: int, path: FilePath) -> Response:
+    """Always to be saved, never to be shown: it may be a page with scripts."""
+    found = open_file(visit.context, visit.caller, job_id, path)
+    name = quote(found.name.encode("utf-8", "surrogateescape"))
+    headers = HEADERS | {
+        "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
+        "Content-Length": str(found.size_bytes),
+    }
+    return StreamingResponse(found.chunks(), media_type="application/octet-stream", headers=headers)
+
+
+def _view(job_id: int, folder: Folder) -> FilesView:
+    parts = folder.path.split("/") if folder.path else []
+    above = [("files", f"/jobs/{job_id}/files")]
+    above += [(part, _address(job_id, "files", "/".join(parts[: place + 1]))) for place, part in enumerate(parts)]
+    rows = tuple(_row(job_id, folder.path, entry) for entry in folder.entries)
+    return FilesView(job_id, folder.path, tuple(above), rows, folder.is_cut)
+
+
+def _row(job_id: int, path: str, entry: Entry) -> FileRow:
+    below = f"{path}/{entry.name}" if path else entry.name
+    pages = {"folder": "files", "file": "file"}
+    is_text = entry.name.isprintable()
+    href = _address(job_id, pages[entry.kind], below) if entry.kind in pages and _is_utf8(entry.name) else ""
+    size = entry.size_bytes / _MIB if entry.kind == "file" else None
+    name = entry.name if is_text else ascii(entry.name)
+    return FileRow(name, entry.kind, href, size, entry.size_bytes, entry.changed_at)
+
+
+def _address(job_id: int, page: str, path: str) -> str:
+    return f"/jobs/{job_id}/{page}?{urlencode({'path': path})}"
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

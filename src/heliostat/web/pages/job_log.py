@@ -1,0 +1,79 @@
+"""What a job prints: what came since the last look, and all of it as a file."""
+
+from collections.abc import Iterator
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import JSONResponse, Response, StreamingResponse
+
+from heliostat.models import Job
+from heliostat.services.context import Context
+from heliostat.services.log_windows import log_since
+from heliostat.services.logs import LogRange, attempt_number, read_log
+from heliostat.services.rights import inspectable_job
+from heliostat.web.job.logs import LogQuery, line_data
+from heliostat.web.job.numbers import JOB
+from heliostat.web.live import Hub
+from heliostat.web.pages.job import LARGEST, Number, Stream
+from heliostat.web.rendering import HEADERS
+from heliostat.web.visits import VisitDep
+
+router = APIRouter()
+Offset = Annotated[int, Query(ge=0, le=LARGEST)]
+_CHUNK_BYTES = 2**20
+
+
+@router.get("/jobs/" + JOB + "/log/more")
+def log_more(
+    visit: VisitDep,
+    job_id: int,
+    stream: Stream = "both",
+    attempt: Number = None,
+    stdout: Offset = 0,
+    stderr: Offset = 0,
+) -> Response:
+    """Whole lines after these bytes; `open` is the last one so far. `rest_seconds`: when to ask again."""
+    offsets = {"stdout": stdout, "stderr": stderr}
+    wanted = {name: offsets[name] for name in LogQuery(stream).streams}
+    found = log_since(visit.context, visit.caller, job_id, attempt, wanted)
+    hub: Hub = visit.request.app.state.live
+    body = {
+        "attempt": found.attempt,
+        "newest": found.job.attempt,
+        "state": found.job.state.value,
+        "lines": [line_data(line) for line in found.lines if not line.is_open],
+        "open": [line_data(line) for line in found.lines if line.is_open],
+        "following": offsets | dict(found.following),
+        "skipped": found.skipped,
+        "over": found.job.is_over,
+        "rest_seconds": hub.pause_seconds,
+    }
+    return JSONResponse(body, headers=HEADERS)
+
+
+@router.get("/jobs/" + JOB + "/log/raw")
+def log_file(
+    visit: VisitDep,
+    job_id: int,
+    stream: Annotated[str, Query(pattern="^(stdout|stderr)$")] = "stdout",
+    attempt: Number = None,
+) -> Response:
+    """Every byte that is there now, in pieces."""
+    job = inspectable_job(visit.context, visit.caller, job_id)
+    number = attempt_number(job, attempt)
+    size = read_log(visit.context, job, LogRange(stream, 0, 0, attempt)).size
+    name = f"job-{job_id}.{number}.{stream}.log"
+    headers = HEADERS | {"Content-Disposition": f'attachment; filename="{name}"', "Content-Length": str(size)}
+    chunks = _chunks(visit.context, job, LogRange(stream, 0, _CHUNK_BYTES, attempt), size)
+    return StreamingResponse(chunks, media_type="application/octet-stream", headers=headers)
+
+
+def _chunks(context: Context, job: Job, wanted: LogRange, size: int) -> Iterator[bytes]:
+    at = 0
+    while at < size:
+        part = LogRange(wanted.stream, at, min(wanted.limit, size - at), wanted.attempt)
+        data = read_log(context, job, part).data
+        if not data:
+            return
+        at += len(data)
+        yield data

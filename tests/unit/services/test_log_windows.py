@@ -1,0 +1,172 @@
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from heliostat.errors import Forbidden, Invalid, NotFound
+from heliostat.models import Job
+from heliostat.services.context import Context
+from heliostat.services.log_search import MOST_HITS, SearchWish, find_in_log
+from heliostat.services.log_windows import WINDOW_BYTES, LogWindow, LogWish, log_since, log_window
+from unit.services.site import Site
+
+
+@dataclass
+class Logs:
+    """An engine that keeps logs and nothing else."""
+
+    folder: Path
+    order: list[tuple[str, int]] = field(default_factory=list)
+    name: str = "fake"
+
+    def log_path(self, job_id: int, attempt: int, stream: str) -> Path:
+        return self.folder / f"{job_id}.{attempt}.{stream}"
+
+    def log_order(self, job_id: int, attempt: int) -> list[tuple[str, int]]:
+        return self.order
+
+
+@dataclass
+class Printed:
+    site: Site
+    logs: Logs
+    job: Job
+
+    @property
+    def context(self) -> Context:
+        parts = self.site.context
+        parts.engine = self.logs  # type: ignore[misc, assignment]
+        return parts
+
+    def say(self, stream: str, data: bytes) -> None:
+        with open(self.logs.log_path(self.job.id, 1, stream), "ab") as file:
+            file.write(data)
+
+    def window(self, **wish: object) -> LogWindow:
+        return log_window(self.context, self.site.root, self.job.id, LogWish(**wish))  # type: ignore[arg-type]
+
+    def since(self, offsets: dict[str, int]) -> LogWindow:
+        return log_since(self.context, self.site.root, self.job.id, None, offsets)
+
+
+@pytest.fixture
+def printed(site: Site, tmp_path: Path) -> Printed:
+    return Printed(site, Logs(tmp_path), site.add_job(1, attempt=1))
+
+
+def _said(window: LogWindow) -> Sequence[tuple[str, bytes]]:
+    return [(line.stream, line.data) for line in window.lines]
+
+
+def test_both_streams_are_told_in_the_order_they_were_written(printed: Printed) -> None:
+    printed.say("stdout", b"one\ntwo\n")
+    printed.say("stderr", b"oh\n")
+    printed.logs.order = [("stdout", 4), ("stderr", 3)]
+    assert _said(printed.window()) == [("stdout", b"one"), ("stderr", b"oh"), ("stdout", b"two")]
+    assert _said(printed.window(streams=("stderr",))) == [("stderr", b"oh")]
+
+
+def test_a_huge_log_is_never_read_whole_and_can_be_paged_through(printed: Printed) -> None:
+    path = printed.logs.log_path(1, 1, "stdout")
+    with open(path, "wb") as file:
+        file.truncate(2**30)  # a gigabyte of nothing
+    printed.say("stdout", b"\nthe end\n")
+    last = printed.window()
+    assert last.end - last.start == WINDOW_BYTES
+    assert _said(last)[-1] == ("stdout", b"the end")
+    earlier = printed.window(before=last.start)
+    assert (earlier.end, earlier.end - earlier.start) == (last.start, WINDOW_BYTES)
+    assert printed.window(at=2**30 + 1).lines[0].data == b"the end"
+    assert printed.window(at=2**50).lines == ()
+
+
+def test_following_goes_on_where_it_was_and_shows_a_last_line_until_it_is_whole(printed: Printed) -> None:
+    printed.say("stdout", b"one\ntw")
+    first = printed.window()
+    assert [line.is_open for line in first.lines] == [False, True]
+    printed.say("stdout", b"o\nthree\n")
+    printed.say("stderr", b"oh\n")
+    more = printed.since({"stdout": 0, "stderr": 0} | dict(first.following))
+    assert _said(more) == [("stdout", b"two"), ("stdout", b"three"), ("stderr", b"oh")]
+    assert dict(more.following) == {"stdout": 14, "stderr": 3}
+    assert printed.since(dict(more.following)).lines == ()
+
+
+def test_a_bar_drawn_for_hours_costs_no_more_each_time(printed: Printed) -> None:
+    printed.say("stderr", b"".join(b"\r%d%%" % number for number in range(5000)))
+    first = printed.window()
+    assert first.following["stderr"] == first.total - len(b"\r4999%")
+    again = printed.since(dict(first.following))
+    assert _said(again) == [("stderr", b"\r4999%")]
+    assert again.lines[0].is_open
+
+
+def test_a_line_without_an_end_is_told_in_parts(printed: Printed) -> None:
+    printed.say("stdout", b"x" * 50_000)
+    first = printed.window()
+    assert first.following["stdout"] == 50_000
+    assert not first.lines[0].is_open
+
+
+def test_who_is_far_behind_begins_anew_at_the_end(printed: Printed) -> None:
+    printed.say("stdout", b"0123456789abcde\n" * 100_000)
+    more = printed.since({"stdout": 16})
+    assert more.skipped == 1_600_000 - 16 - WINDOW_BYTES
+    assert len(more.lines) == WINDOW_BYTES // 16
+    assert more.following["stdout"] == 1_600_000
+
+
+def test_a_job_that_never_ran_has_printed_nothing(printed: Printed) -> None:
+    printed.job = printed.site.add_job(2)
+    assert printed.window().lines == ()
+    with pytest.raises(NotFound):
+        printed.window(attempt=1)
+
+
+def test_nobody_reads_what_the_jobs_of_others_print(printed: Printed) -> None:
+    nosy = printed.site.person("nosy")
+    context = printed.context
+    with pytest.raises(Forbidden):
+        log_window(context, nosy, 1, LogWish())
+    with pytest.raises(Forbidden):
+        log_since(context, nosy, 1, None, {"stdout": 0})
+    with pytest.raises(Forbidden):
+        find_in_log(context, nosy, 1, SearchWish("x"))
+
+
+def test_words_are_found_with_their_line_and_its_place(printed: Printed) -> None:
+    printed.say("stdout", b"epoch 1\nLoss is NaN\nepoch 2\n")
+    printed.say("stderr", b"nan again")
+    found = find_in_log(printed.context, printed.site.root, 1, SearchWish("nan"))
+    assert [(hit.stream, hit.at, hit.data) for hit in found.hits] == [
+        ("stdout", 8, b"Loss is NaN"),
+        ("stderr", 0, b"nan again"),
+    ]
+    assert found.is_whole
+
+
+def test_words_are_found_across_the_blocks_in_which_a_log_is_read(printed: Printed) -> None:
+    printed.say("stdout", b"filler line\n" * 200_000 + b"needle here\n" + b"filler line\n" * 10)
+    (hit,) = find_in_log(printed.context, printed.site.root, 1, SearchWish("needle")).hits
+    assert (hit.at, hit.data) == (2_400_000, b"needle here")
+
+
+def test_of_very_many_lines_the_first_are_told(printed: Printed) -> None:
+    printed.say("stdout", b"needle\n" * 5000)
+    found = find_in_log(printed.context, printed.site.root, 1, SearchWish("needle"))
+    assert len(found.hits) == MOST_HITS
+    assert not found.is_whole
+
+
+def test_of_a_very_long_line_the_part_around_the_word_is_told(printed: Printed) -> None:
+    printed.say("stdout", b"x" * 3_000_000 + b"needle" + b"y" * 1000)
+    (hit,) = find_in_log(printed.context, printed.site.root, 1, SearchWish("needle")).hits
+    assert b"needle" in hit.data
+    assert len(hit.data) <= 400
+
+
+@pytest.mark.parametrize("text", ["", "x" * 201])
+def test_what_cannot_be_looked_for_is_refused(printed: Printed, text: str) -> None:
+    with pytest.raises(Invalid):
+        find_in_log(printed.context, printed.site.root, 1, SearchWish(text))

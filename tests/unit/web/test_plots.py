@@ -1,0 +1,54 @@
+from datetime import UTC, datetime
+
+import pytest
+
+from heliostat.models import Device, DeviceFigures, Figure, UsageSummary
+from heliostat.services.stats import Asked, JobStats, Series, Verdict
+from heliostat.web.job.plots import usage
+
+START = datetime(2026, 3, 1, tzinfo=UTC)
+A100 = Device("u0", 0, "A100", "NVIDIA A100", 40960)
+
+
+def _series(name: str, unit: str, *values: float | None) -> Series:
+    return Series(name, unit, START, 10, values, values)
+
+
+def _stats(gpus: int) -> JobStats:
+    series = [_series("cpu", "cores", 1.0, None, 3.0), _series("memory", "MiB", 512.0, 1024.0, 1024.0)]
+    for place in range(gpus):
+        series.append(_series(f"gpu{place}_utilisation", "%", 50.0, 90.0, None))
+        series.append(_series(f"gpu{place}_memory", "MiB", 20480.0, 20480.0, 20480.0))
+    figures = UsageSummary(30.0, Figure(2.0, 3.0, 3.0), Figure(853.0, 1024.0, 1024.0), (DeviceFigures(),) * gpus)
+    return JobStats(
+        1, Asked(8, 16384, float(gpus)), tuple(series), figures, Verdict(("used 1 of 4 GPUs",), True, 1)
+    )
+
+
+def test_what_was_used_is_drawn_against_what_was_asked_for() -> None:
+    told = usage(_stats(2), [A100])
+    assert [plot.title for plot in told.plots] == [
+        "GPU utilisation",
+        "GPU memory in GiB",
+        "CPU cores",
+        "Memory in GiB",
+    ]
+    assert [plot.asked for plot in told.plots] == ["", "each has 40 GiB", "asked for 8", "asked for 16 GiB"]
+    assert told.plots[0].facts == "on average 70 %, at most 90 %"
+    assert told.plots[1].facts == "on average 20 GiB, at most 20 GiB"
+    assert told.plots[2].facts == "on average 2, at most 3"
+    assert told.plots[3].facts == "on average 853 MiB, at most 1 GiB"
+    assert 'class="limit"' in told.plots[2].drawing
+    assert (told.verdict, told.is_wasteful) == ("Used 1 of 4 GPUs.", True)
+
+
+@pytest.mark.parametrize(("gpus", "names"), [(2, ["GPU 0", "GPU 1"]), (16, ["most", "mean", "least"])])
+def test_many_gpus_are_drawn_as_few_curves(gpus: int, names: list[str]) -> None:
+    plot = usage(_stats(gpus), [A100]).plots[0]
+    assert all(name in plot.legend for name in names)
+    assert plot.drawing.count('class="line') == len(names)
+
+
+def test_nothing_known_is_no_plot() -> None:
+    nothing = JobStats(1, Asked(1, 1024, 0), (), UsageSummary(), Verdict(("it has not run yet",)))
+    assert usage(nothing, []).plots == ()

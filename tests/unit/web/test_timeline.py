@@ -1,0 +1,73 @@
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+from heliostat.models import AttemptRecord, Job, JobEvent, JobSpec, JobState, Resources
+from heliostat.services.job_story import Story
+from heliostat.web.job.timeline import timeline
+
+BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOSTILE = "<script>alert(1)</script>"
+
+
+def _at(minutes: float) -> datetime:
+    return BEGIN + timedelta(minutes=minutes)
+
+
+def _job(**fields: object) -> Job:
+    job = Job(
+        7, "batch", "a", JobState.RUNNING, "ann", "ann", "p", Resources(), JobSpec(("true",)), BEGIN, attempt=2
+    )
+    return replace(job, **fields)  # type: ignore[arg-type]
+
+
+def _events(*told: tuple[float, str, JobState]) -> tuple[JobEvent, ...]:
+    return tuple(JobEvent(n, 7, 1, _at(at), kind, state, HOSTILE) for n, (at, kind, state) in enumerate(told, 1))
+
+
+def _story() -> Story:
+    events = _events(
+        (0, "submitted", JobState.PENDING),
+        (10, "starting", JobState.STARTING),
+        (11, "running", JobState.RUNNING),
+        (41, "preempted", JobState.PENDING),
+        (61, "starting", JobState.STARTING),
+        (62, "running", JobState.RUNNING),
+    )
+    first = AttemptRecord(7, 1, "n1", (), JobState.PREEMPTED, _at(10), _at(11), _at(41), 143, "made room for 9")
+    second = AttemptRecord(7, 2, "n2", (), JobState.RUNNING, _at(61), _at(62))
+    return Story(_job(), (first, second), events)
+
+
+def test_the_life_of_a_job_is_told_by_state_and_attempt() -> None:
+    told = timeline(_story(), _at(72), 2)
+    assert {phase.state: phase.seconds / 60 for phase in told.phases} == {
+        "pending": 30,
+        "starting": 2,
+        "running": 40,
+    }
+    first, second = told.attempts
+    assert (first.waited_seconds, first.ran_seconds, first.outcome) == (600, 1800, "made room for 9")
+    assert (second.waited_seconds, second.ran_seconds, second.running_since) == (1200, 600, _at(62))
+    assert (first.log, second.log) == ("/jobs/7?attempt=1#log", "")
+
+
+def test_the_bar_says_the_same_in_words_and_trusts_no_text() -> None:
+    told = timeline(_story(), _at(72), 2)
+    assert "pending 10 min, then starting 1 min, then running 30 min, then pending 20 min" in told.bar
+    assert "<script" not in told.bar
+    assert told.happenings[3].words == "made room, back in the queue"
+
+
+def test_a_job_that_was_just_submitted_has_a_bar_too() -> None:
+    events = _events((0, "submitted", JobState.PENDING))
+    told = timeline(Story(_job(state=JobState.PENDING), (), events), BEGIN, 0)
+    assert "just submitted" in told.bar
+    assert told.attempts == ()
+
+
+def test_the_end_of_a_job_is_named_by_its_state() -> None:
+    events = _events((0, "submitted", JobState.PENDING), (5, "ended", JobState.TIMED_OUT))
+    job = _job(state=JobState.TIMED_OUT, ended_at=_at(5))
+    told = timeline(Story(job, (), events), _at(500), 0)
+    assert told.happenings[-1].words == "timed out"
+    assert told.end_at == _at(5)
