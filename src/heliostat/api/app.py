@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
-from heliostat.api import history, jobs, nodes, people, queue, reports, reservations, stats, streams
+from heliostat.api import history, jobs, news, nodes, people, queue, reports, reservations, stats, streams
 from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
 from heliostat.api.middleware import BodyLimit, ServerTiming
@@ -42,7 +42,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.state.facts = facts
     app.state.feed = Feed(context.store)
     app.state.folder_watch = FolderWatch()
-    for module in (jobs, streams, queue, nodes, people, reservations, reports, history, stats):
+    for module in (jobs, streams, queue, nodes, people, reservations, reports, history, stats, news):
         app.include_router(module.router, prefix=PREFIX)
     routes.install(app, context)
     app.add_exception_handler(HeliostatError, _ours)

@@ -27,6 +27,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("events", "watch:events", "Show what happened to jobs."),
         Entry("top", "top:top", "Watch the cluster live."),
         Entry("web", "web:web", "Open the cluster in your browser."),
+        Entry("news", "news:news", "News from the admins, for everybody."),
         Entry("share", "accounting:share", "Show who is entitled to what, and has used how much of it."),
         Entry("report", "accounting:report", "Show who used what in a month."),
     ),

@@ -21,6 +21,7 @@ from heliostat.client.logs import (
     past_events,
     read_together,
 )
+from heliostat.client.news import NewsVerbs
 from heliostat.client.pages import pages
 from heliostat.client.people import PeopleVerbs
 from heliostat.client.queue import QueueVerbs
@@ -43,7 +44,7 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs):
+class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, NewsVerbs):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()

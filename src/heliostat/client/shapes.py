@@ -253,6 +253,14 @@ class Reservation(TypedDict):
     next: Occurrence | None  # None: it is over
 
 
+class News(TypedDict):
+    id: int
+    text: str
+    author: str
+    created_at: str
+    ends_at: str | None  # None: until it is removed
+
+
 class Finding(TypedDict):
     check: str
     level: str  # ok, warning, problem

@@ -16,6 +16,7 @@ from heliostat.models.jobs import (
     Resources,
     attempt_id,
 )
+from heliostat.models.news import News
 from heliostat.models.nodes import Device, DeviceProcess, Node
 from heliostat.models.people import (
     Caller,
@@ -67,6 +68,7 @@ __all__ = [
     "JobState",
     "Layout",
     "Membership",
+    "News",
     "Node",
     "NodeState",
     "Observation",

@@ -35,6 +35,9 @@ def server() -> Iterator[RunningServer]:
         ("PATCH", "/nodes/a100-01", {"data_class": 3}),
         ("POST", "/reservations", COURSE),
         ("DELETE", "/reservations/course", None),
+        ("POST", "/news", {"text": "hello"}),
+        ("GET", "/news?past=true", None),
+        ("DELETE", "/news/1", None),
     ],
 )
 def test_only_admins_may_change_the_rules(
@@ -186,3 +189,33 @@ def test_a_node_names_the_job_that_is_alone_there(server: RunningServer) -> None
         assert sorted(alone, key=lambda one: one is None) == [job_id, None]
     finally:
         server.ask("POST", f"/jobs/{job_id}/cancel")
+
+
+def test_news_are_told_read_by_everybody_and_taken_away(server: RunningServer, bob: Person) -> None:
+    made = server.ask("POST", "/news", {"text": "<b>new disk</b>", "ends_at": "2031-01-01T00:00:00+01:00"}).json
+    assert made["ends_at"] == "2030-12-31T23:00:00Z"
+    assert server.ask("GET", "/news", uid=bob.uid).json["items"] == [made]
+    assert server.ask("DELETE", f"/news/{made['id']}").status == 204
+    assert server.ask("DELETE", f"/news/{made['id']}").status == 404
+    assert server.ask("GET", "/news").json["items"] == []
+
+
+@pytest.mark.parametrize(
+    ("field", "body"),
+    [
+        ("text", {"text": ""}),
+        ("text", {"text": "x" * 2001}),
+        ("text", {"text": "\x1b[2J"}),
+        ("text", {"text": 7}),
+        ("ends_at", {"text": "a", "ends_at": "2031-01-01"}),
+        ("ends_at", {"text": "a", "ends_at": "2001-01-01T00:00:00Z"}),
+        ("ends_at", {"text": "a", "ends_at": "9999-12-31T23:59:59-14:00"}),
+        ("colour", {"text": "a", "colour": "red"}),
+    ],
+)
+def test_news_that_cannot_be_are_refused_with_their_field(
+    server: RunningServer, field: str, body: dict[str, Any]
+) -> None:
+    answer = server.ask("POST", "/news", body)
+    assert answer.status == 422
+    assert list(answer.error["fields"]) == [field]
