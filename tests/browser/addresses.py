@@ -1,3 +1,17 @@
 """Every page, for the tests that open all of them."""
 
-PAGES = ("/", "/jobs", "/jobs?state=unfinished&sort=-gpus", "/nothing-here")
+ADMIN = (
+    *("users", "new-user", "users/root", "projects", "new-project", "projects/default", "new-department"),
+    *("departments/default", "quotas", "reservations", "new-reservation", "nodes", "nodes/a100-01", "news"),
+    *("audit", "settings", "doctor"),
+)
+PAGES = (
+    "/",
+    "/jobs",
+    "/jobs?state=unfinished&sort=-gpus",
+    "/share?people=true",
+    "/reports?by=user",
+    "/admin",
+    *("/admin/" + name for name in ADMIN),
+    "/nothing-here",
+)

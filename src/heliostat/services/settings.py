@@ -19,7 +19,7 @@ class EffectiveSetting:
     name: str
     value: str  # as it would be written in cluster.toml; empty: not set
     default: str
-    source: str  # default, cluster.toml, command line
+    source: str  # default, cluster.toml, command line; at the start: by a program
     is_set: bool
 
 
@@ -33,7 +33,7 @@ def effective_settings(context: Context, caller: Caller) -> list[EffectiveSettin
 
 def _effective(name: str, value: object, default: object, sources: Mapping[str, str]) -> EffectiveSetting:
     is_set = name in sources or value != default
-    source = sources.get(name, "the program that started it" if is_set else "default")
+    source = sources.get(name, "at the start" if is_set else "default")
     return EffectiveSetting(name, _shown(name, value), _shown(name, default), source, is_set)
 
 

@@ -81,6 +81,10 @@ class Reading:
             self._wrong[name] = "does not exist: clocks are put forward over it"
         return at
 
+    def refuse(self, name: str, what: str) -> None:
+        """Unless something is known to be wrong with it already."""
+        self._wrong.setdefault(name, what)
+
     def check(self) -> None:
         if self._wrong:
             raise Invalid("Some fields are not right yet.", "Change those and send it again.", fields=self._wrong)

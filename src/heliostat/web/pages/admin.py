@@ -12,7 +12,6 @@ from heliostat.services.projects import list_departments, list_projects
 from heliostat.services.reports import monthly_report
 from heliostat.services.reservations import list_reservations
 from heliostat.services.settings import EffectiveSetting, effective_settings
-from heliostat.web.admin import ADMIN
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import AdminDep, Visit
 
@@ -62,7 +61,8 @@ class FindingRow:
 
 @dataclass(frozen=True, slots=True)
 class DoctorView:
-    findings: tuple[FindingRow, ...]  # the worst first
+    troubles: tuple[FindingRow, ...]  # the worst first
+    fine: tuple[FindingRow, ...]
     problems: int
     warnings: int
 
@@ -88,14 +88,14 @@ def show_overview(visit: AdminDep) -> Response:
 @router.get("/admin/quotas")
 def show_quotas(visit: AdminDep) -> Response:
     rows = [row for row in _limited(visit) if row.quota != Quota()]
-    return render(visit, Page("admin/quotas.html", "Quotas", crumbs=(ADMIN,)), QuotasView(tuple(rows)))
+    return render(visit, Page("admin/quotas.html", "Quotas"), QuotasView(tuple(rows)))
 
 
 @router.get("/admin/settings")
 def show_settings(visit: AdminDep) -> Response:
     settings = effective_settings(visit.context, visit.caller)
     view = SettingsView(str(visit.context.settings.home.path), tuple(settings))
-    return render(visit, Page("admin/settings.html", "Settings", crumbs=(ADMIN,)), view)
+    return render(visit, Page("admin/settings.html", "Settings"), view)
 
 
 @router.get("/admin/doctor")
@@ -104,8 +104,9 @@ def show_findings(visit: AdminDep) -> Response:
     levels = [one.level for one in found]
     rows = [FindingRow(one.level, _ICONS[one.level], one.check, one.message, one.hint or "") for one in found]
     rows.sort(key=lambda row: list(_ICONS).index(row.level))
-    view = DoctorView(tuple(rows), levels.count("problem"), levels.count("warning"))
-    return render(visit, Page("admin/doctor.html", "Doctor", crumbs=(ADMIN,)), view)
+    troubles = tuple(row for row in rows if row.level != "ok")
+    view = DoctorView(troubles, tuple(rows[len(troubles) :]), levels.count("problem"), levels.count("warning"))
+    return render(visit, Page("admin/doctor.html", "Doctor"), view)
 
 
 _ICONS = {"problem": "failed", "warning": "warning", "ok": "completed"}

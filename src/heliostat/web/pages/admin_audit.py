@@ -10,7 +10,7 @@ from starlette.responses import Response
 
 from heliostat.models import AuditEntry
 from heliostat.services.audit import AuditFilter, list_audit
-from heliostat.web.admin import ADMIN, Text
+from heliostat.web.admin import Text
 from heliostat.web.rendering import Page, render
 from heliostat.web.views import Address
 from heliostat.web.visits import AdminDep
@@ -57,7 +57,7 @@ def show_audit(
         newest=here.with_() if before else "",
         older=here.with_(before=cursor) if cursor else "",
     )
-    return render(visit, Page("admin/audit.html", "Audit log", crumbs=(ADMIN,)), view)
+    return render(visit, Page("admin/audit.html", "Audit log"), view)
 
 
 def _row(entry: AuditEntry) -> AuditRow:

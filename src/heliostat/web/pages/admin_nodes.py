@@ -55,7 +55,7 @@ def show_nodes(visit: AdminDep, q: Text = "", page: PageNumber = 1) -> Response:
     rows = [row for row in map(_row, visit.context.fleet.nodes_now()) if _fits(row, wanted)]
     shown, pages = paged(rows, Address("/admin/nodes", {"q": q.strip()}), page)
     view = NodesView(q.strip(), tuple(shown), pages)
-    return render(visit, Page("admin/nodes.html", "Nodes", live=("nodes",), crumbs=(ADMIN,)), view)
+    return render(visit, Page("admin/nodes.html", "Nodes", live=("nodes",)), view)
 
 
 @router.get("/admin/nodes/{name}")

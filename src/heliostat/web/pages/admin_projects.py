@@ -71,7 +71,7 @@ def show_projects(visit: VisitDep) -> Response:
     if not mine and not visit.user.is_admin:
         raise Forbidden("Only admins and managers of projects see this.", "Ask an admin of this Heliostat.")
     view = ProjectsView(tuple(_rows(visit, mine)), visit.user.is_admin)
-    return render(visit, Page("admin/projects.html", "Projects", live=("rules",), crumbs=_crumbs(visit)[:1]), view)
+    return render(visit, Page("admin/projects.html", "Projects", live=("rules",)), view)
 
 
 @router.get("/admin/new-project")

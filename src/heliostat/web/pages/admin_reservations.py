@@ -60,7 +60,7 @@ def show_reservations(visit: AdminDep, past: bool = False) -> Response:
     now = visit.context.now()
     found = services.list_reservations(visit.context, visit.caller, past=past)
     view = ReservationsView(tuple(_row(one, now) for one in found), past)
-    return render(visit, Page("admin/reservations.html", "Reservations", live=("rules",), crumbs=(ADMIN,)), view)
+    return render(visit, Page("admin/reservations.html", "Reservations", live=("rules",)), view)
 
 
 @router.get("/admin/new-reservation")
@@ -116,6 +116,8 @@ def _wish(visit: Visit, form: Form, nodes: tuple[str, ...]) -> Reservation:
         weeks=reading.whole("weeks", 1, services.MOST_WEEKS) or 1,
         reason=reading.line("reason"),
     )
+    if wish.ends_at <= wish.starts_at:
+        reading.refuse("ends_at", "must be after the start")
     reading.check()
     return wish
 

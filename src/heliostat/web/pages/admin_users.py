@@ -70,7 +70,7 @@ def show_users(visit: AdminDep, q: Text = "", page: PageNumber = 1) -> Response:
     users = [user for user in people.list_users(visit.context, visit.caller) if _fits(user, wanted)]
     shown, pages = paged(users, Address("/admin/users", {"q": q.strip()}), page)
     view = UsersView(q.strip(), tuple(_row(user) for user in shown), pages)
-    return render(visit, Page("admin/users.html", "Users", live=("rules",), crumbs=(ADMIN,)), view)
+    return render(visit, Page("admin/users.html", "Users", live=("rules",)), view)
 
 
 @router.get("/admin/new-user")

@@ -53,7 +53,7 @@ class ReportsView:
     wasted: float
     wasted_part: float
     jobs: int
-    waited: str  # the longest median wait of all, with whose it is
+    waited: str  # the longest mean wait of all
     bars: tuple[Bar, ...]  # of the largest
     covers: str
 
@@ -138,8 +138,8 @@ _MONTHS = (
 
 
 def _longest_wait(lines: Sequence[Line]) -> str:
-    waits = [(line.median_wait_seconds, line.name) for line in lines if line.median_wait_seconds is not None]
-    return words.duration(max(waits)[0]) if waits else words.NOTHING
+    waits = [line.mean_wait_seconds for line in lines if line.mean_wait_seconds is not None]
+    return words.duration(max(waits, default=None))
 
 
 def _bars(lines: Sequence[Line]) -> tuple[Bar, ...]:

@@ -41,18 +41,21 @@ class ShareRow:
 @dataclass(frozen=True, slots=True)
 class ShareView:
     rows: tuple[ShareRow, ...]
+    with_people: bool
     half_life: str
     is_used: bool
     hides_people: bool
 
 
 @router.get("/share")
-def show_share(visit: VisitDep) -> Response:
+def show_share(visit: VisitDep, people: bool | None = None) -> Response:
+    """With everybody in it; for admins, whom that would drown, when they ask for it."""
     tree = share_tree(visit.context, visit.caller)
-    total = sum(department.usage for department in tree)
+    with_people = not visit.user.is_admin if people is None else people
     days = visit.context.settings.half_life_days
     view = ShareView(
-        rows=tuple(_rows(tree, visit.user, total)),
+        rows=tuple(_rows(tree, visit.user, _scale(tree), 3 if with_people else 2)),
+        with_people=with_people,
         half_life=words.plural(round(days, 2), "day"),
         is_used=any(department.entitled is not None for department in tree),
         hides_people=not visit.user.is_admin,
@@ -60,15 +63,27 @@ def show_share(visit: VisitDep) -> Response:
     return render(visit, Page("share.html", "Share", live=("rules",)), view)
 
 
-def _rows(tree: Sequence[Account], user: User, total: float, above: str = "") -> Iterator[ShareRow]:
-    for one in tree:
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    used: float  # by all
+    longest: float  # the part of all that fills a bar
+
+
+def _scale(tree: Sequence[Account]) -> _Scale:
+    used = sum(department.usage for department in tree)
+    parts = [part for one in tree for part in (one.entitled or 0.0, one.usage / used if used else 0.0)]
+    return _Scale(used, max(parts, default=0.0) or 1.0)
+
+
+def _rows(tree: Sequence[Account], user: User, scale: _Scale, levels: int, above: str = "") -> Iterator[ShareRow]:
+    for one in tree if levels else ():
         place = f"{above}{one.kind[0]}-{one.name}"
-        yield _row(one, user, total, place)
-        yield from _rows(one.below, user, total, place + "-")
+        yield _row(one, user, scale, place)
+        yield from _rows(one.below, user, scale, levels - 1, place + "-")
 
 
-def _row(one: Account, user: User, total: float, place: str) -> ShareRow:
-    part = one.usage / total if total else 0.0
+def _row(one: Account, user: User, scale: _Scale, place: str) -> ShareRow:
+    part = one.usage / scale.used if scale.used else 0.0
     return ShareRow(
         id=place,
         kind=one.kind,
@@ -83,8 +98,10 @@ def _row(one: Account, user: User, total: float, place: str) -> ShareRow:
         ratio=one.ratio,
         verdict=_verdict(one),
         points=one.points,
-        entitled_bar=svg.bar(one.entitled or 0.0, f"entitled to {words.percent(one.entitled)}", 3),
-        used_bar=svg.bar(part, f"used {words.percent(part)} of all", 1),
+        entitled_bar=svg.bar(
+            (one.entitled or 0.0) / scale.longest, f"entitled to {words.percent(one.entitled)}", 3
+        ),
+        used_bar=svg.bar(part / scale.longest, f"used {words.percent(part)} of all", 1),
         ratio_bar=svg.bar(one.ratio / _MOST_TIMES, f"{one.ratio:.2f} times its share", 2),
     )
 
