@@ -106,6 +106,7 @@ class Settings:
     fine_samples_days: float = 1.0  # how long every look is kept
     five_minute_samples_days: float = 31.0  # how long their mean and largest of five minutes
     hourly_samples_days: float = 1095.0  # and of an hour
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # no setting: where each was set
 
     @property
     def zone(self) -> str:
@@ -125,8 +126,10 @@ def find_home(environ: "os._Environ[str] | dict[str, str]" = os.environ) -> Home
 
 def load_settings(home: Home, **overrides: Any) -> Settings:
     """`cluster.toml` under the home, if there is one; arguments that are not None win over it."""
-    settings = replace(Settings(home), **_read_toml(home.config))
-    return replace(settings, **{name: value for name, value in overrides.items() if value is not None})
+    written = _read_toml(home.config)
+    said = {name: value for name, value in overrides.items() if value is not None}
+    sources = dict.fromkeys(written, home.config.name) | dict.fromkeys(said, "command line")
+    return replace(Settings(home), **written | said, sources=sources)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -139,7 +142,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise Invalid(f"{path} cannot be read: {error}", "Mend that line; the format is TOML.") from error
     known = asdict(Settings(Home(path.parent)))
-    del known["home"]
+    del known["home"], known["sources"]
     for name, value in values.items():
         _check(path, name, value, known)
     return values

@@ -1,5 +1,10 @@
 """Every page, for the tests that open all of them."""
 
+ADMIN = (
+    *("users", "new-user", "users/root", "projects", "new-project", "projects/default", "new-department"),
+    *("departments/default", "quotas", "reservations", "new-reservation", "nodes", "nodes/a100-01", "news"),
+    *("audit", "settings", "doctor"),
+)
 PAGES = (
     "/",
     "/jobs",
@@ -7,5 +12,9 @@ PAGES = (
     "/cluster",
     "/cluster?state=busy&span=month",
     "/cluster/a100-01",
+    "/share?people=true",
+    "/reports?by=user",
+    "/admin",
+    *("/admin/" + name for name in ADMIN),
     "/nothing-here",
 )

@@ -165,8 +165,10 @@ def list_audit(
     context: ContextDep,
     limit: Annotated[int, Query(ge=1, le=500)] = 100,
     cursor: str | None = None,
+    user: Annotated[str, Query(max_length=64, description="Who did it.")] = "",
+    text: Annotated[str, Query(max_length=128, description="Part of what was done, or to what.")] = "",
 ) -> Page[AuditAnswer]:
-    entries, next_cursor = audit.list_audit(context, caller, limit, cursor)
+    entries, next_cursor = audit.list_audit(context, caller, limit, cursor, audit.AuditFilter(user, text))
     return Page(items=[AuditAnswer.of(entry) for entry in entries], next_cursor=next_cursor)
 
 

@@ -92,15 +92,18 @@ def change(
 
 
 def audit(
-    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50, as_json: JsonFlag = False
+    limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50,
+    user: Annotated[str | None, typer.Option("--user", "-u", help="Only what this user did.")] = None,
+    text: Annotated[str | None, typer.Option(help="Only with this in the action or target: node.drain.")] = None,
+    as_json: JsonFlag = False,
 ) -> None:
     """Show who did what."""
-    entries = list(connect().audit(limit))
+    entries = list(connect().audit(limit, user, text))
     if as_json:
         print_json(entries)
         return
     if not entries:
-        print("Nothing has been recorded yet.")
+        print("Nothing like that is recorded." if user or text else "Nothing has been recorded yet.")
         return
     columns = [Column(title) for title in ("AT", "USER", "VIA", "FROM", "ACTION", "TARGET")]
     rows = [

@@ -91,9 +91,11 @@ class PeopleVerbs:
     def remove_member(self, project: str, user: str) -> dict[str, Any]:
         return self._answer("DELETE", f"/projects/{_part(project)}/members/{_part(user)}")
 
-    def audit(self, limit: int | None = None) -> Iterator[dict[str, Any]]:
-        """Who did what, newest first."""
-        return pages(self._transport, "/audit", limit=limit)
+    def audit(
+        self, limit: int | None = None, user: str | None = None, text: str | None = None
+    ) -> Iterator[dict[str, Any]]:
+        """Who did what, newest first; only of this user, only with this in what was done or to what."""
+        return pages(self._transport, "/audit", [("user", user), ("text", text)], limit)
 
     def _answer(self, method: str, path: str, body: object = None) -> dict[str, Any]:
         answer: dict[str, Any] = self._transport.call(method, path, body)

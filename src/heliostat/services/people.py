@@ -4,6 +4,7 @@ An admin may do everything; everybody else only looks after themselves. Rights a
 transaction, because they may have gone since the request came in.
 """
 
+import secrets
 from dataclasses import dataclass, field, replace
 
 from heliostat.auth.identity import is_account_name
@@ -140,6 +141,23 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
         people.add_audit(tx, caller, "user.password", name, {}, context.now())
 
     changed(context, caller, change)
+
+
+def reset_password(context: Context, caller: Caller, name: str) -> str:
+    """Gives somebody else a made-up password and ends their logins; it is told this once and kept nowhere."""
+    if name == caller.user.name:
+        raise Conflict("Your own password is changed by you.", "Type the present one and a new one.")
+    password = made_up_password()
+    set_password(context, caller, name, password)
+    return password
+
+
+def made_up_password() -> str:
+    """Easy to read out, hopeless to guess: 79 bits."""
+    return "-".join("".join(secrets.choice(_CLEAR_LETTERS) for _ in range(4)) for _ in range(4))
+
+
+_CLEAR_LETTERS = "abcdefghjkmnpqrstuvwxyz23456789"  # without those that look alike
 
 
 def list_users(context: Context, caller: Caller) -> list[User]:

@@ -10,8 +10,9 @@ from datetime import UTC, datetime
 from heliostat.errors import Invalid
 from heliostat.models import Caller, ProjectRole
 from heliostat.services.context import Context
-from heliostat.store.report import Scope, Span, Used, Waited, total_gpu_hours, usage_in, waits_in
+from heliostat.store.report import Scope, Span, Used, Waited, first_start, total_gpu_hours, usage_in, waits_in
 
+_MOST_MONTHS = 120
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 
@@ -45,6 +46,16 @@ def monthly_report(context: Context, caller: Caller, month: str | None, by: str)
         total = total_gpu_hours(conn, span) if scope else sum(one.gpu_hours for one in used)
     lines = [_line(name, one, waits.get(one.name), total) for one in used]
     return sorted(lines, key=lambda line: (-line.gpu_hours, -line.cpu_hours, line.name))
+
+
+def report_months(context: Context) -> list[str]:
+    """Those there may be something to say about, the present one first."""
+    now = context.now()
+    with context.store.read() as conn:
+        first = first_start(conn) or now
+    last, count = now.year * 12 + now.month - 1, (now.year - first.year) * 12 + now.month - first.month
+    numbers = range(last, last - min(max(count, 0), _MOST_MONTHS) - 1, -1)
+    return [f"{number // 12:04}-{number % 12 + 1:02}" for number in numbers]
 
 
 def as_csv(lines: Sequence[Line], by: str) -> str:

@@ -205,9 +205,16 @@ def add_audit(  # noqa: PLR0913, PLR0917 - the columns of an entry
     )
 
 
-def list_audit(conn: Connection, limit: int, before_id: int | None = None) -> list[AuditEntry]:
-    """Newest first, older than the given entry."""
+def list_audit(
+    conn: Connection, limit: int, before_id: int | None = None, user: str = "", text: str = ""
+) -> list[AuditEntry]:
+    """Newest first, older than the given entry; of this user, with this text in what was done or to what."""
     statement = select(_audit).order_by(_audit.c.id.desc()).limit(limit)
+    if user:
+        statement = statement.where(_audit.c.user == user)
+    if text:
+        said = (column.icontains(text, autoescape=True) for column in (_audit.c.action, _audit.c.target))
+        statement = statement.where(or_(*said))
     if before_id is not None:
         statement = statement.where(_audit.c.id < before_id)
     return [_entry(row) for row in conn.execute(statement)]

@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, Connection, Select, case, func, or_, selec
 
 from heliostat.models import JobState
 from heliostat.store import schema
-from heliostat.store.times import to_seconds
+from heliostat.store.times import to_seconds, to_time
 from heliostat.store.usage import tasks_of_job
 
 _jobs, _attempts, _projects = schema.jobs, schema.attempts, schema.projects
@@ -90,6 +90,12 @@ def waits_in(conn: Connection, span: Span, by: str, scope: Scope | None = None) 
     middle = (twice >= 0) & (twice <= 2)  # one of an odd number, two of an even one
     middles = select(placed.c.name, func.min(placed.c.mean), func.avg(placed.c.wait)).where(middle)
     return {who: Waited(mean, median) for who, mean, median in conn.execute(middles.group_by(placed.c.name))}
+
+
+def first_start(conn: Connection) -> datetime | None:
+    """When the first attempt of all began."""
+    at: float | None = conn.execute(select(func.min(_attempts.c.started_at))).scalar()
+    return None if at is None else to_time(at)
 
 
 def _name(by: str) -> ColumnElement[str]:

@@ -5,9 +5,13 @@ import io
 from datetime import UTC, datetime
 
 import pytest
+from sqlalchemy import insert
 
 from heliostat.errors import Invalid
-from heliostat.services.reports import Line, _span, as_csv
+from heliostat.services.reports import Line, _span, as_csv, report_months
+from heliostat.store import schema
+from heliostat.store.times import to_seconds
+from unit.services.site import Site
 
 NOW = datetime(2026, 11, 15, tzinfo=UTC)
 
@@ -55,3 +59,14 @@ def test_a_month_that_has_not_begun_is_refused() -> None:
     with pytest.raises(Invalid, match="2026-12 has not begun") as refused:
         _span("2026-12", NOW)
     assert refused.value.hint == "The present month is 2026-11."
+
+
+def test_months_go_back_to_the_first_job(site: Site) -> None:
+    site.clock.at = datetime(2026, 2, 15, tzinfo=UTC)
+    assert report_months(site.context) == ["2026-02"]
+    first = to_seconds(datetime(2025, 11, 30, 23, tzinfo=UTC))
+    site.add_job(1)
+    values = {"job_id": 1, "number": 1, "node": "n1", "devices": "[]", "state": "running", "created_at": first}
+    values |= {"started_at": first}
+    site.context.store.write(lambda tx: tx.conn.execute(insert(schema.attempts).values(**values)))
+    assert report_months(site.context) == ["2026-02", "2026-01", "2025-12", "2025-11"]

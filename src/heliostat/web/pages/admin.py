@@ -1,0 +1,134 @@
+"""The way to everything an admin sets, and what can only be read: quotas, settings, what the doctor finds."""
+
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from heliostat.models import NodeState, Quota
+from heliostat.services.nodes import examine_installation
+from heliostat.services.people import list_users
+from heliostat.services.projects import list_departments, list_projects
+from heliostat.services.reports import monthly_report
+from heliostat.services.reservations import list_reservations
+from heliostat.services.settings import EffectiveSetting, effective_settings
+from heliostat.web.rendering import Page, render
+from heliostat.web.visits import AdminDep, Visit
+
+router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class OverviewView:
+    users: int
+    projects: int
+    nodes_up: int
+    nodes_away: int  # drained or down
+    gpus: int
+    gpus_in_trouble: int
+    reservations: int
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaRow:
+    kind: str
+    name: str
+    path: str
+    quota: Quota
+    hours: float  # GPU-hours in this month
+    part: float | None  # of those allowed
+
+
+@dataclass(frozen=True, slots=True)
+class QuotasView:
+    rows: tuple[QuotaRow, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SettingsView:
+    home: str
+    settings: tuple[EffectiveSetting, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingRow:
+    level: str
+    icon: str
+    check: str
+    message: str
+    hint: str
+
+
+@dataclass(frozen=True, slots=True)
+class DoctorView:
+    troubles: tuple[FindingRow, ...]  # the worst first
+    fine: tuple[FindingRow, ...]
+    problems: int
+    warnings: int
+
+
+@router.get("/admin")
+def show_overview(visit: AdminDep) -> Response:
+    context, caller = visit.context, visit.caller
+    nodes = context.fleet.nodes()
+    devices = [device for node in nodes for device in node.devices]
+    up = sum(node.state is NodeState.UP for node in nodes)
+    view = OverviewView(
+        users=sum(user.active for user in list_users(context, caller)),
+        projects=len(list_projects(context, caller)),
+        nodes_up=up,
+        nodes_away=len(nodes) - up,
+        gpus=len(devices),
+        gpus_in_trouble=sum(not device.may_be_used for device in devices),
+        reservations=len(list_reservations(context, caller)),
+    )
+    return render(visit, Page("admin/overview.html", "Admin", live=("nodes", "rules")), view)
+
+
+@router.get("/admin/quotas")
+def show_quotas(visit: AdminDep) -> Response:
+    rows = [row for row in _limited(visit) if row.quota != Quota()]
+    return render(visit, Page("admin/quotas.html", "Quotas"), QuotasView(tuple(rows)))
+
+
+@router.get("/admin/settings")
+def show_settings(visit: AdminDep) -> Response:
+    settings = effective_settings(visit.context, visit.caller)
+    view = SettingsView(str(visit.context.settings.home.path), tuple(settings))
+    return render(visit, Page("admin/settings.html", "Settings"), view)
+
+
+@router.get("/admin/doctor")
+def show_findings(visit: AdminDep) -> Response:
+    found = examine_installation(visit.context, visit.caller)
+    levels = [one.level for one in found]
+    rows = [FindingRow(one.level, _ICONS[one.level], one.check, one.message, one.hint or "") for one in found]
+    rows.sort(key=lambda row: list(_ICONS).index(row.level))
+    troubles = tuple(row for row in rows if row.level != "ok")
+    view = DoctorView(troubles, tuple(rows[len(troubles) :]), levels.count("problem"), levels.count("warning"))
+    return render(visit, Page("admin/doctor.html", "Doctor"), view)
+
+
+_ICONS = {"problem": "failed", "warning": "warning", "ok": "completed"}
+
+
+def _limited(visit: Visit) -> list[QuotaRow]:
+    context, caller = visit.context, visit.caller
+    departments = [("department", one.name, one.quota) for one in list_departments(context, caller)]
+    projects = [("project", one.name, one.quota) for one in list_projects(context, caller)]
+    users = [("user", one.name, one.quota) for one in list_users(context, caller)]
+    hours = {
+        (kind, line.name): line.gpu_hours
+        for kind in ("department", "project", "user")
+        for line in monthly_report(context, caller, None, kind)
+    }
+    return [
+        _quota_row(kind, name, quota, hours.get((kind, name), 0.0))
+        for kind, name, quota in departments + projects + users
+    ]
+
+
+def _quota_row(kind: str, name: str, quota: Quota, hours: float) -> QuotaRow:
+    most = quota.gpu_hours_per_month
+    part = None if most is None else min(1.0, hours / most) if most else 1.0
+    return QuotaRow(kind, name, f"/admin/{kind}s/{name}", quota, hours, part)

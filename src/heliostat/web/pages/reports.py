@@ -1,0 +1,160 @@
+"""Who used what in a month: a table, a picture, and a file for spreadsheets."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from markupsafe import Markup
+from starlette.responses import Response
+
+from heliostat.models import User
+from heliostat.services.reports import Line, as_csv, monthly_report, report_months
+from heliostat.web import words
+from heliostat.web.bars import two_part_bar
+from heliostat.web.rendering import HEADERS, Page, render
+from heliostat.web.views import Address, Sort, parse_sort, sorts
+from heliostat.web.visits import Visit, VisitDep
+
+router = APIRouter()
+COLUMNS = ("name", "jobs", "gpu_hours", "cpu_hours", "wasted_gpu_hours", "median_wait_seconds")
+Month = Annotated[str, Query(max_length=20)]
+_MOST_BARS = 8
+
+
+class Group(StrEnum):
+    DEPARTMENT = "department"
+    PROJECT = "project"
+    USER = "user"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    name: str
+    label: str
+    drawn: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class ReportsView:
+    month: str
+    month_title: str
+    month_options: tuple[tuple[str, str], ...]
+    earlier: str  # addresses of the months beside it; empty: there is none
+    later: str
+    by: str
+    groups: tuple[tuple[str, str], ...]  # name and address
+    csv: str
+    lines: tuple[Line, ...]
+    sorts: Mapping[str, Sort]
+    sort: str
+    gpu_hours: float
+    wasted: float
+    wasted_part: float
+    jobs: int
+    waited: str  # the longest mean wait of all
+    bars: tuple[Bar, ...]  # of the largest
+    covers: str
+
+
+@router.get("/reports")
+def show_report(
+    visit: VisitDep, month: Month = "", by: Group | None = None, sort: Annotated[str, Query(max_length=64)] = ""
+) -> Response:
+    months = report_months(visit.context)
+    chosen, group = month or months[0], by or _group_for(visit.user)
+    lines = monthly_report(visit.context, visit.caller, chosen, group.value)
+    column, descending = parse_sort(sort, COLUMNS, "-gpu_hours")
+    here = Address("/reports", {"month": chosen, "by": group.value, "sort": sort})
+    ordered = sorted(lines, key=lambda line: _key(line, column), reverse=descending)
+    view = _view(visit, here, ordered, _Asked(chosen, group, months, column, descending))
+    return render(visit, Page("reports.html", "Reports"), view)
+
+
+@router.get("/reports.csv")
+def download_report(visit: VisitDep, month: Month = "", by: Group = Group.PROJECT) -> Response:
+    lines = monthly_report(visit.context, visit.caller, month or None, by.value)
+    named = f"heliostat-{month or report_months(visit.context)[0]}-{by.value}.csv"
+    headers = HEADERS | {"Content-Disposition": f'attachment; filename="{named}"'}
+    return Response(as_csv(lines, by.value), media_type="text/csv; charset=utf-8", headers=headers)
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    month: str
+    group: Group
+    months: Sequence[str]
+    column: str
+    descending: bool
+
+
+def _view(visit: Visit, here: Address, lines: Sequence[Line], asked: _Asked) -> ReportsView:
+    options = list(dict.fromkeys([*asked.months, asked.month]))
+    place = options.index(asked.month)
+    hours, wasted = sum(line.gpu_hours for line in lines), sum(line.wasted_gpu_hours for line in lines)
+    return ReportsView(
+        month=asked.month,
+        month_title=_title(asked.month),
+        month_options=tuple((month, _title(month)) for month in options),
+        earlier=here.with_(month=options[place + 1]) if place + 1 < len(options) else "",
+        later=here.with_(month=options[place - 1]) if place else "",
+        by=asked.group.value,
+        groups=tuple((group.value, here.with_(by=group.value)) for group in Group),
+        csv=Address("/reports.csv", {"month": asked.month, "by": asked.group.value}).with_(),
+        lines=tuple(lines),
+        sorts=sorts(here, COLUMNS, asked.column, asked.descending),
+        sort=here.query["sort"],
+        gpu_hours=hours,
+        wasted=wasted,
+        wasted_part=wasted / hours if hours else 0.0,
+        jobs=sum(line.jobs for line in lines),
+        waited=_longest_wait(lines),
+        bars=_bars(lines),
+        covers=_covers(visit.user),
+    )
+
+
+def _group_for(user: User) -> Group:
+    return Group.DEPARTMENT if user.is_admin else Group.PROJECT
+
+
+def _key(line: Line, column: str) -> tuple[float, float, str]:
+    """By the column, then by name; what is not known is least."""
+    value = getattr(line, column)
+    if isinstance(value, str):
+        return 0.0, 0.0, value
+    return (0.0, 0.0, line.name) if value is None else (1.0, float(value), line.name)
+
+
+def _title(month: str) -> str:
+    return f"{_MONTHS[int(month[5:7]) - 1]} {month[:4]}"
+
+
+_MONTHS = (
+    *("January", "February", "March", "April", "May", "June"),
+    *("July", "August", "September", "October", "November", "December"),
+)
+
+
+def _longest_wait(lines: Sequence[Line]) -> str:
+    waits = [line.mean_wait_seconds for line in lines if line.mean_wait_seconds is not None]
+    return words.duration(max(waits, default=None))
+
+
+def _bars(lines: Sequence[Line]) -> tuple[Bar, ...]:
+    largest = sorted((line for line in lines if line.gpu_hours > 0), key=lambda line: -line.gpu_hours)[:_MOST_BARS]
+    return tuple(_bar(line, largest[0].gpu_hours) for line in largest)
+
+
+def _bar(line: Line, most: float) -> Bar:
+    hours, wasted = line.gpu_hours, line.wasted_gpu_hours
+    title = f"{line.name}: {hours:,.1f} GPU-hours, {wasted:,.1f} of them wasted"
+    return Bar(line.name, f"{hours:,.1f} h", two_part_bar(hours / most, wasted / most, title))
+
+
+def _covers(user: User) -> str:
+    if user.is_admin:
+        return "Everybody's jobs."
+    managed = [one.project for one in user.memberships if user.manages(one.project)]
+    return f"Your jobs, and all of {', '.join(managed)}." if managed else "Your own jobs."

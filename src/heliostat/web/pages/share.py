@@ -1,0 +1,123 @@
+"""The fair-share tree: what is whose by right, who used what lately, and who therefore waits longer."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from fastapi import APIRouter
+from markupsafe import Markup
+from starlette.responses import Response
+
+from heliostat.models import User
+from heliostat.services.shares import Account, share_tree
+from heliostat.web import svg, words
+from heliostat.web.rendering import Page, render
+from heliostat.web.visits import VisitDep
+
+router = APIRouter()
+_DEPTHS = {"department": 0, "project": 1, "user": 2}
+_MOST_TIMES = 2.0  # times one's share at which the bar is full
+
+
+@dataclass(frozen=True, slots=True)
+class ShareRow:
+    id: str
+    kind: str
+    name: str
+    depth: int
+    is_mine: bool
+    may_manage: bool
+    share: int
+    entitled: float | None  # None: not in use lately
+    used: float  # GPU-hours, faded
+    used_part: float  # of all that was used
+    ratio: float
+    verdict: str
+    points: float
+    entitled_bar: Markup
+    used_bar: Markup
+    ratio_bar: Markup
+
+
+@dataclass(frozen=True, slots=True)
+class ShareView:
+    rows: tuple[ShareRow, ...]
+    with_people: bool
+    half_life: str
+    is_used: bool
+    hides_people: bool
+
+
+@router.get("/share")
+def show_share(visit: VisitDep, people: bool | None = None) -> Response:
+    """With everybody in it; for admins, whom that would drown, when they ask for it."""
+    tree = share_tree(visit.context, visit.caller)
+    with_people = not visit.user.is_admin if people is None else people
+    days = visit.context.settings.half_life_days
+    view = ShareView(
+        rows=tuple(_rows(tree, visit.user, _scale(tree), 3 if with_people else 2)),
+        with_people=with_people,
+        half_life=words.plural(round(days, 2), "day"),
+        is_used=any(department.entitled is not None for department in tree),
+        hides_people=not visit.user.is_admin,
+    )
+    return render(visit, Page("share.html", "Share", live=("rules",)), view)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    used: float  # by all
+    longest: float  # the part of all that fills a bar
+
+
+def _scale(tree: Sequence[Account]) -> _Scale:
+    used = sum(department.usage for department in tree)
+    parts = [part for one in tree for part in (one.entitled or 0.0, one.usage / used if used else 0.0)]
+    return _Scale(used, max(parts, default=0.0) or 1.0)
+
+
+def _rows(tree: Sequence[Account], user: User, scale: _Scale, levels: int, above: str = "") -> Iterator[ShareRow]:
+    for one in tree if levels else ():
+        place = f"{above}{one.kind[0]}-{one.name}"
+        yield _row(one, user, scale, place)
+        yield from _rows(one.below, user, scale, levels - 1, place + "-")
+
+
+def _row(one: Account, user: User, scale: _Scale, place: str) -> ShareRow:
+    part = one.usage / scale.used if scale.used else 0.0
+    return ShareRow(
+        id=place,
+        kind=one.kind,
+        name=one.name,
+        depth=_DEPTHS[one.kind],
+        is_mine=_is_mine(one, user),
+        may_manage=user.is_admin if one.kind != "project" else user.manages(one.name),
+        share=one.share,
+        entitled=one.entitled,
+        used=one.usage,
+        used_part=part,
+        ratio=one.ratio,
+        verdict=_verdict(one),
+        points=one.points,
+        entitled_bar=svg.bar(
+            (one.entitled or 0.0) / scale.longest, f"entitled to {words.percent(one.entitled)}", 3
+        ),
+        used_bar=svg.bar(part / scale.longest, f"used {words.percent(part)} of all", 1),
+        ratio_bar=svg.bar(one.ratio / _MOST_TIMES, f"{one.ratio:.2f} times its share", 2),
+    )
+
+
+def _is_mine(one: Account, user: User) -> bool:
+    if one.kind == "user":
+        return one.name == user.name
+    return one.kind == "project" and user.belongs_to(one.name)
+
+
+def _verdict(one: Account) -> str:
+    if one.entitled is None:
+        return "not in use"
+    if one.ratio < _LITTLE:
+        return "goes first"
+    return "waits longer" if one.ratio > _MUCH else "about even"
+
+
+_LITTLE, _MUCH = 0.8, 1.25
