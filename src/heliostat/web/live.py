@@ -65,6 +65,11 @@ class Hub:
         self._next_turn = mine + 1 / REFRESHES_PER_SECOND
         await asyncio.sleep(mine - now)
 
+    @property
+    def pause_seconds(self) -> float:
+        """How long a page that asks on its own should rest."""
+        return max(LEAST_SECONDS, len(self._listeners) / REFRESHES_PER_SECOND)
+
     @contextlib.contextmanager
     def listening(self, user: str, topics: frozenset[str]) -> Iterator["Listener"]:
         mine = sum(listener.user == user for listener in self._listeners)
