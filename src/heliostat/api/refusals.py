@@ -14,7 +14,7 @@ _MOST_ECHOED = 300
 _MOST_PROBLEMS = 20
 
 
-def refusal(problems: Sequence[Mapping[str, Any]], hint: str) -> Invalid:
+def refusal(problems: Sequence[Mapping[str, Any]], hint: str | None = None) -> Invalid:
     """`problems` as pydantic lists them, the places without `body` in front."""
     found = [(_field(problem["loc"]), _message(problem)) for problem in problems[:_MOST_PROBLEMS]]
     name, message = found[0]
@@ -28,7 +28,7 @@ def read_job(body: Mapping[str, object], *, to_ask: bool = False) -> JobRequest:
     try:
         return kind.model_validate(dict(body)).to_request()
     except ValidationError as error:
-        raise refusal(error.errors(include_url=False), "Change it and try again.") from None
+        raise refusal(error.errors(include_url=False)) from None
 
 
 def _field(location: tuple[Any, ...]) -> str:

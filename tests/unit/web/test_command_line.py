@@ -18,7 +18,7 @@ from heliostat.web.job_form.command_line import command_line
 from unit.web.job_requests import requests
 
 # Stands in for helio in the shell: what it was given, word by word, and what came in.
-_ECHO = "helio() { printf '%s\\0' \"$#\" \"$@\"; cat; }\n"
+_ECHO = 'helio() { printf \'%s\\0\' "$#" "$@"; cat; }\n'
 
 
 @pytest.fixture(params=["sh", "bash"])

@@ -21,7 +21,7 @@ from heliostat.web.job_form.texts import body_from, texts_from
 from unit.web.job_requests import bodies, requests
 
 CASES = Path(__file__).parents[2] / "cases" / "command_line"
-often = settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+often = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 
 
 def test_the_form_has_every_field_of_the_api_and_no_other() -> None:
@@ -128,6 +128,13 @@ def test_a_file_is_read_as_helio_submit_reads_it() -> None:
 
 def test_a_script_stays_readable_in_yaml() -> None:
     assert to_yaml({"script": "#!/bin/sh\necho hi\n"}) == "script: |\n  #!/bin/sh\n  echo hi\n"
+
+
+@pytest.mark.parametrize(
+    "text", ["0\x85", "a\u2028b", "\ufeff", "\x07", "a\n \n", " a\n", "- x", "yes", "1:30", "~", "#"]
+)
+def test_what_yaml_would_take_for_something_else_stays_text(text: str) -> None:
+    assert read_job_file(to_yaml({"command": text})) == {"command": text}
 
 
 def test_a_job_is_asked_for_again_with_all_it_had() -> None:

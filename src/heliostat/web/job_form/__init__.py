@@ -2,4 +2,5 @@
 
 `bodies` (a request or a job as a body) stands in the middle: `texts` (form), `files` (YAML, JSON) and
 `command_line` each lead to a body or from one. What is right is said by whoever reads bodies: the API.
+`page` is what people see of it.
 """

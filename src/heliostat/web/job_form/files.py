@@ -9,7 +9,8 @@ from heliostat.errors import Invalid
 from heliostat.web.job_form.bodies import Body
 
 FIELD = "import"
-MOST_CHARACTERS = 128 * 1024
+MOST_CHARACTERS = 2 * 2**20
+MOST_YAML = 64 * 2**10  # which takes a hundred times as long to read as JSON
 _EXAMPLE = "A job is a set of fields, such as `command: python train.py`."
 
 
@@ -39,6 +40,8 @@ def _parsed(text: str) -> Any:
             return json.loads(text)
         except (ValueError, RecursionError):
             pass  # YAML may begin so too
+    if len(text) > MOST_YAML:
+        raise _too_long(MOST_YAML)
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
     except RecursionError:
@@ -87,6 +90,10 @@ def _as_text(value: Any) -> Any:
     return str(value) if isinstance(value, int | float) else value
 
 
+def _too_long(most: int) -> Invalid:
+    return _wrong(f"it is longer than {most // 1024} KiB", "Put it into the queue with `helio submit`.")
+
+
 def _wrong(why: str, hint: str) -> Invalid:
     return Invalid(f"This cannot be read: {why}.", hint, fields={FIELD: why})
 
@@ -99,8 +106,14 @@ class _Dumper(yaml.SafeDumper):
 
 
 def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    is_block = "\n" in text and not text[0].isspace()
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style="|" if is_block else None)
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=_style(text))
+
+
+def _style(text: str) -> str | None:
+    """Only in double quotation marks all of it is escaped that YAML takes for the end of a line."""
+    if not all(letter.isprintable() or letter in "\n\t" for letter in text):
+        return '"'
+    return "|" if "\n" in text and not text[0].isspace() else None
 
 
 _Dumper.add_representer(str, _text_node)
