@@ -18,3 +18,4 @@ PAGES = (
     *("/admin/" + name for name in ADMIN),
     "/nothing-here",
 )
+PAGES = ("/", "/jobs", "/jobs?state=unfinished&sort=-gpus", "/jobs/new", "/nothing-here")

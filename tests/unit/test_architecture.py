@@ -48,7 +48,7 @@ OUTSIDE: dict[str, set[str]] = {
     "markupsafe": {"web"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "yaml": {"cli"},
+    "yaml": {"cli", "web"},
     "structlog": {"store", "engines", "workers", "auth", "api", "demo", "server"},
 }
 """Each library and the parts that may know it."""

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import difflib
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
@@ -18,8 +17,9 @@ from heliostat.api import history, jobs, news, nodes, people, queue, reports, re
 from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
 from heliostat.api.middleware import BodyLimit, ServerTiming
-from heliostat.api.schemas import ErrorView, JobBody
-from heliostat.errors import BadRequest, HeliostatError, Invalid, NotFound, StoreUnavailable
+from heliostat.api.refusals import read_job, refusal
+from heliostat.api.schemas import ErrorView
+from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.services.context import Context
 from heliostat.web import faults, routes
 
@@ -42,6 +42,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.state.facts = facts
     app.state.feed = Feed(context.store)
     app.state.folder_watch = FolderWatch()
+    app.state.read_job = read_job  # for the web, which stands below
     for module in (jobs, streams, queue, nodes, people, reservations, reports, history, stats, news):
         app.include_router(module.router, prefix=PREFIX)
     routes.install(app, context)
@@ -87,10 +88,8 @@ async def _invalid(request: Request, error: Exception) -> Response:
             "The body is not a JSON object.", f"Send one, with Content-Type: application/json. {hint}"
         )
     else:
-        found = [(_field(problem["loc"]), _message(problem)) for problem in problems[:20]]
-        name, message = found[0]
-        fields = {name: message for name, message in found if name}
-        raised = Invalid(f"{name}: {message}." if name else f"{message}.", hint, fields=fields)
+        # The first word of a place says whether it is in the body, the path…
+        raised = refusal([{**problem, "loc": problem["loc"][1:]} for problem in problems], hint)
     return await _told(request, raised, raised.status)
 
 
@@ -125,27 +124,3 @@ async def _told(
 
 
 _NO_OBJECT = {"model_attributes_type", "model_type", "missing"}
-
-
-def _field(location: tuple[Any, ...]) -> str:
-    words = [str(part) for part in location[1:]]  # the first says whether it is in the body, the path…
-    return _short(".".join(word for word in words if not word.startswith(("constrained-", "list[", "function-"))))
-
-
-def _message(problem: dict[str, Any]) -> str:
-    if problem["type"] != "extra_forbidden":
-        return _plain(problem["msg"])
-    near = difflib.get_close_matches(str(problem["loc"][-1])[:50], JobBody.model_fields, 1)
-    return "there is no such field" + (f", perhaps {near[0]}" if near else "")
-
-
-def _plain(message: str) -> str:
-    return _short(message.removeprefix("Value error, ").rstrip("."))
-
-
-def _short(text: str) -> str:
-    """What was sent may be large and comes back in messages; and it may hold what cannot be sent back."""
-    return text[:_MOST_ECHOED].encode("utf-8", "backslashreplace").decode()
-
-
-_MOST_ECHOED = 300

@@ -38,6 +38,7 @@ def draft_job(desk: Desk, request: JobRequest) -> Job:
         raise Forbidden(
             "Only a manager of the project or an admin may raise a job's priority.",
             "Leave it at 0, or lower it to let others go first.",
+            fields={"priority": "above 0 only for managers of the project"},
         )
     _check_grace(desk, request)
     return Job(

@@ -12,6 +12,7 @@ from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, User
 from heliostat.services.context import Context
 from heliostat.services.drafts import Desk, draft_job
+from heliostat.services.offers import default_project
 from heliostat.services.quotas import check_queued
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people, schema
@@ -103,8 +104,8 @@ def _project(context: Context, user: User, name: str | None) -> str:
     mine = [membership.project for membership in user.memberships]
     hint = f"Your projects: {', '.join(mine) or 'none; ask an admin to add you to one'}."
     if name is None:
-        if context.settings.default_project in mine or len(mine) == 1:
-            return context.settings.default_project if context.settings.default_project in mine else mine[0]
+        if (usual := default_project(context, user)) is not None:
+            return usual
         raise Invalid(
             "Say which project this is for.", f"Add --project NAME. {hint}", fields={"project": "missing"}
         )

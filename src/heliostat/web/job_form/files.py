@@ -1,0 +1,135 @@
+"""Job files: a body as YAML or JSON, and what somebody pasted as a body."""
+
+import json
+from typing import Any
+
+import yaml
+
+from heliostat.errors import Invalid
+from heliostat.web.job_form.bodies import Body
+
+FIELD = "import"
+MOST_CHARACTERS = 2 * 2**20
+MOST_YAML = 64 * 2**10  # which takes a hundred times as long to read as JSON
+_EXAMPLE = "A job is a set of fields, such as `command: python train.py`."
+
+
+def to_json(body: Body) -> str:
+    return json.dumps(body, indent=2, ensure_ascii=False) + "\n"
+
+
+def to_yaml(body: Body) -> str:
+    text: str = yaml.dump(body, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=100)
+    return text
+
+
+def read_job_file(text: str) -> Body:
+    """The one job of a YAML or JSON file, not yet checked. Raises Invalid."""
+    if len(text) > MOST_CHARACTERS:
+        raise _wrong(
+            f"it is longer than {MOST_CHARACTERS // 1024} KiB", "Put it into the queue with `helio submit`."
+        )
+    if not text.strip():
+        raise _wrong("there is nothing in it", _EXAMPLE)
+    return _tidied(_only_job(_parsed(text)))
+
+
+def _parsed(text: str) -> Any:
+    if text.lstrip()[:1] in ("{", "["):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            pass  # YAML may begin so too
+    if len(text) > MOST_YAML:
+        raise _too_long(MOST_YAML)
+    try:
+        return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
+    except RecursionError:
+        raise _wrong("it is nested too deeply", _EXAMPLE) from None
+    except (yaml.YAMLError, ValueError) as error:
+        raise _wrong("it is neither YAML nor JSON", _where(error)) from None
+
+
+def _where(error: Exception) -> str:
+    """The place is worth more than the parser's words."""
+    mark = getattr(error, "problem_mark", None)
+    problem = str(getattr(error, "problem", None) or error)[:120]
+    return f"Line {mark.line + 1}: {problem}." if mark else f"{problem[:1].upper()}{problem[1:]}."
+
+
+def _only_job(content: object) -> dict[Any, Any]:
+    if isinstance(content, dict) and isinstance(content.get("jobs"), list) and len(content) == 1:
+        content = content["jobs"]
+    if isinstance(content, list) and len(content) > 1:
+        raise _wrong(
+            f"there are {len(content)} jobs in it, and the form takes one", "Use `helio submit` for many."
+        )
+    job = content[0] if isinstance(content, list) and content else content
+    if not isinstance(job, dict) or not job:
+        raise _wrong("there is no job in it", _EXAMPLE)
+    return job
+
+
+def _tidied(job: dict[Any, Any]) -> Body:
+    """YAML reads `1` and `yes` as numbers and truths where a job means text."""
+    tidy: Body = {str(name): value for name, value in job.items()}
+    if isinstance(tidy.get("env"), dict):
+        tidy["env"] = {str(name): _as_text(value) for name, value in tidy["env"].items()}
+    if isinstance(tidy.get("command"), list):
+        tidy["command"] = [_as_text(word) for word in tidy["command"]]
+    if isinstance(tidy.get("array"), int):
+        tidy["array"] = str(tidy["array"])
+    if "class" in tidy and "priority_class" not in tidy:
+        tidy["priority_class"] = tidy.pop("class")
+    return tidy
+
+
+def _as_text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
+
+
+def _too_long(most: int) -> Invalid:
+    return _wrong(f"it is longer than {most // 1024} KiB", "Put it into the queue with `helio submit`.")
+
+
+def _wrong(why: str, hint: str) -> Invalid:
+    return Invalid(f"This cannot be read: {why}.", hint, fields={FIELD: why})
+
+
+class _Dumper(yaml.SafeDumper):
+    """Scripts as one reads them."""
+
+    def ignore_aliases(self, data: object) -> bool:
+        return True
+
+
+def _text_node(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=_style(text))
+
+
+def _style(text: str) -> str | None:
+    """Only in double quotation marks all of it is escaped that YAML takes for the end of a line."""
+    if not all(letter.isprintable() or letter in "\n\t" for letter in text):
+        return '"'
+    return "|" if "\n" in text and not text[0].isspace() else None
+
+
+_Dumper.add_representer(str, _text_node)
+
+
+class _Loader(yaml.SafeLoader):
+    """Leaves `1:30` as it is: YAML 1.1 would make 90 of it. Takes no aliases, which could grow without bounds."""
+
+    def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
+        return node.value if ":" in node.value else super().construct_yaml_int(node)
+
+    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
+        if self.check_event(yaml.AliasEvent):
+            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+            raise yaml.composer.ComposerError(None, None, "aliases such as *name are not read here", mark)
+        return super().compose_node(parent, index)
+
+
+_Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)

@@ -1,0 +1,177 @@
+"""The texts of the form's fields as a body, and a body as texts."""
+
+import json
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from heliostat.models.quantities import parse_duration
+from heliostat.web.job_form.bodies import Body, duration_text
+from heliostat.web.job_form.fields import DEFAULTS, FIELDS, NOT_OF_THE_API, Kind
+
+Texts = dict[str, str]
+Problems = dict[str, str]
+"""By field: what is wrong with it."""
+
+_WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})")
+
+
+def body_from(texts: Mapping[str, str]) -> tuple[Body, Problems]:
+    """What is empty is left out; what cannot be a number stays text, for the API to say so."""
+    body: Body = {}
+    problems: Problems = {}
+    for name, field in FIELDS.items():
+        if name in NOT_OF_THE_API:
+            continue
+        try:
+            value = _command(texts) if name == "command" else _KINDS[field.kind].read(texts.get(name, ""))
+        except ValueError as error:
+            problems[name] = str(error)
+            continue
+        if value is not None:
+            body[name] = value
+    return body, problems
+
+
+def texts_from(body: Mapping[str, object]) -> Texts:
+    """Every field of the form, also when the body is not right; those that are not in it have their default."""
+    texts = dict(DEFAULTS)
+    for name, value in body.items():
+        if name in FIELDS and name not in NOT_OF_THE_API and value is not None:
+            texts[name] = text_of(name, value)
+    is_words = isinstance(body.get("command"), list) and body.get("script") is None
+    texts["command_kind"] = "words" if is_words else "shell"
+    return texts
+
+
+def text_of(name: str, value: object) -> str:
+    """One field of a body as its text in the form; None empties it."""
+    if value is None:
+        return DEFAULTS[name]
+    if name == "command" and isinstance(value, list):
+        return shlex.join(_as_text(word) for word in value)
+    return _KINDS[FIELDS[name].kind].write(value)
+
+
+def _command(texts: Mapping[str, str]) -> str | list[str] | None:
+    text = texts.get("command", "")
+    has_script = bool(texts.get("script", "").strip())
+    if has_script or texts.get("command_kind") == "words":
+        return _words(text) or None
+    return text if text.strip() else None
+
+
+def _words(text: str) -> list[str]:
+    try:
+        return shlex.split(text)
+    except ValueError:
+        raise ValueError("a quotation mark has no partner") from None
+
+
+def _line(text: str) -> str | None:
+    return text.strip() or None
+
+
+def _text(text: str) -> str | None:
+    return text if text.strip() else None
+
+
+def _whole(text: str) -> int | str | None:
+    text = text.strip()
+    return int(text) if _WHOLE.fullmatch(text) else text or None
+
+
+def _number(text: str) -> float | str | None:
+    text = text.strip()
+    if not _NUMBER.fullmatch(text):
+        return text or None
+    return int(text) if _WHOLE.fullmatch(text) else float(text)
+
+
+def _seconds(text: str) -> float | str | None:
+    value = _number(text)
+    return float(parse_duration(value)) if isinstance(value, str) else value
+
+
+def _flag(text: str) -> bool | None:
+    return True if text.strip() else None
+
+
+def _labels(text: str) -> list[str] | None:
+    return [label for label in re.split(r"[\s,]+", text) if label] or None
+
+
+def _variables(text: str) -> dict[str, str] | None:
+    found: dict[str, str] = {}
+    for line in text.split("\n"):
+        if not line.strip():
+            continue
+        name, equals, value = line.partition("=")
+        name = name.strip()
+        if not equals:
+            raise ValueError(f"write NAME=value, one a line: {line[:40]!a} has no =")
+        if name in found:
+            raise ValueError(f"{name[:60]} is there twice")
+        found[name] = _unquoted(value)
+    return found or None
+
+
+def _unquoted(value: str) -> str:
+    """As it stands there; in double quotation marks as JSON has it, for what does not fit into a line."""
+    if not value.startswith('"'):
+        return value
+    try:
+        read = json.loads(value)
+    except ValueError:
+        return value
+    return read if isinstance(read, str) else value
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else ""
+    if isinstance(value, float):
+        return f"{value:.12g}"
+    if isinstance(value, int | str):
+        return str(value)
+    return json.dumps(value, default=str)
+
+
+def _seconds_text(value: object) -> str:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return duration_text(value) if is_number and 0 < value < 10**9 else _as_text(value)  # type: ignore[arg-type,operator]
+
+
+def _labels_text(value: object) -> str:
+    return ", ".join(map(_as_text, value)) if isinstance(value, list) else _as_text(value)
+
+
+def _variables_text(value: object) -> str:
+    if not isinstance(value, dict):
+        return _as_text(value)
+    return "\n".join(f"{name}={_quoted(_as_text(text))}" for name, text in value.items())
+
+
+def _quoted(value: str) -> str:
+    return value if value.isprintable() and not value.startswith('"') else json.dumps(value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    read: Callable[[str], object]  # None: left to the server; raises ValueError with a sentence
+    write: Callable[[object], str] = _as_text
+
+
+_KINDS: dict[Kind, _Reading] = {
+    "line": _Reading(_line),
+    "choice": _Reading(_line),
+    "text": _Reading(_text),
+    "whole": _Reading(_whole),
+    "number": _Reading(_number),
+    "seconds": _Reading(_seconds, _seconds_text),
+    "flag": _Reading(_flag),
+    "labels": _Reading(_labels, _labels_text),
+    "variables": _Reading(_variables, _variables_text),
+}

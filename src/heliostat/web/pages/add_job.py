@@ -1,0 +1,200 @@
+"""Add a job: the form, what would come of it while one types, and the same job for files and the terminal."""
+
+import re
+import secrets
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Annotated
+from urllib.parse import parse_qsl
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from heliostat.errors import Conflict, HeliostatError, Invalid, TooManyRequests
+from heliostat.models import JobRequest
+from heliostat.services.offers import Offer, offer_to
+from heliostat.services.rights import inspectable_job
+from heliostat.services.submission import Submitted, submit_jobs
+from heliostat.services.why import foresee_request
+from heliostat.web import words
+from heliostat.web.job_form import files
+from heliostat.web.job_form.bodies import Body, body_of, request_of
+from heliostat.web.job_form.fields import FIELDS
+from heliostat.web.job_form.page import AddView, Draft, Preview, Trouble, add_view, exports_of, preview_of
+from heliostat.web.job_form.texts import Texts, body_from, texts_from
+from heliostat.web.rendering import HEADERS, Page, redirect, render
+from heliostat.web.visits import Form, FormDep, Visit, VisitDep
+
+router = APIRouter()
+JobNumber = Annotated[int | None, Query(alias="from", ge=1, le=2**53)]
+_KEY = re.compile(r"[A-Za-z0-9_-]{16,64}")
+_KINDS = {"yaml": (files.to_yaml, "application/yaml"), "json": (files.to_json, "application/json")}
+
+
+@dataclass(frozen=True, slots=True)
+class _Desk:
+    """One who writes a job, and what they have written so far."""
+
+    visit: Visit
+    draft: Draft
+
+    def read(self, *, to_ask: bool = False) -> JobRequest:
+        """Raises Invalid with the API's own words."""
+        body, problems = body_from(self.draft.texts)
+        if problems:
+            name, why = next(iter(problems.items()))
+            raise Invalid(f"{FIELDS[name].label}: {why}.", fields=problems)
+        return _read(self.visit, body, to_ask=to_ask)
+
+    def with_(self, **changes: object) -> "_Desk":
+        return replace(self, draft=replace(self.draft, **changes))  # type: ignore[arg-type]
+
+
+@router.get("/jobs/new")
+def show_form(visit: VisitDep, job_id: JobNumber = None) -> Response:
+    """Empty, or as some job was; any field of it as the address says."""
+    texts, source = _usual(offer_to(visit.context, visit.caller)), ""
+    if job_id is not None:
+        job = inspectable_job(visit.context, visit.caller, job_id)
+        texts, source = texts_from(body_of(request_of(job))), f"Filled in as job {job_id} was."
+    given = {name: text for name, text in visit.request.query_params.items() if name in FIELDS}
+    if given and not source:
+        source = "Filled in by the link you followed: look at all of it before you submit."
+    return _page(_Desk(visit, Draft(texts | given, _new_key(), source)))
+
+
+@router.post("/jobs/new")
+def use_form(visit: VisitDep, form: FormDep) -> Response:
+    """Submits it, unless the button was another one: preview, import, apply a suggestion, download."""
+    desk = _Desk(visit, Draft(_typed(form), _key(form), import_text=form.raw(files.FIELD)))
+    if form.has("apply"):
+        changes = dict(parse_qsl(form.get("apply")[:2000], keep_blank_values=True))
+        known = {name: text for name, text in changes.items() if name in FIELDS}
+        return _previewed(desk.with_(texts={**desk.draft.texts, **known}))
+    act = _ACTS.get(form.get("do"), _submitted)
+    try:
+        return act(desk)
+    except HeliostatError as error:
+        # Nothing was stored, so a new key is safe; with the old one this form could perhaps never be sent.
+        again = desk.with_(trouble=_trouble(error), key=_new_key())
+        return _page(again, status=error.status)
+
+
+def _submitted(desk: _Desk) -> Response:
+    visit = desk.visit
+    began = visit.context.now()
+    submitted = submit_jobs(visit.context, visit.caller, [desk.read()], f"web-{desk.draft.key}")
+    first = submitted.jobs[0]
+    path = "/jobs?whose=mine" if submitted.array_ids else f"/jobs/{first.id}"
+    if first.submitted_at < began:
+        return redirect(visit, path, f"This form had been sent before: {_what(submitted)} was made then.", "note")
+    return redirect(visit, path, f"{_what(submitted)} is in the queue.")
+
+
+def _what(submitted: Submitted) -> str:
+    if not submitted.array_ids:
+        return f"Job {submitted.job_ids[0]}"
+    return f"Array {submitted.array_ids[0]} of {words.plural(len(submitted.job_ids), 'job')}"
+
+
+def _previewed(desk: _Desk) -> Response:
+    """Not an error, whatever is wrong: somebody is still typing."""
+    try:
+        request = desk.read(to_ask=True)
+    except Invalid as error:
+        trouble = _trouble(error)
+        shown = desk.with_(trouble=Trouble(fields=trouble.fields), preview=Preview("wrong", trouble=trouble))
+        return _page(shown)
+    return _page(desk.with_(preview=_foreseen(desk.visit, request)))
+
+
+def _foreseen(visit: Visit, request: JobRequest) -> Preview:
+    try:
+        answer = foresee_request(visit.context, visit.caller, request)
+    except TooManyRequests as error:
+        return Preview("busy", trouble=_trouble(error))
+    except HeliostatError as error:
+        return Preview("wrong", trouble=_trouble(error))
+    return preview_of(answer, request)
+
+
+def _exported(desk: _Desk) -> Response:
+    """Only what the page shows of the same job elsewhere; nobody is asked when it would start."""
+    return _page(desk)
+
+
+def _imported(desk: _Desk) -> Response:
+    """What can be read fills the form, also when some of it is not right."""
+    body = files.read_job_file(desk.draft.import_text)
+    filled = desk.with_(texts=texts_from(body), import_text="", source="Filled in from the file.")
+    try:
+        return _page(filled.with_(texts=texts_from(body_of(_read(desk.visit, body)))))
+    except HeliostatError as error:
+        return _page(filled.with_(trouble=_trouble(error)), status=error.status)
+
+
+def _download(kind: str) -> Callable[[_Desk], Response]:
+    write, media_type = _KINDS[kind]
+
+    def download(desk: _Desk) -> Response:
+        headers = {**HEADERS, "Content-Disposition": f'attachment; filename="job.{kind}"'}
+        return Response(write(body_of(desk.read())), media_type=media_type, headers=headers)
+
+    return download
+
+
+_ACTS: Mapping[str, Callable[[_Desk], Response]] = {
+    "preview": _previewed,
+    "export": _exported,
+    "import": _imported,
+    "yaml": _download("yaml"),
+    "json": _download("json"),
+}
+
+
+def _page(desk: _Desk, status: int = 200) -> Response:
+    visit = desk.visit
+    view: AddView = add_view(desk.draft, offer_to(visit.context, visit.caller), exports_of(desk.read))
+    return render(visit, Page("add_job.html", "Add job", crumbs=(("Jobs", "/jobs"),), status=status), view)
+
+
+def _read(visit: Visit, body: Body, *, to_ask: bool = False) -> JobRequest:
+    request: JobRequest = visit.request.app.state.read_job(body, to_ask=to_ask)
+    return request
+
+
+def _trouble(error: HeliostatError) -> Trouble:
+    """Beside the field it is about, if it says which or names one."""
+    if isinstance(error, Conflict) and "idempotency" in error.message:
+        return Trouble("This form has made a job already.", "Submit it once more to make another one.")
+    fields = {name.partition(".")[0]: why for name, why in error.fields.items()}
+    if not fields and isinstance(error, Invalid):
+        named = next((word for word in re.findall(r"\w+", error.message) if word in FIELDS), None)
+        fields = {named: error.message} if named else {}
+    return Trouble(_in_labels(error.message), error.hint or "", fields)
+
+
+def _in_labels(message: str) -> str:
+    """`time_limit: must be…` as the form calls it."""
+    name, colon, rest = message.partition(": ")
+    if colon and name in FIELDS:
+        return f"{FIELDS[name].label}: {rest}"
+    return message[:1].upper() + message[1:]
+
+
+def _usual(offer: Offer) -> Texts:
+    """What most people want."""
+    return texts_from({"gpus": 1 if offer.gpu_types else 0, "project": offer.default_project})
+
+
+def _typed(form: Form) -> Texts:
+    return {name: form.raw(name) for name in FIELDS}
+
+
+def _key(form: Form) -> str:
+    sent = form.get("key")
+    return sent if _KEY.fullmatch(sent) else _new_key()
+
+
+def _new_key() -> str:
+    return secrets.token_urlsafe(18)

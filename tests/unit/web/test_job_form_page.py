@@ -1,0 +1,83 @@
+"""What the page of the form shows."""
+
+from datetime import UTC, datetime
+from urllib.parse import parse_qs
+
+from heliostat.api.refusals import read_job
+from heliostat.services.offers import GpuType, Offer
+from heliostat.services.why import Answer, Forecast, Option
+from heliostat.web.job_form.fields import FIELDS
+from heliostat.web.job_form.page import Draft, Shown, Trouble, add_view, exports_of, new_job_address, preview_of
+from heliostat.web.job_form.texts import texts_from
+
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = Forecast(AT, AT, AT, 0.8)
+OFFER = Offer((GpuType("A100", 8, 81920),), ("default", "vision"), "default", 3600, 86400)
+
+
+def shown(draft: Draft) -> dict[str, Shown]:
+    view = add_view(draft, OFFER, None)
+    return {one.field.name: one for one in (*view.first, *(one for group in view.more for one in group.fields))}
+
+
+def test_every_field_is_shown_once() -> None:
+    assert set(shown(Draft(texts_from({}), "k"))) == set(FIELDS)
+
+
+def test_types_and_projects_are_those_there_are_and_the_one_that_was_typed() -> None:
+    fields = shown(Draft(texts_from({"gpu_type": "H900", "project": "vision"}), "k"))
+    assert [key for key, _ in fields["gpu_type"].options] == ["", "A100", "H900"]
+    assert fields["gpu_type"].options[1][1] == "A100 · 8 of 80 GiB"
+    assert [key for key, _ in fields["project"].options] == ["default", "vision"]
+    assert fields["time_limit"].placeholder == "1h"
+
+
+def test_the_rest_is_open_only_when_there_is_something_to_see() -> None:
+    plain = texts_from({"command": "x", "gpus": 1})
+    assert not add_view(Draft(plain, "k"), OFFER, None).more_open
+    assert add_view(Draft(plain | {"cpus": "2"}, "k"), OFFER, None).more_open
+    assert add_view(Draft(plain, "k", trouble=Trouble("no", fields={"cpus": "no"})), OFFER, None).more_open
+
+
+def test_a_suggestion_says_what_it_changes_in_the_texts_of_the_form() -> None:
+    change: dict[str, object] = {"gpus": 2, "cpus": 16, "memory": 262144}
+    options = (
+        Option("2 GPUs", change, LATER, now=False),
+        Option("at most 4h", {"time_limit": 14400}, LATER, now=True),
+        Option("any GPU type", {"gpu_type": None}, LATER, now=False),
+        Option("not exclusive", {"exclusive": False}, LATER, now=False),
+    )
+    explicit = preview_of(Answer(LATER, options), read_job({"command": "x", "cpus": 32, "memory": "512G"}))
+    assert parse_qs(explicit.suggestions[0].change) == {"gpus": ["2"], "cpus": ["16"], "memory": ["256G"]}
+    assert [one.change for one in explicit.suggestions[1:]] == ["time_limit=4h", "gpu_type=", "exclusive="]
+    assert [one.by_backfill for one in explicit.suggestions] == [False, True, False, False]
+
+
+def test_who_left_cpus_and_memory_open_keeps_them_open() -> None:
+    options = (Option("1 GPU", {"gpus": 1, "cpus": 8, "memory": 1024}, LATER, now=False),)
+    assert preview_of(Answer(LATER, options), read_job({"command": "x"})).suggestions[0].change == "gpus=1"
+    options = (Option("half", {"cpus": 8, "memory": 1024}, LATER, now=False),)
+    assert (
+        preview_of(Answer(LATER, options), read_job({"command": "x"})).suggestions[0].change == "cpus=8&memory=1G"
+    )
+
+
+def test_a_preview_says_now_later_or_that_nobody_knows() -> None:
+    request = read_job({"command": "x", "held": True, "array": "0-3"})
+    assert preview_of(Answer(LATER, (), now=True), request).state == "now"
+    assert preview_of(Answer(LATER, ()), request).state == "later"
+    assert preview_of(Answer(None, ()), request).state == "unknown"
+    assert len(preview_of(Answer(None, ()), request).notes) == 2
+
+
+def test_what_is_no_job_yet_is_not_shown_elsewhere() -> None:
+    assert exports_of(lambda: read_job({})) is None
+    exports = exports_of(lambda: read_job({"command": "a b"}))
+    assert exports is not None
+    assert (exports.command, exports.yaml) == ("helio run -- 'a b'", "command: a b\n")
+
+
+def test_other_pages_lead_to_the_form_with_changes() -> None:
+    change = {"gpus": 2, "gpu_type": None, "memory": 2048}
+    assert new_job_address(change, 12) == "/jobs/new?from=12&gpus=2&gpu_type=&memory=2G"
+    assert new_job_address({"time_limit": 1800}) == "/jobs/new?time_limit=30m"
