@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, plan, replay, startup, store, throughput
+from bench.parts import latency, memory, plan, replay, startup, store, throughput, web
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -16,4 +16,5 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "plan": plan.measure,
     "startup": startup.measure,
     "replay": replay.measure,
+    "web": web.measure,
 }
