@@ -18,7 +18,9 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Error, Page, sync_playwright
+
+from heliostat.web.routes import paths as routes
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 from browser.addresses import PAGES
@@ -29,6 +31,7 @@ LOOKS = {
     "phone": (375, 740, "light"),
     "wide": (2560, 1200, "light"),
 }
+_ADDRESSES = "all => all.map((a) => a.getAttribute('href'))"
 WARM_UP_SECONDS = 20.0
 HELIO = [sys.executable, "-m", "heliostat.cli.main"]
 
@@ -50,17 +53,56 @@ def take(browser: Browser, home: str, folder: Path, look: str, paths: list[str])
     page = context.new_page()
     page.goto(link(home))
     address = page.url.rstrip("/")
+    links: list[str] = []
     for path in paths:
-        page.goto(address + path)
-        page.wait_for_timeout(400)
-        name = re.sub(r"\W+", "-", path).strip("-") or "home"
-        page.screenshot(path=folder / f"{name}-{look}.png")
-        shrink(folder / f"{name}-{look}.png")
+        if shoot(page, address + path, folder / f"{name_of(path)}-{look}.png"):
+            links += page.locator("main a[href^='/']").evaluate_all(_ADDRESSES)
+    for route, path in found_by_links(links, paths).items():
+        shoot(page, address + path, folder / f"{name_of(route)}-{look}.png")
     page.context.clear_cookies()
     page.goto(address + "/login")
     page.screenshot(path=folder / f"login-{look}.png")
     shrink(folder / f"login-{look}.png")
     context.close()
+
+
+def shoot(page: Page, address: str, target: Path) -> bool:
+    """False, and a word about it, where there is no page to see."""
+    try:
+        answer = page.goto(address)
+    except Error as error:  # it is not a page but something to keep
+        print(f"left out {address}: {error.message.splitlines()[0]}")
+        return False
+    if answer is None or answer.status != 200 or "html" not in answer.headers.get("content-type", ""):
+        print(f"left out {address}: {answer.status if answer else 'no answer'}")
+        return False
+    page.wait_for_timeout(400)
+    page.screenshot(path=target)
+    shrink(target)
+    return True
+
+
+def every_page() -> list[str]:
+    """What the browser tests open, and every other page whose address has no name in it."""
+    listed = [path for path in PAGES if "nothing" not in path]
+    known = {path.partition("?")[0] for path in listed}
+    others = [path for path in routes("GET") if "{" not in path and not path.startswith(("/live", "/login"))]
+    return listed + [path for path in others if path not in known]
+
+
+def found_by_links(links: list[str], taken: list[str]) -> dict[str, str]:
+    """For each page whose address has a name in it, the first that some page leads to; none if one was taken."""
+    found = {}
+    for route in routes("GET"):
+        pattern = re.compile(re.sub(r"\\{[^}]+\\}", "[^/?]+", re.escape(route)))
+        if "{" in route and not any(pattern.fullmatch(path.partition("?")[0]) for path in taken):
+            fitting = [link for link in links if pattern.fullmatch(link.partition("?")[0])]
+            found |= {route: fitting[0]} if fitting else {}
+    return found
+
+
+def name_of(path: str) -> str:
+    return re.sub(r"[\W_]+", "-", path).strip("-") or "home"
 
 
 @contextlib.contextmanager
@@ -99,4 +141,4 @@ def shrink(path: Path) -> None:
 
 if __name__ == "__main__":
     target = Path(sys.argv[1]) if len(sys.argv) > 1 else Path("docs/screenshots")
-    main(target, sys.argv[2:] or [path for path in PAGES if "nothing" not in path])
+    main(target, sys.argv[2:] or every_page())

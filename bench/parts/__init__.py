@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, plan, replay, samples, startup, store, throughput
+from bench.parts import latency, memory, plan, replay, samples, startup, store, throughput, web
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -17,4 +17,5 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "samples": samples.measure,
     "startup": startup.measure,
     "replay": replay.measure,
+    "web": web.measure,
 }

@@ -78,5 +78,5 @@ def test_a_person_logs_in_and_out(new_page: Callable[..., Page], server: Running
     expect(page).to_have_url(server.url + "/jobs")
     expect(page.get_by_role("link", name="Admin")).to_have_count(0)
     page.locator("details.menu summary").click()
-    page.get_by_role("button", name="Log out").click()
+    page.get_by_role("button", name="Log out", exact=True).click()
     expect(page.get_by_role("heading", name="Log in to Heliostat")).to_be_visible()

@@ -50,7 +50,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_middleware(BodyLimit, limit_bytes=context.settings.max_request_bytes)
+    app.add_middleware(BodyLimit, limit_bytes=context.settings.max_request_bytes, tell=_told)
     app.add_middleware(ServerTiming)
     return app
 

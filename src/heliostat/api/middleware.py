@@ -1,8 +1,10 @@
 """Around every request: a limit on its size, and the time it took."""
 
-import json
 import time
+from collections.abc import Awaitable, Callable
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from heliostat.errors import TooLarge
@@ -17,9 +19,12 @@ class BodyLimit:
     Bodies are read before it is known who sent them, so who shows no proof at all gets little room.
     """
 
-    def __init__(self, app: ASGIApp, limit_bytes: int) -> None:
+    def __init__(
+        self, app: ASGIApp, limit_bytes: int, tell: Callable[[Request, TooLarge, int], Awaitable[Response]]
+    ) -> None:
         self._app = app
         self._most = limit_bytes
+        self._tell = tell
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -31,7 +36,7 @@ class BodyLimit:
         limit = self._most if shows_proof else min(self._most, others)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
-            await _refuse(send, limit)
+            await self._refuse(scope, send, limit)
             return
         received = 0
         refused = False
@@ -49,19 +54,20 @@ class BodyLimit:
             nonlocal refused
             if message["type"] == "http.response.start" and received > limit:
                 refused = True
-                await _refuse(send, limit)
+                await self._refuse(scope, send, limit)
             elif not refused:
                 await send(message)
 
         await self._app(scope, limited, corrected)
 
+    async def _refuse(self, scope: Scope, send: Send, limit: int) -> None:
+        """The connection stays open: a client that is still sending would not see our answer in a closed one."""
+        answer = await self._tell(Request(scope), _too_large(limit), TooLarge.status)
+        await answer(scope, _nothing_more, send)
 
-async def _refuse(send: Send, limit: int) -> None:
-    body = json.dumps(_too_large(limit).as_dict()).encode()
-    # The connection stays open: a client that is still sending would not see our answer in a closed one.
-    headers = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": TooLarge.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+
+async def _nothing_more() -> Message:
+    return {"type": "http.disconnect"}
 
 
 def _too_large(limit: int) -> TooLarge:

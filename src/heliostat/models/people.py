@@ -101,7 +101,10 @@ class WebLogin:
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who speaks, and by what proof: `socket`, `token`, `password`, or `web` for a browser that is logged in."""
+    """Who speaks, and by what proof: `socket`, `token`, `password`, or `web` for a browser that is logged in.
+
+    `live` is a page in such a browser that refreshes by itself.
+    """
 
     user: User
     via: str

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from heliostat.auth.identity import Identities
 from heliostat.config import Settings
 from heliostat.engines.contract import Engine
+from heliostat.services.recent import Recent
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
 from heliostat.workers.accounts import Rules
@@ -30,4 +31,5 @@ class Context:
     rules: Rules
     forecaster: Forecaster
     samples: SampleStore
+    recent: Recent = field(default_factory=Recent)
     now: Callable[[], datetime] = field(default=utc_now)

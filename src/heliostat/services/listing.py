@@ -1,8 +1,9 @@
 """Lists of jobs as one person may see them."""
 
 import math
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
 from heliostat.models import Caller, Job, JobState, ProjectRole, User
 from heliostat.services.context import Context
@@ -10,6 +11,7 @@ from heliostat.services.rights import may_inspect
 from heliostat.services.why import Forecast
 from heliostat.store import jobs as stored
 
+T = TypeVar("T")
 SORTS = frozenset(stored.SORTS)
 PAGE_SIZE = 50
 
@@ -64,19 +66,19 @@ class JobPage:
 
 def list_jobs(context: Context, caller: Caller, query: JobQuery) -> JobPage:
     wanted = _filter(caller.user, query)
-    counts = _count(context, wanted)
+    counts = _count(context, caller, wanted)
     total = counts.total if query.states is None else counts.of(*query.states)
     pages = max(1, math.ceil(total / query.size))
     page = min(max(1, query.page), pages)
     part = stored.Slice(query.sort, query.descending, (page - 1) * query.size, query.size)
-    with context.store.read() as conn:
-        jobs = stored.list_slice(conn, replace(wanted, states=query.states), part)
+    states = None if query.states is None else frozenset(query.states)
+    jobs = _read(context, caller, (replace(wanted, states=states), part), stored.list_slice)
     return JobPage(tuple(as_seen_by(context, caller.user, job) for job in jobs), counts, total, page, pages)
 
 
 def count_jobs(context: Context, caller: Caller, query: JobQuery) -> Counts:
     """Of all states, whichever the query asks for."""
-    return _count(context, _filter(caller.user, query))
+    return _count(context, caller, _filter(caller.user, query))
 
 
 def as_seen_by(context: Context, user: User, job: Job) -> ListedJob:
@@ -99,10 +101,19 @@ def _search(user: User, text: str) -> stored.Search:
     """The names of other people's jobs are not shown, so they cannot be searched either."""
     if user.is_admin:
         return stored.Search(text)
-    managed = [m.project for m in user.memberships if m.role is ProjectRole.MANAGER]
+    managed = tuple(m.project for m in user.memberships if m.role is ProjectRole.MANAGER)
     return stored.Search(text, user.name, managed)
 
 
-def _count(context: Context, wanted: stored.JobFilter) -> Counts:
-    with context.store.read() as conn:
-        return Counts(stored.count_by_state(conn, wanted))
+def _count(context: Context, caller: Caller, wanted: stored.JobFilter) -> Counts:
+    return Counts(_read(context, caller, (wanted,), stored.count_by_state))
+
+
+def _read(context: Context, caller: Caller, asked: tuple[Any, ...], load: Callable[..., T]) -> T:
+    """Pages that refresh by themselves share what they read: rights are applied after it."""
+
+    def read() -> T:
+        with context.store.read() as conn:
+            return load(conn, *asked)
+
+    return context.recent.get((load, asked), read) if caller.via == "live" else read()

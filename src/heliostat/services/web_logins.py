@@ -55,6 +55,17 @@ def log_out(context: Context, browser: Browser) -> None:
     context.identities.web.forget()
 
 
+def log_out_everywhere(context: Context, caller: Caller) -> None:
+    """All browsers of the caller, this one too."""
+
+    def change(tx: Transaction, actor: User) -> None:
+        web_logins.end_logins_of(tx, actor.name, context.now())
+        people.add_audit(tx, caller, "web.logout", actor.name, {"everywhere": True}, context.now())
+
+    changed(context, caller, change)
+    context.identities.web.forget()
+
+
 def _open(context: Context, caller: Caller, via: str, origin: Origin) -> str:
     secret, now = new_secret(), context.now()
     agent = "".join(letter for letter in origin.user_agent if letter.isprintable())[:_LONGEST_AGENT]

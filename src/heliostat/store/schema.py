@@ -204,6 +204,18 @@ jobs = Table(
         sqlite_where=text("ended_at IS NOT NULL"),
         postgresql_where=text("ended_at IS NOT NULL"),
     ),
+    # All that lists are filtered and sorted by, so that they need not look into the wide rows of the table.
+    Index(
+        "jobs_listed",
+        "state",
+        "project",
+        "user",
+        "gpus",
+        "ended_at",
+        "name",
+        sqlite_where=text("ended_at IS NOT NULL"),
+        postgresql_where=text("ended_at IS NOT NULL"),
+    ),
     Index("jobs_by_gpus", "gpus", "id"),
     Index("jobs_by_user", "user", "id"),
     Index("jobs_by_project", "project", "id"),

@@ -1,12 +1,13 @@
 """One stream per open page that says "something you show has changed"; the page then asks for its parts anew.
 
 A commit is turned into topics (`jobs`, `job:12`, `nodes`, `rules`). A page hears only of its own topics, at most
-once a second, and less often the more pages are open, so that all together ask for a bounded number of parts.
+once a second, and less often the more pages are open (see `pace`).
 """
 
 import asyncio
 import contextlib
 import threading
+import time
 from collections.abc import AsyncIterator, Collection, Iterator
 from typing import Annotated
 
@@ -18,26 +19,30 @@ from heliostat.errors import HeliostatError, Invalid, TooManyRequests
 from heliostat.services.context import Context
 from heliostat.services.live import Changed, topics_of, watch_commits
 from heliostat.services.rights import inspectable_job
+from heliostat.web.pace import Pace
 from heliostat.web.rendering import HEADERS
 from heliostat.web.visits import Visit, VisitDep
 
 router = APIRouter()
 LEAST_SECONDS = 1.0
-REFRESHES_PER_SECOND = 20  # of all open pages together
 MOST_PAGES = 2000
 MOST_PAGES_EACH = 50
 _KEEP_ALIVE_SECONDS = 20.0
+_LEAST_GATHERED_SECONDS = 0.05
+_MOST_GATHERED_SECONDS = 1.0  # when many pages listen: what they read meanwhile is shared
 _PLAIN_TOPICS = frozenset({"jobs", "nodes", "rules"})
 _MOST_TOPICS = 8
 
 
 @router.get("/live")
-async def listen(visit: VisitDep, topic: Annotated[list[str], Query(max_length=_MOST_TOPICS)]) -> Response:
-    """Server-sent events: `change` with the topics that changed."""
+async def listen(
+    visit: VisitDep, topic: Annotated[list[str], Query(max_length=_MOST_TOPICS)], after: int | None = None
+) -> Response:
+    """Server-sent events: `change` with the topics that changed. `after`: how new is what the page shows."""
     for name in topic:
         await run_in_threadpool(_check_topic, visit, name)
     hub: Hub = visit.request.app.state.live
-    source = _tell(visit, hub, frozenset(topic))
+    source = _tell(visit, hub, frozenset(topic), after)
     return StreamingResponse(source, media_type="text/event-stream", headers=HEADERS | {"X-Accel-Buffering": "no"})
 
 
@@ -45,11 +50,13 @@ class Hub:
     """Who listens to what. All but `_on_commit` happens in the event loop."""
 
     def __init__(self, context: Context) -> None:
+        self.mark = time.time_ns()  # another one after every commit that a page may show, also after a restart
+        self._recent = context.recent
         self._listeners: set[Listener] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._lock = threading.Lock()
         self._waiting = Changed()
-        self._next_turn = 0.0
+        self.pace = Pace()
         watch_commits(context, self._on_commit)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -58,17 +65,10 @@ class Hub:
     def detach(self) -> None:
         self._loop = None
 
-    async def turn(self) -> None:
-        """Wait for one's turn to refresh: one page after the other, never all at once."""
-        now = asyncio.get_running_loop().time()
-        mine = max(now, self._next_turn)
-        self._next_turn = mine + 1 / REFRESHES_PER_SECOND
-        await asyncio.sleep(mine - now)
-
     @property
     def pause_seconds(self) -> float:
         """How long a page that asks on its own should rest."""
-        return max(LEAST_SECONDS, len(self._listeners) / REFRESHES_PER_SECOND)
+        return max(LEAST_SECONDS, len(self._listeners) * self.pace.seconds_between)
 
     @contextlib.contextmanager
     def listening(self, user: str, topics: frozenset[str]) -> Iterator["Listener"]:
@@ -83,19 +83,23 @@ class Hub:
             self._listeners.discard(listener)
 
     def _on_commit(self, changed: Changed) -> None:
+        self.mark += 1  # commits come one after the other
         loop = self._loop
         if loop is None or not self._listeners:
+            self._recent.forget()
             return
         with self._lock:
             is_first = not self._waiting
             self._waiting = self._waiting | changed
         if is_first:
+            wait = min(_LEAST_GATHERED_SECONDS + len(self._listeners) / 400, _MOST_GATHERED_SECONDS)
             with contextlib.suppress(RuntimeError):  # the loop is closing
-                loop.call_soon_threadsafe(loop.call_later, 0.05, self._hand_out)
+                loop.call_soon_threadsafe(loop.call_later, wait, self._hand_out)
 
     def _hand_out(self) -> None:
         with self._lock:
             changed, self._waiting = self._waiting, Changed()
+        self._recent.forget()
         for listener in self._listeners:
             listener.put(topics_of(changed, listener.topics))
 
@@ -123,16 +127,18 @@ class Listener:
         return changed
 
 
-async def _tell(visit: Visit, hub: Hub, topics: frozenset[str]) -> AsyncIterator[str]:
+async def _tell(visit: Visit, hub: Hub, topics: frozenset[str], after: int | None) -> AsyncIterator[str]:
     try:
         with hub.listening(visit.user.name, topics) as listener:
+            if after not in (None, hub.mark):
+                listener.put(topics)
             yield "retry: 5000\n: listening\n\n"
             while _is_logged_in(visit):
                 changed = await listener.next(_KEEP_ALIVE_SECONDS)
                 if not changed:
                     yield ": still here\n\n"
                     continue
-                await hub.turn()
+                await hub.pace.turn()
                 changed |= listener.take()
                 yield f"event: change\ndata: {' '.join(sorted(changed))}\n\n"
                 await asyncio.sleep(LEAST_SECONDS)

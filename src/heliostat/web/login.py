@@ -54,7 +54,10 @@ async def log_in_by_link(request: Request, code: str = "") -> Response:
 
 @router.post("/logout")
 def log_out(visit: VisitDep, form: FormDep) -> Response:
-    web_logins.log_out(visit.context, visit.browser)
+    if form.get("everywhere") == "yes":
+        web_logins.log_out_everywhere(visit.context, visit.caller)
+    else:
+        web_logins.log_out(visit.context, visit.browser)
     response = RedirectResponse("/login", 303, HEADERS | {"Clear-Site-Data": '"cache"'})
     cookies.forget_session(visit.request, response)
     return response

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import APIRoute
 
 from heliostat.services.context import Context
-from heliostat.web import assets, live, login, pages
+from heliostat.web import assets, live, login, pace, pages
 from heliostat.web.flashes import Flashes
 from heliostat.web.visits import guard
 
@@ -17,6 +17,7 @@ def install(app: FastAPI, context: Context) -> None:
     app.state.flashes = Flashes()
     app.state.live = live.Hub(context)
     app.state.served = frozenset(paths("GET"))
+    app.add_middleware(pace.OneAtATime, pace=app.state.live.pace)
     app.include_router(assets.router)
     for router in routers():
         app.include_router(router, dependencies=[Depends(guard)], include_in_schema=False)

@@ -47,7 +47,9 @@ class Visit:
     @property
     def caller(self) -> Caller:
         """As services want it."""
-        return Caller(self.user, "web", address_of(self.request))
+        # Whoever has just changed something wants to see it, not what others saw a moment ago.
+        is_live = _is_by_itself(self.request) and self.request.headers.get("cache-control") != "no-cache"
+        return Caller(self.user, "live" if is_live else "web", address_of(self.request))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +79,11 @@ async def current_visit(request: Request) -> Visit:
     secret = cookies.session_of(request)
     if not secret:
         raise over()
+    # What is read from now on is at least as new as this.
+    request.state.live_mark = request.app.state.live.mark
     # What refreshes by itself must not keep a login alive that nobody uses.
-    by_itself = "x-fragment" in request.headers or request.url.path == "/live"
-    return Visit(request, context, secret, context.identities.web.holder(secret, in_use=not by_itself))
+    in_use = not _is_by_itself(request)
+    return Visit(request, context, secret, context.identities.web.holder(secret, in_use=in_use))
 
 
 async def current_guest(request: Request) -> Guest:
@@ -115,6 +119,10 @@ def whoever(request: Request) -> Visit | Guest:
         return Visit(request, context, secret, context.identities.web.holder(secret, in_use=False))
     except HeliostatError:
         return Guest(request, context, cookies.visitor_of(request))
+
+
+def _is_by_itself(request: Request) -> bool:
+    return request.url.path == "/live" or (request.method == "GET" and "x-fragment" in request.headers)
 
 
 def _check_origin(request: Request) -> None:

@@ -24,11 +24,13 @@ class Live {
     this.busy = false;
     this.again = false;
     this.stale = false;
+    this.known = null; // what the server called the parts that are shown
+    this.shown = null;
   }
 
   start() {
     document.addEventListener("visibilitychange", () => this.look());
-    document.addEventListener("helio:refresh", () => this.refresh());
+    document.addEventListener("helio:refresh", () => this.refresh("reload"));
     window.addEventListener("pagehide", () => this.close());
     window.addEventListener("pageshow", (event) => event.persisted && this.look());
     this.look();
@@ -76,14 +78,15 @@ class Live {
     else this.tell("off", "not live: too many pages are open");
   }
 
-  async refresh() {
+  // cache "reload": as it is now, not as another page saw it a moment ago
+  async refresh(cache = "default") {
     if (this.busy) {
       this.again = true;
       return;
     }
     this.busy = true;
     try {
-      await this.load();
+      await this.load(cache);
       this.stale = false;
     } catch {
       this.stale = true; // the stream notices as well, and tries again
@@ -96,13 +99,18 @@ class Live {
     }
   }
 
-  async load() {
+  async load(cache) {
     const parts = [...document.querySelectorAll("[data-live]")];
     if (!parts.length) return;
     const names = parts.map((part) => part.dataset.live).join(",");
-    const answer = await fetch(location.href, { headers: { "X-Fragment": names }, redirect: "error" });
+    const headers = { "X-Fragment": names };
+    const shown = location.href + names;
+    if (this.known && this.shown === shown) headers["X-Known"] = this.known;
+    const answer = await fetch(location.href, { headers, cache, redirect: "error" });
     if (answer.status === 401) location.reload();
-    if (!answer.ok) return;
+    if (!answer.ok || answer.status === 204) return; // 204: nothing of this has changed
+    this.known = answer.headers.get("X-Known");
+    this.shown = shown;
     const holder = document.createElement("template");
     holder.innerHTML = await answer.text();
     for (const part of parts) {

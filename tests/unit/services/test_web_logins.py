@@ -1,0 +1,119 @@
+"""How long a browser stays logged in, and what opens the web only once."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from heliostat.auth.identity import Identities
+from heliostat.auth.web import CODE_LASTS, IDLE, LASTS, Browser
+from heliostat.config import Home, Settings
+from heliostat.errors import Forbidden, NotAuthenticated
+from heliostat.models import Caller
+from heliostat.services import web_logins
+from heliostat.services.context import Context
+from heliostat.services.web_logins import Origin
+from heliostat.store import people
+from unit.auth.stand_ins import ROOT, Clock, FakeUnix, new_store
+
+HERE = Origin("10.0.0.9", "a browser")
+IDLE_HOURS = IDLE.total_seconds() / 3600
+
+
+@dataclass
+class Door:
+    context: Context
+    clock: Clock
+    root: Caller
+
+    def enter(self) -> str:
+        code, _ = web_logins.make_code(self.context, self.root)
+        return web_logins.log_in_by_code(self.context, code, HERE)
+
+    def holder(self, secret: str, in_use: bool = True) -> Browser:
+        return self.context.identities.web.holder(secret, in_use=in_use)
+
+
+@pytest.fixture
+def door(tmp_path: Path) -> Iterator[Door]:
+    clock = Clock()
+    with new_store(tmp_path) as store:
+        settings = Settings(Home(tmp_path))
+        identities = Identities(store, settings, clock, FakeUnix())
+        parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock)
+        yield Door(cast(Context, parts), clock, Caller(identities.by_peer(ROOT), "socket", "local"))
+        identities.close()
+
+
+def test_a_login_nobody_uses_is_over_after_twelve_hours(door: Door) -> None:
+    secret = door.enter()
+    door.clock.turn(hours=IDLE_HOURS - 0.1)
+    door.holder(secret, in_use=False)
+    door.clock.turn(hours=0.2)
+    with pytest.raises(NotAuthenticated):
+        door.holder(secret)
+
+
+def test_a_page_that_refreshes_by_itself_keeps_no_login_alive(door: Door) -> None:
+    secret = door.enter()
+    for _ in range(int(IDLE_HOURS)):
+        door.clock.turn(hours=1)
+        door.holder(secret, in_use=False)
+    door.clock.turn(minutes=1)
+    with pytest.raises(NotAuthenticated):
+        door.holder(secret, in_use=False)
+
+
+def test_a_login_in_use_is_over_after_seven_days_all_the_same(door: Door) -> None:
+    secret = door.enter()
+    for _ in range(LASTS.days * 4 - 1):
+        door.clock.turn(hours=6)
+        door.holder(secret)
+        door.context.store.write(lambda tx: None)  # what was only ordered is carried out by now
+        door.context.identities.web.forget()
+    door.clock.turn(hours=6)
+    with pytest.raises(NotAuthenticated):
+        door.holder(secret)
+
+
+def test_a_code_opens_the_web_once(door: Door) -> None:
+    code, lasts = web_logins.make_code(door.context, door.root)
+    assert lasts == CODE_LASTS
+    web_logins.log_in_by_code(door.context, code, HERE)
+    with pytest.raises(NotAuthenticated, match="used already"):
+        web_logins.log_in_by_code(door.context, code, HERE)
+
+
+def test_a_code_is_too_old_after_five_minutes(door: Door) -> None:
+    code, _ = web_logins.make_code(door.context, door.root)
+    door.clock.turn(seconds=CODE_LASTS.total_seconds() + 1)
+    with pytest.raises(NotAuthenticated, match="too old"):
+        web_logins.log_in_by_code(door.context, code, HERE)
+
+
+def test_a_code_of_somebody_deactivated_meanwhile_opens_nothing(door: Door) -> None:
+    code, _ = web_logins.make_code(door.context, door.root)
+    door.context.store.write(lambda tx: people.set_user(tx, "root", active=False))
+    door.context.identities.forget()
+    with pytest.raises((Forbidden, NotAuthenticated)):
+        web_logins.log_in_by_code(door.context, code, HERE)
+
+
+def test_logging_out_everywhere_ends_every_browser(door: Door) -> None:
+    secrets = [door.enter() for _ in range(3)]
+    web_logins.log_out_everywhere(door.context, Caller(door.root.user, "web", "10.0.0.9"))
+    for secret in secrets:
+        with pytest.raises(NotAuthenticated):
+            door.holder(secret)
+    door.holder(door.enter())
+
+
+def test_a_cookie_somebody_else_chose_never_becomes_a_login(door: Door) -> None:
+    with pytest.raises(NotAuthenticated):
+        door.holder("chosen-by-somebody-else")
+    assert door.enter() != "chosen-by-somebody-else"
+    with pytest.raises(NotAuthenticated):
+        door.holder("chosen-by-somebody-else")
