@@ -96,7 +96,7 @@ def _key(job: Job, sort: str) -> tuple[object, ...]:
     return (job.resources.gpus if sort == "gpus" else getattr(job, sort), job.id)
 
 
-@pytest.mark.parametrize("wanted", FILTERS, ids=str)
+@pytest.mark.parametrize("wanted", FILTERS, ids=range(len(FILTERS)))
 def test_every_order_and_page_is_as_sorted_by_hand(store: Store, jobs: list[Job], wanted: JobFilter) -> None:
     with store.read() as conn:
         for sort, descending, offset in product(SORTS, (False, True), (0, 7)):
@@ -109,7 +109,7 @@ def test_every_order_and_page_is_as_sorted_by_hand(store: Store, jobs: list[Job]
             )
 
 
-@pytest.mark.parametrize("wanted", FILTERS, ids=str)
+@pytest.mark.parametrize("wanted", FILTERS, ids=range(len(FILTERS)))
 def test_counts_are_as_counted_by_hand(store: Store, jobs: list[Job], wanted: JobFilter) -> None:
     everything = replace(wanted, states=None)
     with store.read() as conn:
