@@ -94,7 +94,8 @@ def found_by_links(links: list[str], taken: list[str]) -> dict[str, str]:
     """For each page whose address has a name in it, the first that some page leads to; none if one was taken."""
     found = {}
     for route in routes("GET"):
-        pattern = re.compile(re.sub(r"\\{[^}]+\\}", "[^/?]+", re.escape(route)))
+        numbered = re.sub(r"\\{[^}]+:job\\}", "[0-9]+", re.escape(route))
+        pattern = re.compile(re.sub(r"\\{[^}]+\\}", "[^/?]+", numbered))
         if "{" in route and not any(pattern.fullmatch(path.partition("?")[0]) for path in taken):
             fitting = [link for link in links if pattern.fullmatch(link.partition("?")[0])]
             found |= {route: fitting[0]} if fitting else {}
