@@ -20,7 +20,7 @@ DEADLINE_MS = 15_000
 _EXPECTED = "status of 404"  # a page that is asked for and not there is an error for the console only
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it is open, asyncio.run() does not work in this thread
 def chromium() -> Iterator[Browser]:
     if CHROMIUM is None:
         pytest.skip("chromium is not installed: apt-get install chromium")

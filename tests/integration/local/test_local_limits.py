@@ -139,7 +139,7 @@ def test_a_job_that_ignores_the_end_of_its_time_is_killed_after_its_grace(server
 
 def test_the_time_limit_holds_while_the_server_is_down(server: RunningServer) -> None:
     word = f"80{time.monotonic_ns()}"
-    job_id = server.submit(command=["sleep", word], time_limit=2, grace_seconds=0.3)
+    job_id = server.submit(command=["sleep", word], time_limit=6, grace_seconds=0.3)
     wait_for(lambda: with_word(word), "the job to run")
     server.stop()
     try:
