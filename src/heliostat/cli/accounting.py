@@ -68,7 +68,7 @@ def report(
         print("Nothing ran in that month.")
         return
     print_table((Column(by.upper(), shrinks=True), *_REPORT_COLUMNS), (_report_row(line) for line in lines))
-    say("WASTED: GPU-hours of attempts that failed, timed out, were lost or preempted.")
+    say("WASTED: GPU-hours since the last checkpoint of attempts that failed, timed out, were lost or preempted.")
 
 
 def _walked(tree: "list[Account]", depth: int = 0) -> "Iterator[tuple[Account, int]]":

@@ -24,6 +24,13 @@ _COLUMNS = (
 )
 
 
+@news.callback(invoke_without_command=True)
+def just_news(context: typer.Context) -> None:
+    """`helio news` alone lists them."""
+    if context.invoked_subcommand is None:
+        list_news()
+
+
 @news.command("list")
 def list_news(
     past: Annotated[bool, typer.Option("--all", "-a", help="Also those that are over; admins only.")] = False,

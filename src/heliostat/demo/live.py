@@ -123,6 +123,7 @@ It is made up, runs {speed:.0f} times faster than life, and is gone when you pre
   In another terminal:
 
     export HELIOSTAT_HOME={home.path}
+    helio web          log in to its pages
     helio top          the cluster, live
     helio ps           who waits, who runs
     helio nodes        the machines and their GPUs

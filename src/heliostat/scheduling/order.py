@@ -90,9 +90,9 @@ def levels_now(snapshot: Snapshot, policy: Policy) -> tuple[Level, Level, Level]
 
 
 def project_ratios(snapshot: Snapshot, policy: Policy) -> dict[str, float]:
-    """How many times its share each project has had lately; 1.0 for one without others beside it."""
-    if len(snapshot.tree.projects) < 2:
-        return dict.fromkeys(snapshot.tree.projects, 1.0)
+    """How many times its share each project has had lately, as the share tree tells it."""
+    if not snapshot.tree.leaves:
+        return {}
     level = levels_now(snapshot, policy)[1]
     return dict(zip(snapshot.tree.projects, level.ratio.tolist(), strict=True))
 

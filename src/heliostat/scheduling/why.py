@@ -70,7 +70,7 @@ class Explainer:
         )
 
     def share_used(self, project: str) -> float:
-        """How many times its share a project has had lately; 1.0 if there is no other."""
+        """How many times its share a project has had lately."""
         return self._ratios.get(project, 0.0)
 
     def position(self, job_id: JobId) -> int | None:

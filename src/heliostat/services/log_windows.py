@@ -55,6 +55,7 @@ def log_window(context: Context, caller: Caller, job_id: JobId, wish: LogWish) -
     else:
         end = total if wish.before is None else min(wish.before, total)
         start = max(0, end - WINDOW_BYTES)
+        start += _into_a_line(source, _cut(pieces, start, end))
     return _window(source, _cut(pieces, start, end), _Span(start, end, total), {})
 
 
@@ -135,6 +136,16 @@ def _cut(pieces: Iterable[_Piece], start: int, end: int) -> list[_Piece]:
             found.append(_Piece(piece.stream, piece.start + first - at, piece.start + last - at))
         at += piece.size
     return found
+
+
+def _into_a_line(source: _Source, pieces: Sequence[_Piece]) -> int:
+    """Bytes up to the first line that begins in these pieces: the end of one alone looks like a line of its own.
+    0 if none begins soon."""
+    if not pieces or pieces[0].start == 0:
+        return 0
+    first = pieces[0]
+    found = source.read(first.stream, first.start - 1, min(first.end, first.start + _LONGEST_LINE)).find(b"\n")
+    return found if 0 < found < sum(piece.size for piece in pieces) else 0
 
 
 def _window(source: _Source, pieces: Sequence[_Piece], span: _Span, known: Mapping[str, int]) -> LogWindow:

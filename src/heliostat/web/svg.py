@@ -89,12 +89,18 @@ def bar(part: float, title: str, colour: int = 1) -> Markup:
     ).format(title, _colour(colour), width)
 
 
-def legend(series: Sequence[Series]) -> Markup:
+def legend(series: Sequence[Series], limit: str = "") -> Markup:
+    """Of the curves, and of the dashed line where it is named."""
     item = Markup(
         '<li><svg viewBox="0 0 16 8" aria-hidden="true"><rect class="bar c{}" width="16" height="8" rx="2"></rect>'
         "</svg>{}</li>"
     )
     items = Markup("").join(item.format(_colour(one.colour), one.name) for one in series)
+    if limit:
+        dashed = Markup(
+            '<li><svg viewBox="0 0 16 8" aria-hidden="true"><path class="limit" d="M0 4H16"></path></svg>{}</li>'
+        )
+        items += dashed.format(limit)
     return Markup('<ul class="legend">{}</ul>').format(items)
 
 

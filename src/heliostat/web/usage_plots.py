@@ -86,7 +86,7 @@ class _Drawing:
             start=self.now - timedelta(seconds=self.span.seconds),
             end=self.now,
         )
-        return Plot(title, svg.plot(curves, look), svg.legend(curves))
+        return Plot(title, svg.plot(curves, look), svg.legend(curves, "all there is" if limit else ""))
 
 
 def _points(series: Series, factor: float) -> list[tuple[datetime, float | None]]:

@@ -40,6 +40,11 @@ def percent(part: float | None) -> str:
     return NOTHING if part is None else f"{100 * part:.0f} %"
 
 
+def hours(amount: float) -> str:
+    """`0.4`, `24,434`: as exact as it matters."""
+    return f"{amount:,.0f}" if amount >= 100 or not amount else f"{amount:,.1f}"
+
+
 def plural(count: float, one: str, many: str = "") -> str:
     """`1 job`, `2 jobs`."""
     return f"{number(count)} {one if count == 1 else many or one + 's'}"
@@ -68,6 +73,7 @@ FILTERS: dict[str, Callable[..., Any]] = {
     "size": size,
     "number": number,
     "percent": percent,
+    "hours": hours,
     "plural": plural,
     "iso": iso,
     "exact": exact,

@@ -154,10 +154,11 @@ def test_parts_of_the_page_come_alone(admin: Surfer) -> None:
     assert "<html" not in seen.text
 
 
-def test_home_teaches_newcomers_and_shows_jobs_to_those_who_have_some(
+def test_home_tells_those_who_cannot_run_jobs_and_shows_jobs_to_those_who_have_some(
     server: RunningServer, admin: Surfer, nora: Surfer
 ) -> None:
-    assert "Your first job in three steps" in nora.get("/").text
+    assert "You may look, but not run jobs yet" in nora.get("/").text
+    assert "Your first job in three steps" not in nora.get("/").text
     number = start(server, name="mine")
     blocked = server.submit(command=["sleep", "600"], gpus=4, name="waits", exclusive=True, tasks=2)
     text = admin.get("/").text

@@ -30,6 +30,12 @@ def test_no_news_are_said_to_be_none(helio: Any, serve: Callable[..., Any]) -> N
     assert helio("news", "list").out == "No news.\n"
 
 
+def test_news_alone_lists_them(helio: Any, serve: Callable[..., Any]) -> None:
+    serve(answer({"items": []}))
+    ran = helio("news")
+    assert (ran.code, ran.out) == (0, "No news.\n")
+
+
 def test_news_are_added_with_their_end_in_the_local_zone(helio: Any, serve: Callable[..., Any]) -> None:
     server = serve(answer(NEWS, 201))
     ran = helio("news", "add", "new disk", "--until", "2026-12-05 10:00")

@@ -152,6 +152,11 @@ def test_how_many_are_ahead_and_what_the_project_has_used() -> None:
     )
 
 
+def test_a_project_alone_has_used_what_the_share_tree_says() -> None:
+    found = why(3, busy(9, 0, 1, 2, 3), a_job(3, gpus(4)))
+    assert 0 < found.share_used < 1
+
+
 def test_nothing_is_said_of_those_that_start_or_do_not_wait() -> None:
     jobs = [a_job(1), replace(a_job(2), state=JobState.HELD), busy(9, 0)]
     board = a_board((NODE,), jobs)

@@ -81,6 +81,22 @@ def test_a_huge_log_is_never_read_whole_and_can_be_paged_through(printed: Printe
     assert printed.window(at=2**50).lines == ()
 
 
+def test_a_part_begins_with_a_whole_line_and_the_one_before_ends_there(printed: Printed) -> None:
+    printed.say("stdout", b"".join(b"%d\n" % number for number in range(1, 20_001)))
+    last = printed.window()
+    earlier = printed.window(before=last.start)
+    numbers = [int(line.data) for line in (*earlier.lines, *last.lines)]
+    assert numbers == list(range(numbers[0], 20_001))
+    assert earlier.end == last.start
+
+
+def test_the_first_of_a_stream_is_a_whole_line_wherever_the_part_begins(printed: Printed) -> None:
+    printed.say("stdout", b"x" * 100 + b"\n")
+    printed.say("stderr", b"first\n" + b"y\n" * (WINDOW_BYTES // 2 - 3))
+    printed.logs.order = [("stdout", 101), ("stderr", 2**20)]
+    assert _said(printed.window())[0] == ("stderr", b"first")
+
+
 def test_following_goes_on_where_it_was_and_shows_a_last_line_until_it_is_whole(printed: Printed) -> None:
     printed.say("stdout", b"one\ntw")
     first = printed.window()

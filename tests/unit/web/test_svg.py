@@ -43,6 +43,11 @@ def test_a_legend_escapes_names() -> None:
     assert "<0>" not in legend([_series(1)])
 
 
+def test_a_legend_names_the_dashed_line_where_there_is_one() -> None:
+    assert "all there is" in legend([_series(1)], "all there is")
+    assert "limit" not in legend([_series(1)])
+
+
 @given(st.floats(1e-6, 1e12))
 def test_ticks_are_few_start_at_nothing_and_reach_the_top(top: float) -> None:
     ticks = number_ticks(top)

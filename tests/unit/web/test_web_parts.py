@@ -34,6 +34,10 @@ def test_sizes_and_numbers_are_in_human_units() -> None:
     assert (words.number(12345), words.number(0.5), words.plural(1, "job")) == ("12,345", "0.5", "1 job")
 
 
+def test_few_hours_are_not_rounded_away() -> None:
+    assert [words.hours(amount) for amount in (0, 0.4, 99.94, 24_434.2)] == ["0", "0.4", "99.9", "24,434"]
+
+
 def test_a_page_hears_only_of_what_it_shows() -> None:
     changed = Changed(frozenset({12})) | Changed(nodes=True)
     assert topics_of(changed, ["jobs", "job:12", "job:13", "nodes", "rules"]) == {"jobs", "job:12", "nodes"}

@@ -1,7 +1,7 @@
 """What a job asked for, where it runs, and what it runs: as one person may know it."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliostat.models import ACTIVE, Job, JobState, Layout, User
@@ -46,7 +46,7 @@ def facts(job: Job, user: User, devices: Mapping[str, Device]) -> Facts:
         asks=tuple((label, value) for label, value in _asks(job) if value),
         places=tuple(_place(number, job, devices) for number in range(len(job.task_places))),
         is_gang=job.placement.tasks > 1,
-        command=shlex.join(spec.command),
+        command=_as_typed(spec.command),
         script=script[:_SCRIPT_SHOWN],
         script_is_cut=len(script) > _SCRIPT_SHOWN,
         workdir=spec.workdir or "",
@@ -54,6 +54,15 @@ def facts(job: Job, user: User, devices: Mapping[str, Device]) -> Facts:
         variables=tuple(Variable(name, spec.env[name] if is_own else None) for name in sorted(spec.env)),
         values_hidden=not is_own,
     )
+
+
+def _as_typed(command: Sequence[str]) -> str:
+    """A shell line as it was written; other words quoted where they need it."""
+    match command:
+        case ["/bin/sh", "-c", line]:
+            return line
+        case _:
+            return shlex.join(command)
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,6 +68,7 @@ class HomeView:
     news: tuple[News, ...]
     mine: Mine
     is_new: bool
+    may_run: bool
     add_job: str  # empty: there is no such page
     first: str  # commands for newcomers
     own: str
@@ -92,6 +93,7 @@ def _view(visit: Visit) -> HomeView:
         news=tuple(active_news(context)),
         mine=mine,
         is_new=mine.counts.total == 0,
+        may_run=visit.user.unix_user is not None,
         first=f"helio run {gpus}--follow -- {'nvidia-smi' if gpus else 'hostname'}",
         own=f"helio run {gpus}--time 4h -- python train.py",
         add_job=_ADD_JOB if _ADD_JOB in visit.request.app.state.served else "",

@@ -116,8 +116,8 @@ def _verdict(one: Account) -> str:
     if one.entitled is None:
         return "not in use"
     if one.ratio < _LITTLE:
-        return "goes first"
-    return "waits longer" if one.ratio > _MUCH else "about even"
+        return "below"
+    return "above" if one.ratio > _MUCH else "about even"
 
 
 _LITTLE, _MUCH = 0.8, 1.25

@@ -17,12 +17,20 @@ class AddJob {
   start() {
     for (const element of this.form.querySelectorAll("[data-needs-script]")) element.hidden = false;
     this.hideButtons();
-    this.form.addEventListener("input", (event) => event.target.name !== "import" && this.soon(PAUSE));
+    this.form.addEventListener("input", (event) => this.typed(event.target));
     this.form.addEventListener("click", (event) => this.apply(event));
     this.form.addEventListener("submit", (event) => this.once(event));
     this.form.querySelector("[data-import-file]").addEventListener("change", (event) => this.load(event.target));
     window.addEventListener("pageshow", () => this.sent(false));
     this.soon(0);
+  }
+
+  // What was wrong with the old text says nothing of the new one.
+  typed(field) {
+    field.removeAttribute("aria-invalid");
+    field.closest(".field-wrong")?.querySelector(".error")?.remove();
+    field.closest(".field-wrong")?.classList.remove("field-wrong");
+    if (field.name !== "import") this.soon(PAUSE);
   }
 
   soon(wait) {
