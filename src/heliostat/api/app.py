@@ -21,7 +21,7 @@ from heliostat.api.refusals import read_job, refusal
 from heliostat.api.schemas import ErrorView
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.services.context import Context
-from heliostat.web import faults, routes
+from heliostat.web import faults, routes, visits
 
 log = structlog.get_logger()
 PREFIX = "/api/v1"
@@ -50,7 +50,12 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_middleware(BodyLimit, limit_bytes=context.settings.max_request_bytes, tell=_told)
+    app.add_middleware(
+        BodyLimit,
+        limit_bytes=context.settings.max_request_bytes,
+        tell=_told,
+        is_logged_in=visits.is_logged_in,
+    )
     app.add_middleware(ServerTiming)
     return app
 

@@ -3,8 +3,11 @@ import json
 from typing import Any
 
 import pytest
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from heliostat.api.middleware import BodyLimit
+from heliostat.errors import TooLarge
 
 
 async def reads_all(scope: Any, receive: Any, send: Any) -> None:
@@ -22,6 +25,10 @@ async def reads_all(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": str(size).encode()})
 
 
+async def tell(request: Request, error: TooLarge, status: int) -> Response:
+    return JSONResponse(error.as_dict(), status)
+
+
 def answer(chunks: list[bytes], announced: bytes | None = None) -> tuple[int, bytes, int]:
     """Status, body, and how often an answer was begun."""
     headers = [] if announced is None else [(b"content-length", announced)]
@@ -35,7 +42,8 @@ def answer(chunks: list[bytes], announced: bytes | None = None) -> tuple[int, by
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    asyncio.run(BodyLimit(reads_all, 10)({"type": "http", "headers": headers}, receive, send))  # type: ignore[arg-type]
+    limit = BodyLimit(reads_all, 10, tell, lambda request: False)
+    asyncio.run(limit({"type": "http", "method": "POST", "headers": headers}, receive, send))  # type: ignore[arg-type]
     starts = [message for message in sent if message["type"] == "http.response.start"]
     body = b"".join(message.get("body", b"") for message in sent)
     return starts[0]["status"], body, len(starts)
