@@ -33,5 +33,6 @@ class Context:
     forecaster: Forecaster
     samples: SampleStore
     recent: Recent = field(default_factory=Recent)
+    imports: Turns = field(default_factory=lambda: Turns("file"))
     searches: Turns = field(default_factory=lambda: Turns("search"))
     now: Callable[[], datetime] = field(default=utc_now)

@@ -46,6 +46,18 @@ def test_others_are_answered_while_a_large_form_is_read(server: RunningServer) -
     assert slowest < max(0.5, whole / 2)
 
 
+def test_nobody_has_many_job_files_read_at_once(server: RunningServer) -> None:
+    surfer = Surfer(server).by_link()
+    token = surfer.get("/jobs/new").form_token
+    sent = [("csrf", token), ("do", "import"), ("import", "{" + "a," * 30_000)]
+
+    def read(_: int) -> int:
+        return surfer.post("/jobs/new", sent).status
+
+    with ThreadPoolExecutor(4) as pool:
+        assert set(pool.map(read, range(4))) == {422, 429}
+
+
 def test_nobody_searches_logs_many_times_at_once(server: RunningServer) -> None:
     job = server.run(command=["sh", "-c", "yes 0123456789 | head -c 400000000"], **SMALL)["id"]
     surfer = Surfer(server).by_link()

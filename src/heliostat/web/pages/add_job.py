@@ -136,7 +136,8 @@ def _exported(desk: _Desk) -> Response:
 
 def _imported(desk: _Desk) -> Response:
     """What can be read fills the form, also when some of it is not right."""
-    body = files.read_job_file(desk.draft.import_text)
+    with desk.visit.context.imports.of(desk.visit.user.name):
+        body = files.read_job_file(desk.draft.import_text)
     filled = desk.with_(texts=texts_from(body), import_text="", source="Filled in from the file.")
     try:
         return _page(filled.with_(texts=texts_from(body_of(_read(desk.visit, body)))))
