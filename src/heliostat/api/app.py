@@ -54,7 +54,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         BodyLimit,
         limit_bytes=context.settings.max_request_bytes,
         tell=_told,
-        is_logged_in=visits.is_logged_in,
+        is_known=_is_known,
     )
     app.add_middleware(ServerTiming)
     return app
@@ -70,6 +70,19 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.feed.detach()
     app.state.live.detach()
     app.state.folder_watch.detach(loop)
+
+
+def _is_known(request: Request) -> bool:
+    """By a token, or where none is shown, by the cookie of a browser."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        return visits.is_logged_in(request)
+    context: Context = request.app.state.context
+    try:
+        context.identities.by_token(token.strip())
+    except HeliostatError:
+        return False
+    return True
 
 
 async def _ours(request: Request, error: Exception) -> Response:

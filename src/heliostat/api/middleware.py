@@ -10,14 +10,15 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heliostat.errors import TooLarge
 
 _STRANGERS_BYTES = 64 * 2**10
+_PASSWORDS_BYTES = 2**20  # not looked at yet
 _FORMS_BYTES = 4 * 2**20  # of a browser that is logged in
 
 
 class BodyLimit:
     """Refuses bodies over the limit, also those that do not say how long they are.
 
-    Bodies are read before it is known who sent them, so who shows no proof at all gets little room. A cookie is
-    looked at first: anybody can make one up.
+    Bodies are read and parsed before it is known who sent them, and all others wait meanwhile. So tokens and
+    cookies are looked at first: anybody can make one up. A password takes too long for that and gets some room.
     """
 
     def __init__(
@@ -25,12 +26,12 @@ class BodyLimit:
         app: ASGIApp,
         limit_bytes: int,
         tell: Callable[[Request, TooLarge, int], Awaitable[Response]],
-        is_logged_in: Callable[[Request], bool],
+        is_known: Callable[[Request], bool],
     ) -> None:
         self._app = app
         self._most = limit_bytes
         self._tell = tell
-        self._is_logged_in = is_logged_in
+        self._is_known = is_known
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -65,11 +66,15 @@ class BodyLimit:
         await self._app(scope, limited, corrected)
 
     def _limit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> int:
-        if b"authorization" in headers or "peer_uid" in scope.get("state", {}):
+        if "peer_uid" in scope.get("state", {}):
             return self._most
-        may_be_form = scope["method"] == "POST" and b"helio_session=" in headers.get(b"cookie", b"")
-        is_known = may_be_form and self._is_logged_in(Request(scope))
-        return min(self._most, _FORMS_BYTES if is_known else _STRANGERS_BYTES)
+        kind = headers.get(b"authorization", b"").partition(b" ")[0].lower()
+        if kind == b"basic":
+            return min(self._most, _PASSWORDS_BYTES)
+        shows_some = kind == b"bearer" or b"helio_session=" in headers.get(b"cookie", b"")
+        if scope["method"] in ("GET", "HEAD") or not shows_some or not self._is_known(Request(scope)):
+            return min(self._most, _STRANGERS_BYTES)
+        return self._most if kind == b"bearer" else min(self._most, _FORMS_BYTES)
 
     async def _refuse(self, scope: Scope, send: Send, limit: int) -> None:
         """The connection stays open: a client that is still sending would not see our answer in a closed one."""

@@ -4,6 +4,8 @@ import re
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from integration.running_server import RunningServer
 from integration.web.surfing import Seen, Surfer
 
@@ -23,6 +25,20 @@ def test_a_made_up_cookie_gives_a_stranger_no_more_room_than_none(server: Runnin
     token = known.get("/jobs/new").form_token
     sent = [("csrf", token), ("do", "import"), ("import", '{"command": "' + "x" * (65 * 2**10) + '"}')]
     assert known.post("/jobs/new", sent).status != 413
+
+
+@pytest.mark.parametrize("proof", ["Bearer x", "Bearer helio_" + "x" * 43, "Basic eDp4", "Other x"])
+def test_made_up_proof_gives_a_stranger_no_room_to_speak_of(server: RunningServer, proof: str) -> None:
+    body = b'{"jobs": [' + b" " * 2**21 + b"]}"
+    answer = server.ask("POST", "/jobs/bulk", raw=body, headers={"Authorization": proof}, tcp=True)
+    assert (answer.status, answer.error["code"]) == (413, "too_large")
+
+
+def test_a_token_gives_all_the_room_there_is(server: RunningServer) -> None:
+    token = server.ask("POST", "/tokens", {"name": "large"}).json["token"]
+    body = b'{"jobs": [' + b" " * 2**21 + b"]}"
+    answer = server.ask("POST", "/jobs/bulk", raw=body, headers={"Authorization": f"Bearer {token}"}, tcp=True)
+    assert answer.status == 422
 
 
 def test_others_are_answered_while_a_large_form_is_read(server: RunningServer) -> None:
