@@ -21,7 +21,7 @@ from heliostat.api.refusals import read_job, refusal
 from heliostat.api.schemas import ErrorView
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.services.context import Context
-from heliostat.web import faults, routes
+from heliostat.web import faults, routes, visits
 
 log = structlog.get_logger()
 PREFIX = "/api/v1"
@@ -50,7 +50,12 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_middleware(BodyLimit, limit_bytes=context.settings.max_request_bytes, tell=_told)
+    app.add_middleware(
+        BodyLimit,
+        limit_bytes=context.settings.max_request_bytes,
+        tell=_told,
+        is_known=_is_known,
+    )
     app.add_middleware(ServerTiming)
     return app
 
@@ -65,6 +70,19 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
     app.state.feed.detach()
     app.state.live.detach()
     app.state.folder_watch.detach(loop)
+
+
+def _is_known(request: Request) -> bool:
+    """By a token, or where none is shown, by the cookie of a browser."""
+    scheme, _, token = request.headers.get("authorization", "").partition(" ")
+    if scheme.lower() != "bearer":
+        return visits.is_logged_in(request)
+    context: Context = request.app.state.context
+    try:
+        context.identities.by_token(token.strip())
+    except HeliostatError:
+        return False
+    return True
 
 
 async def _ours(request: Request, error: Exception) -> Response:

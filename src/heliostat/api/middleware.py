@@ -1,7 +1,7 @@
 """Around every request: a limit on its size, and the time it took."""
 
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,30 +10,35 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from heliostat.errors import TooLarge
 
 _STRANGERS_BYTES = 64 * 2**10
+_PASSWORDS_BYTES = 2**20  # not looked at yet
 _FORMS_BYTES = 4 * 2**20  # of a browser that is logged in
 
 
 class BodyLimit:
     """Refuses bodies over the limit, also those that do not say how long they are.
 
-    Bodies are read before it is known who sent them, so who shows no proof at all gets little room.
+    Bodies are read and parsed before it is known who sent them, and all others wait meanwhile. So tokens and
+    cookies are looked at first: anybody can make one up. A password takes too long for that and gets some room.
     """
 
     def __init__(
-        self, app: ASGIApp, limit_bytes: int, tell: Callable[[Request, TooLarge, int], Awaitable[Response]]
+        self,
+        app: ASGIApp,
+        limit_bytes: int,
+        tell: Callable[[Request, TooLarge, int], Awaitable[Response]],
+        is_known: Callable[[Request], bool],
     ) -> None:
         self._app = app
         self._most = limit_bytes
         self._tell = tell
+        self._is_known = is_known
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         headers = dict(scope["headers"])
-        shows_proof = b"authorization" in headers or "peer_uid" in scope.get("state", {})
-        others = _FORMS_BYTES if b"helio_session=" in headers.get(b"cookie", b"") else _STRANGERS_BYTES
-        limit = self._most if shows_proof else min(self._most, others)
+        limit = self._limit(scope, headers)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
             await self._refuse(scope, send, limit)
@@ -59,6 +64,17 @@ class BodyLimit:
                 await send(message)
 
         await self._app(scope, limited, corrected)
+
+    def _limit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> int:
+        if "peer_uid" in scope.get("state", {}):
+            return self._most
+        kind = headers.get(b"authorization", b"").partition(b" ")[0].lower()
+        if kind == b"basic":
+            return min(self._most, _PASSWORDS_BYTES)
+        shows_some = kind == b"bearer" or b"helio_session=" in headers.get(b"cookie", b"")
+        if scope["method"] in ("GET", "HEAD") or not shows_some or not self._is_known(Request(scope)):
+            return min(self._most, _STRANGERS_BYTES)
+        return self._most if kind == b"bearer" else min(self._most, _FORMS_BYTES)
 
     async def _refuse(self, scope: Scope, send: Send, limit: int) -> None:
         """The connection stays open: a client that is still sending would not see our answer in a closed one."""

@@ -18,7 +18,7 @@ LASTS = timedelta(days=7)
 IDLE = timedelta(hours=12)  # without a page of ours being asked for by a person
 CODE_LASTS = timedelta(minutes=5)
 _SEEN_EVERY = timedelta(minutes=5)
-_MOST_CODES = 1000
+_MOST_CODES_EACH = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +34,7 @@ class WebLogins:
         self._store, self._now = store, now
         self._known: Cache[str, Browser] = Cache(now)
         self._codes = _Codes(now)
-        self.new_code, self.redeem = self._codes.new, self._codes.redeem
+        self.new_code, self.redeem, self.drop_codes = self._codes.new, self._codes.redeem, self._codes.drop
 
     def holder(self, secret: str, *, in_use: bool = True) -> Browser:
         """Raises NotAuthenticated when it is over. `in_use`: a person asked, so it is not idle."""
@@ -90,10 +90,16 @@ class _Codes:
         code, now = new_secret(), self._now()
         with self._lock:
             self._waiting = {key: kept for key, kept in self._waiting.items() if kept[1] > now}
-            while len(self._waiting) >= _MOST_CODES:
-                del self._waiting[next(iter(self._waiting))]
+            mine = [key for key, kept in self._waiting.items() if kept[0] == user]
+            for key in mine[: max(0, len(mine) - _MOST_CODES_EACH + 1)]:
+                del self._waiting[key]
             self._waiting[digest_of(code)] = (user, now + CODE_LASTS)
         return code
+
+    def drop(self, user: str) -> None:
+        """None of theirs opens anything any more."""
+        with self._lock:
+            self._waiting = {key: kept for key, kept in self._waiting.items() if kept[0] != user}
 
     def redeem(self, code: str) -> str:
         """Whose it was; from now on it is nobody's."""

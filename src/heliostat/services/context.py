@@ -8,6 +8,7 @@ from heliostat.auth.identity import Identities
 from heliostat.config import Settings
 from heliostat.engines.contract import Engine
 from heliostat.services.recent import Recent
+from heliostat.services.turns import Turns
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
 from heliostat.workers.accounts import Rules
@@ -32,4 +33,6 @@ class Context:
     forecaster: Forecaster
     samples: SampleStore
     recent: Recent = field(default_factory=Recent)
+    imports: Turns = field(default_factory=lambda: Turns("file"))
+    searches: Turns = field(default_factory=lambda: Turns("search"))
     now: Callable[[], datetime] = field(default=utc_now)

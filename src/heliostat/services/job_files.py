@@ -21,6 +21,7 @@ CHUNK_BYTES = 256 * 1024
 _FOLDER_FLAGS = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DEEPEST = 64
+_LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,4 +134,5 @@ def _entry(found: "os.DirEntry[str]") -> Entry | None:
     except OSError:
         return None  # gone meanwhile
     kind = "folder" if stat.S_ISDIR(about.st_mode) else "file" if stat.S_ISREG(about.st_mode) else "other"
-    return Entry(found.name, kind, about.st_size, datetime.fromtimestamp(max(0.0, about.st_mtime), UTC))
+    changed = min(max(0.0, about.st_mtime), _LAST_SECOND)  # its owner may have set any time
+    return Entry(found.name, kind, about.st_size, datetime.fromtimestamp(changed, UTC))

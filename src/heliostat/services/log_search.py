@@ -45,11 +45,19 @@ class SearchWish:
 
 
 def find_in_log(context: Context, caller: Caller, job_id: JobId, wish: SearchWish) -> Found:
-    """The first lines that hold the text; ASCII letters match in either case. Stops after a few seconds."""
+    """The first lines that hold the text; ASCII letters match in either case. Stops after a few seconds.
+
+    Raises TooManyRequests while the caller, or many others, search already.
+    """
     job = inspectable_job(context, caller, job_id)
     number = attempt_number(job, wish.attempt)
     if not 1 <= len(wish.text) <= LONGEST_TEXT:
         raise invalid("find", f"must have 1 to {LONGEST_TEXT} letters")
+    with context.searches.of(caller.user.name):
+        return _found(context, job, number, wish)
+
+
+def _found(context: Context, job: Job, number: int, wish: SearchWish) -> Found:
     needle = wish.text.encode("utf-8", "replace").lower()
     deadline = time.monotonic() + _SECONDS
     hits: list[Hit] = []

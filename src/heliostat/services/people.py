@@ -141,6 +141,7 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
         people.add_audit(tx, caller, "user.password", name, {}, context.now())
 
     changed(context, caller, change)
+    context.identities.web.drop_codes(name)
 
 
 def reset_password(context: Context, caller: Caller, name: str) -> str:

@@ -63,6 +63,7 @@ def log_out_everywhere(context: Context, caller: Caller) -> None:
         people.add_audit(tx, caller, "web.logout", actor.name, {"everywhere": True}, context.now())
 
     changed(context, caller, change)
+    context.identities.web.drop_codes(caller.user.name)
     context.identities.web.forget()
 
 

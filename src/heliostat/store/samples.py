@@ -120,6 +120,7 @@ class SampleStore:
     def flush(self, now: float) -> None:
         """Write what has come since the last time."""
         with self._lock:
+            self._look_for_file()
             dirty = {key: chunk for key, chunk in self._open.items() if chunk.is_dirty}
             rows = [
                 (subject, self.step, bucket, chunk.first, chunk.columns, bytes(chunk.data), None)
@@ -194,6 +195,12 @@ class SampleStore:
         except (OSError, sqlite3.Error) as again:
             self._say_failing(again)
         return None
+
+    def _look_for_file(self) -> None:
+        """What was deleted can be written to as if nothing were, and all of it is gone with the server."""
+        if self._conn is not None and not self._path.exists():
+            self._conn.close()
+            self._conn = self._anew(FileNotFoundError("it was deleted"))
 
     def _say_failing(self, error: Exception) -> None:
         """Once, until it works again."""

@@ -136,7 +136,7 @@ def _fingerprint(visit: Visit | Guest, page: Page, wanted: str, view: object) ->
 
 def _fragments(template: "Template", wanted: str, values: dict[str, Any]) -> str:
     context = template.new_context(values)
-    names = [name for name in wanted.split(",") if name in template.blocks]
+    names = [name for name in dict.fromkeys(wanted.split(",")) if name in template.blocks]
     parts = ((name, "".join(template.blocks[name](context))) for name in names)
     return "".join(f'<template data-part="{name}">{text}</template>' for name, text in parts)
 

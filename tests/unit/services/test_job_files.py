@@ -1,12 +1,14 @@
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import JobSpec
 from heliostat.services.context import Context
-from heliostat.services.job_files import MOST_ENTRIES, has_folder, list_files, open_file
+from heliostat.services.job_files import MOST_ENTRIES, _entry, has_folder, list_files, open_file
 from unit.services.site import Site
 from unit.services.test_log_windows import Logs
 
@@ -95,3 +97,13 @@ def test_nobody_sees_the_files_of_others(site: Site, context: Context) -> None:
         list_files(context, nosy, 1, "")
     with pytest.raises(Forbidden):
         open_file(context, nosy, 1, "note.txt")
+
+
+def test_a_file_from_a_year_nobody_can_write_is_listed_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "far").touch()
+    about = list(os.stat(tmp_path / "far"))
+    about[8] = 10**15  # some file systems keep such a time
+    found = SimpleNamespace(name="far", stat=lambda follow_symlinks: os.stat_result(about))
+    entry = _entry(cast("os.DirEntry[str]", found))
+    assert entry is not None
+    assert entry.changed_at.year == 9999

@@ -15,6 +15,7 @@ from heliostat.errors import Forbidden, NotAuthenticated
 from heliostat.models import Caller
 from heliostat.services import web_logins
 from heliostat.services.context import Context
+from heliostat.services.people import set_password
 from heliostat.services.web_logins import Origin
 from heliostat.store import people
 from unit.auth.stand_ins import ROOT, Clock, FakeUnix, new_store
@@ -99,6 +100,27 @@ def test_a_code_of_somebody_deactivated_meanwhile_opens_nothing(door: Door) -> N
     door.context.store.write(lambda tx: people.set_user(tx, "root", active=False))
     door.context.identities.forget()
     with pytest.raises((Forbidden, NotAuthenticated)):
+        web_logins.log_in_by_code(door.context, code, HERE)
+
+
+def test_many_codes_of_one_person_take_nobody_elses_away(door: Door) -> None:
+    code, _ = web_logins.make_code(door.context, door.root)
+    codes = [door.context.identities.web.new_code("mallory") for _ in range(2000)]
+    assert web_logins.log_in_by_code(door.context, code, HERE)
+    redeem = door.context.identities.web.redeem
+    assert redeem(codes[-1]) == "mallory"
+    with pytest.raises(NotAuthenticated):
+        redeem(codes[0])
+
+
+@pytest.mark.parametrize("ends", ["password", "everywhere"])
+def test_what_ends_all_logins_ends_the_codes_that_wait_too(door: Door, ends: str) -> None:
+    code, _ = web_logins.make_code(door.context, door.root)
+    if ends == "password":
+        set_password(door.context, door.root, door.root.user.name, "a new long password")
+    else:
+        web_logins.log_out_everywhere(door.context, door.root)
+    with pytest.raises(NotAuthenticated):
         web_logins.log_in_by_code(door.context, code, HERE)
 
 

@@ -201,3 +201,17 @@ def test_a_disk_without_room_loses_samples_says_so_once_and_goes_on_later(make: 
     again = SampleStore(tmp_path / "missing" / "samples.db")
     assert values_of(again)
     again.close()
+
+
+def test_a_file_that_was_deleted_is_begun_anew_with_a_word(make: Make, tmp_path: Path) -> None:
+    store = make()
+    store.add(START, {"job/1": [1.0]})
+    store.flush(START)
+    for file in tmp_path.iterdir():
+        file.unlink()
+    with capture_logs() as logs:
+        store.add(START + 10, {"job/1": [2.0]})
+        store.flush(START + 10)
+    assert [entry["event"] for entry in logs] == ["samples_begun_anew"]
+    store.close()
+    assert values_of(make()) == [1.0, 2.0]

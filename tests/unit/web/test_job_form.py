@@ -29,6 +29,11 @@ def test_the_form_has_every_field_of_the_api_and_no_other() -> None:
     assert len(FIELDS) == sum(len(group.fields) for group in GROUPS)
 
 
+@pytest.mark.parametrize("number", ["0x" + "f" * 60_000, "0b" + "1" * 60_000, "9" * 60_000])
+def test_a_number_without_end_stays_text(number: str) -> None:
+    assert texts_from(read_job_file(f"gpus: {number}"))["gpus"] == number
+
+
 @often
 @given(requests)
 def test_a_request_is_the_same_after_a_way_through_the_form(request: JobRequest) -> None:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from heliostat.errors import Conflict
+from heliostat.errors import Conflict, TooManyRequests
 from heliostat.models import Job
 from heliostat.services.log_search import Found, SearchWish, find_in_log
 from heliostat.services.log_windows import LogLine, LogWindow, LogWish, log_window
@@ -168,7 +168,10 @@ def _told(window: LogWindow) -> str:
 
 def _search(visit: Visit, job: Job, query: LogQuery) -> Search:
     wish = SearchWish(query.find, query.streams, query.attempt)
-    found = find_in_log(visit.context, visit.caller, job.id, wish)
+    try:
+        found = find_in_log(visit.context, visit.caller, job.id, wish)
+    except TooManyRequests as error:
+        return Search(query.find, (), f"{error.message} {error.hint or ''}".strip())
     here = Address(f"/jobs/{job.id}", {"attempt": str(query.attempt or "")})
     hits = tuple(
         ShownHit(hit.stream, plain(hit.data), _there(here.with_(stream=hit.stream, at=hit.at)))

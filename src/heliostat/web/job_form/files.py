@@ -11,6 +11,7 @@ from heliostat.web.job_form.bodies import Body
 FIELD = "import"
 MOST_CHARACTERS = 2 * 2**20
 MOST_YAML = 64 * 2**10  # which takes a hundred times as long to read as JSON
+_LONGEST_NUMBER = 1000
 _EXAMPLE = "A job is a set of fields, such as `command: python train.py`."
 
 
@@ -120,10 +121,12 @@ _Dumper.add_representer(str, _text_node)
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves `1:30` as it is: YAML 1.1 would make 90 of it. Takes no aliases, which could grow without bounds."""
+    """Leaves `1:30` as it is: YAML 1.1 would make 90 of it; and numbers without end. Takes no aliases, which could
+    grow without bounds."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
-        return node.value if ":" in node.value else super().construct_yaml_int(node)
+        is_text = ":" in node.value or len(node.value) > _LONGEST_NUMBER
+        return node.value if is_text else super().construct_yaml_int(node)
 
     def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):

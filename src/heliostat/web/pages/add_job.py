@@ -11,7 +11,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heliostat.errors import Conflict, HeliostatError, Invalid, TooManyRequests
-from heliostat.models import JobRequest
+from heliostat.models import Job, JobRequest, User
 from heliostat.services.offers import Offer, offer_to
 from heliostat.services.rights import inspectable_job
 from heliostat.services.submission import Submitted, submit_jobs
@@ -56,11 +56,22 @@ def show_form(visit: VisitDep, job_id: JobNumber = None) -> Response:
     texts, source = _usual(offer_to(visit.context, visit.caller)), ""
     if job_id is not None:
         job = inspectable_job(visit.context, visit.caller, job_id)
-        texts, source = texts_from(body_of(request_of(job))), f"Filled in as job {job_id} was."
+        texts, source = _as_it_was(job, visit.user)
     given = {name: text for name, text in visit.request.query_params.items() if name in FIELDS}
     if given and not source:
         source = "Filled in by the link you followed: look at all of it before you submit."
+    elif changed := [FIELDS[name].label for name, text in given.items() if text != texts[name]]:
+        source += f" The link you followed changed: {', '.join(changed)}."
     return _page(_Desk(visit, Draft(texts | given, _new_key(), source)))
+
+
+def _as_it_was(job: Job, user: User) -> tuple[Texts, str]:
+    """The fields of a form that makes it again, and a word about them. Values of variables are their owner's."""
+    source = f"Filled in as job {job.id} was."
+    if job.user == user.name or not job.spec.env:
+        return texts_from(body_of(request_of(job))), source
+    without = replace(job, spec=replace(job.spec, env={}))
+    return texts_from(body_of(request_of(without))), f"{source} Its environment variables are left out: not yours."
 
 
 @router.post("/jobs/new")
@@ -125,7 +136,8 @@ def _exported(desk: _Desk) -> Response:
 
 def _imported(desk: _Desk) -> Response:
     """What can be read fills the form, also when some of it is not right."""
-    body = files.read_job_file(desk.draft.import_text)
+    with desk.visit.context.imports.of(desk.visit.user.name):
+        body = files.read_job_file(desk.draft.import_text)
     filled = desk.with_(texts=texts_from(body), import_text="", source="Filled in from the file.")
     try:
         return _page(filled.with_(texts=texts_from(body_of(_read(desk.visit, body)))))
