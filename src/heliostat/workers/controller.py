@@ -48,7 +48,7 @@ _TRIES = 5  # to start an attempt that the engine could not start
 _RETRY_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 3600.0
 _LOOK_SECONDS = 5.0  # between looks for checkpoints
-_COMPANY_SECONDS = 0.005  # how long the word that something runs waits for others to share its commit
+_COMPANY_SECONDS = 0.015  # how long the word that something runs waits for others to share its commit
 
 
 @dataclass(slots=True)
@@ -164,8 +164,9 @@ class Controller:
         with self._wake:
             if self._inbox.is_empty and not self._stopping:
                 self._wake.wait(self._seconds_to_next_try())
-            if self._inbox.only_starts:
-                self._wake.wait(_COMPANY_SECONDS)
+            deadline = time.monotonic() + _COMPANY_SECONDS
+            while self._inbox.only_starts and (left := deadline - time.monotonic()) > 0 and not self._stopping:
+                self._wake.wait(left)
             inbox, self._inbox = self._inbox, _Inbox()
             return inbox
 
@@ -173,7 +174,9 @@ class Controller:
         for changes in inbox.changes:
             self._queue.apply(changes, self._now())
         self._stop_those_asked_for(inbox.changes)
-        this_round = self._decide(inbox.observations)
+        changes_nothing = bool(inbox.observations) and inbox.only_starts and self._seconds_to_next_try() != 0.0
+        plain = Round(inbox.observations, Plan(), self._now())
+        this_round = plain if changes_nothing else self._decide(inbox.observations)
         if not (this_round.observations or this_round.plan.starts or this_round.plan.stops):
             return
         self._store.write(lambda tx: record(tx, this_round, self._move_for))
