@@ -20,7 +20,7 @@ def test_the_tree_shows_who_used_what(new_page: Callable[..., Page], server: Run
     page = new_page(java_script_enabled=scripts)
     page.goto(server.url + "/")
     page.get_by_role("link", name="Share").click()
-    expect(page.get_by_text("goes first; whoever used more waits longer")).to_be_visible()
+    expect(page.get_by_text("to have used more moves them back")).to_be_visible()
     expect(page.locator("#share-d-default-p-default")).to_contain_text("%")
     page.get_by_role("link", name="With people").click()
     expect(page.locator("#share-d-default-p-default-u-root")).to_contain_text("you")

@@ -25,6 +25,7 @@ from heliostat.services.submission import prepare_submission, submit_jobs
 from heliostat.store import jobs as stored
 
 router = APIRouter(tags=["jobs"])
+HIDDEN = "(hidden)"
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
 IdQuery = Annotated[int | None, Query(ge=1, le=MAX_ID)]
 Text = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # NUL would end it for SQLite
@@ -117,7 +118,11 @@ def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     with context.store.read() as conn:
         attempts = stored.attempts_of(conn, job_id)
     forecast = forecast_view(context.forecaster.of(job))
-    return JSONResponse(job_detail_view(job, context.controller.reason(job), forecast, attempts))
+    view = job_detail_view(job, context.controller.reason(job), forecast, attempts)
+    if caller.user.name != job.user:  # variables hold secrets: others learn their names
+        view["spec"]["env"] = dict.fromkeys(job.spec.env, HIDDEN)
+        view["request"].pop("env", None)
+    return JSONResponse(view)
 
 
 @router.post("/jobs/{job_id}/cancel")

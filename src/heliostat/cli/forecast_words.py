@@ -10,6 +10,8 @@ if TYPE_CHECKING:
 
 _NOW_SECONDS = 60.0
 
+_FEW = 5  # forecasts: fewer say little about the next one
+
 
 def likely_in_words(forecast: "Forecast") -> str:
     """`in about 2h10m`."""
@@ -34,10 +36,8 @@ def limits_in_words(forecast: "Forecast") -> str | None:
 def accuracy_in_words(accuracy: "Accuracy | None") -> str | None:
     if not accuracy:
         return None
-    if not accuracy["of"]:
-        return "none has been put to the test here yet"
-    if accuracy["of"] == 1:
-        return f"the only one put to the test so far was {'right' if accuracy['within'] else 'wrong'}"
+    if accuracy["of"] < _FEW:
+        return "too few have been put to the test here to say how good they are"
     return f"{accuracy['within']} of the last {accuracy['of']} starts were within the range first told"
 
 

@@ -172,3 +172,12 @@ def test_a_manager_sees_and_ends_the_jobs_of_their_project_and_of_no_other(
     assert server.ask("GET", f"/jobs/{in_lab}", uid=bob.uid).status == 200
     assert server.ask("GET", f"/jobs/{her_job}", uid=bob.uid).status == 403
     assert server.ask("POST", f"/jobs/{in_lab}/cancel", uid=bob.uid).json["state"] == "cancelled"
+
+
+def test_also_who_may_look_into_it_learns_only_the_names_of_variables(
+    server: RunningServer, ann: Person, her_job: int
+) -> None:
+    assert server.show(her_job, ann.uid)["spec"]["env"] == {"KEY": SECRET}
+    seen_by_admin = server.show(her_job)
+    assert seen_by_admin["spec"]["env"] == {"KEY": "(hidden)"}
+    assert "env" not in seen_by_admin["request"]

@@ -12,6 +12,8 @@ from heliostat.web import words
 _SHOWN_AHEAD = 5
 _SOON = timedelta(minutes=1)
 
+_FEW = 5  # forecasts: fewer say little about the next one
+
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
@@ -112,10 +114,8 @@ def _sure(forecast: Forecast | None) -> str:
 
 
 def _accuracy(accuracy: Accuracy) -> str:
-    if not accuracy.of:
-        return "No forecast has been put to the test here yet."
-    if accuracy.of == 1:
-        return f"The only forecast put to the test so far was {'right' if accuracy.within else 'wrong'}."
+    if accuracy.of < _FEW:
+        return "Too few forecasts have been put to the test here to say how good they are."
     return f"{accuracy.within} of the last {accuracy.of} starts were within the range first told."
 
 

@@ -157,10 +157,10 @@ def _share(one: ShareLine) -> Allowance:
 
 def _standing(ratio: float) -> str:
     if ratio < 0.9:
-        return "You have used less than that lately, so your jobs stand further ahead."
+        return "You have used less than that lately, which moves your jobs ahead."
     if ratio <= 1.1:
         return "You have used about that lately."
-    return "You have used more than that lately, so others go first; this fades with time."
+    return "You have used more than that lately, which moves your jobs back; this fades with time."
 
 
 _LIMITS = {
