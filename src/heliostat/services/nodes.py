@@ -94,7 +94,8 @@ def _set_state(context: Context, caller: Caller, name: str, state: NodeState, re
 
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
-        decide_node(tx, name, replace(_decided(tx, node), state=state, reason=reason))
+        if not isinstance(context.engine, DrainsNodes):
+            decide_node(tx, name, replace(_decided(tx, node), state=state, reason=reason))
         people.add_audit(tx, caller, action, f"node {name}", {"reason": reason}, context.now())
 
     if isinstance(context.engine, DrainsNodes):
