@@ -109,10 +109,9 @@ def _start_parts(
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
     controller.start()
     stack.callback(controller.close)
-    forecaster = Forecaster(store, controller, utc_now)
-    if not engine.capabilities.queues_itself:  # its queue is not ours to foresee
-        forecaster.start()
-        stack.callback(forecaster.close)
+    forecaster = Forecaster(store, controller, utc_now, foresees=not engine.capabilities.queues_itself)
+    forecaster.start()
+    stack.callback(forecaster.close)
     sweeper = Sweeper(store, settings.home.jobs, settings.keep_job_folders_days, utc_now)
     sweeper.start()
     stack.callback(sweeper.close)

@@ -39,6 +39,7 @@ class Started:
     attempt_id: AttemptId
     at: datetime
     places: tuple[Place, ...] = ()  # where each task runs, of an engine that decides that itself
+    gpu_type: str | None = None  # of the devices it was given there
 
 
 @dataclass(frozen=True, slots=True)

@@ -60,6 +60,7 @@ def _leave_engines_queue(job: Job, seen: Started | Ended) -> Move:
     node = places[0].node if places else None
     values = {
         "node": node,
+        "devices": tuple(uuid for place in places for uuid in place.devices),
         "places": places if len(places) > 1 else (),
         "reason": None,
         "waited_seconds": job.waited(seen.at),

@@ -81,6 +81,10 @@ def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor
         wishes = [move for seen in this_round.observations if isinstance(seen, kind) for move in moves_for(seen)]
         for move in moves.move_jobs(tx, wishes):
             moves.set_attempt(tx, move.job_id, move.attempt or 0, _attempt_values(move))
+    for seen in this_round.observations:
+        if isinstance(seen, Started) and seen.gpu_type:
+            job_id, _, number = seen.attempt_id.partition(".")
+            moves.set_attempt(tx, int(job_id), int(number), {"gpu_type": seen.gpu_type})
     this_round.ended = [seen.attempt_id for seen in this_round.observations if isinstance(seen, Ended)]
 
 
@@ -98,7 +102,8 @@ def _move_to_start(start: Start, now: datetime) -> moves.Move:
 
 def _attempt_values(move: moves.Move) -> dict[str, object]:
     if move.to is JobState.STARTING:
-        return {"node": move.values["node"] or "", "places": move.values["places"]}
+        values = move.values
+        return {"node": values["node"] or "", "devices": values["devices"], "places": values["places"]}
     if move.to is JobState.RUNNING:
         return {"state": move.to, "started_at": move.at}
     exit_code = move.values.get("exit_code")

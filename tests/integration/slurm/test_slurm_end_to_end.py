@@ -52,9 +52,12 @@ def test_a_job_waits_with_slurms_reason_and_runs_when_there_is_room(
 ) -> None:
     first = server.submit(command=["sleep", "600"], gpus=4, gpu_type="t4")
     wait_for(lambda: server.show(first)["state"] == "running", "the first runs")
+    assert server.show(first)["devices"] == ["n4:0", "n4:1", "n4:2", "n4:3"]
     second = server.submit(command=["true"], gpus=4, gpu_type="t4")
     wait_for(lambda: "in use" in (server.show(second)["reason"] or ""), "a reason", lambda: server.show(second))
     assert server.show(second)["state"] == "pending"
+    why = server.ask("GET", f"/jobs/{second}/why?what_if=true").json
+    assert ("in use" in why["sentence"], why["forecast"]) == (True, None)
     server.ask("POST", f"/jobs/{first}/cancel")
     assert server.finished(first)["state"] == "cancelled"
     assert server.finished(second)["state"] == "completed"

@@ -54,7 +54,7 @@ def _gpus(commands: Commands) -> Iterator[Found]:
 
 def _accounting(commands: Commands) -> Found:
     try:
-        commands.past_jobs([1])
+        commands.accounted_jobs([1])
     except (EngineUnavailable, SlurmRefused) as error:
         hint = "Without it the end of jobs that Slurm has forgotten is not known: see slurmdbd's log."
         return "slurm", "warning", f"The accounting does not answer: {error}", hint

@@ -1,5 +1,6 @@
 """Talks to Slurm through its command-line tools: words in lists, never a shell; a time limit on each."""
 
+import contextlib
 import fcntl
 import os
 import shutil
@@ -15,6 +16,7 @@ from heliostat.engines.slurm.parse import (
     SQUEUE_FIELDS,
     SlurmJob,
     SlurmNode,
+    devices_of,
     jobs_of_sacct,
     jobs_of_squeue,
     nodes_of_sinfo,
@@ -37,7 +39,6 @@ _AWAY = (
     "zero bytes were transmitted",
     "unexpected message received",
     "transport endpoint",
-    "communication",
     "authentication",  # munge is away
     "munge",
     "resource temporarily unavailable",
@@ -94,7 +95,14 @@ class Commands:
         return {job.number: job for job in jobs_of_squeue(said)}
 
     def past_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
-        """What the accounting knows of these."""
+        """What the accounting knows of these; nothing where there is none."""
+        try:
+            return self.accounted_jobs(numbers)
+        except SlurmRefused:
+            return {}
+
+    def accounted_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
+        """Raises SlurmRefused where Slurm keeps no accounting."""
         wanted = ",".join(map(str, numbers))
         fields = ",".join(SACCT_FIELDS)
         said = self._run(["sacct", "-X", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
@@ -104,6 +112,14 @@ class Commands:
         """A hint: see `parse.numbers_with_comment`."""
         argv = ["squeue", "--noheader", "--all", "--states=all", f"--user={uid}", "--Format=JobID:|,Comment:|"]
         return numbers_with_comment(self._run(argv), comment)
+
+    def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
+        """Which GPUs of each of its nodes a running job has; nothing, if Slurm does not say."""
+        try:
+            said = self._run(["scontrol", "--details", "--oneliner", "show", "job", str(job.number)])
+        except SlurmRefused:
+            return {}
+        return devices_of(said, job.nodes)
 
     def nodes(self) -> list[SlurmNode]:
         argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={_columns(SINFO_FIELDS)}"]
@@ -136,11 +152,8 @@ class Commands:
         return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
 
     def _scancel(self, number: int, *options: str) -> None:
-        try:
+        with contextlib.suppress(SlurmRefused):  # it is gone, or going: the next look says
             self._run(["scancel", "--quiet", *options, str(number)])
-        except SlurmRefused as error:
-            if "invalid job id" not in str(error).lower() and "already complet" not in str(error).lower():
-                raise
 
     def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
         try:

@@ -1,11 +1,13 @@
 """An attempt in Slurm's hands, and what is to be done about it next: pure but for one file it looks at."""
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 
+from heliostat.engines.slurm.machines import device_uuid
 from heliostat.engines.slurm.parse import SlurmJob
-from heliostat.models import Attempt, Cause, Layout, Place, Started
+from heliostat.models import Attempt, Cause, Place, Started
 
 
 @dataclass(slots=True)
@@ -48,10 +50,30 @@ class Handed:
             return False
 
 
-def start_of(attempt: Attempt, job: SlurmJob, now: datetime) -> Started:
-    """Its tasks lie on its nodes in blocks."""
+def start_of(
+    attempt: Attempt,
+    job: SlurmJob,
+    devices: Mapping[str, tuple[int, ...]],
+    types: Mapping[str, str],
+    now: datetime,
+) -> Started:
+    """Its tasks lie on its nodes in blocks, and share the GPUs there evenly.
+
+    `devices` are those it has on each node, `types` those of all devices by uuid.
+    """
     tasks = attempt.job.placement.tasks
     nodes = job.nodes or ("",)
-    spread = attempt.job.placement.layout is Layout.SPREAD and len(nodes) == tasks
-    places = [Place(nodes[rank] if spread else nodes[rank * len(nodes) // tasks]) for rank in range(tasks)]
-    return Started(attempt.id, min(job.started_at or now, now), tuple(places))
+    where = [nodes[rank * len(nodes) // tasks] for rank in range(tasks)]
+    places = tuple(
+        Place(node, _part(node, devices.get(node, ()), where[:rank].count(node), where.count(node)))
+        for rank, node in enumerate(where)
+    )
+    kinds = {types[uuid] for place in places for uuid in place.devices if uuid in types}
+    kind = kinds.pop() if len(kinds) == 1 else None
+    return Started(attempt.id, min(job.started_at or now, now), places, kind)
+
+
+def _part(node: str, indexes: tuple[int, ...], number: int, of: int) -> tuple[str, ...]:
+    """The share of one of several tasks on a node."""
+    size = len(indexes) // of
+    return tuple(device_uuid(node, index) for index in indexes[number * size : (number + 1) * size])

@@ -11,10 +11,16 @@ def node_of(node: SlurmNode) -> Node:
     """Slurm names no memory and no uuid of a GPU: the number on its node stands for it."""
     state = _state(node.state)
     kinds = [kind for kind, count in node.gpus for _ in range(count)]
-    devices = tuple(Device(f"{node.name}:{index}", index, kind, kind, 0) for index, kind in enumerate(kinds))
+    devices = tuple(
+        Device(device_uuid(node.name, index), index, kind, kind, 0) for index, kind in enumerate(kinds)
+    )
     reason = None if state is NodeState.UP else node.reason or f"Slurm says {node.state}"
     labels = dict.fromkeys(node.features, "")
     return Node(node.name, node.cpus, node.memory_mib, devices, state, reason, labels)
+
+
+def device_uuid(node: str, index: int) -> str:
+    return f"{node}:{index}"
 
 
 def _state(said: str) -> NodeState:

@@ -32,6 +32,7 @@ OVER = frozenset(
 )
 _STATUS = re.compile(r"(\d{1,6})(?::(\d{1,3}))?")
 _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
+_ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=gpu[^( ]*\(IDX:([\d,-]+)\)")
 _MOST_HOSTS = 10_000
 
 
@@ -113,6 +114,18 @@ def gpus_of(gres: str) -> Iterator[tuple[str, int]]:
     for word in re.sub(r"\([^)]*\)", "", gres).split(","):
         if found := _GRES.fullmatch(word):
             yield found[1] or "gpu", int(found[2])
+
+
+def devices_of(text: str, nodes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """The GPUs a job has on each of these nodes, of `scontrol --details show job`.
+
+    Its owner can write into that text, about this job only; so it serves to show, not to decide.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for hosts, indexes in _ALLOCATED.findall(text):
+        numbers = tuple(int(number) for number in expand_hosts(f"[{indexes}]") if _are_numbers(number))
+        found |= {node: numbers for node in expand_hosts(hosts) if node in nodes}
+    return found
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:

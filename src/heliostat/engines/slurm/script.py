@@ -78,6 +78,7 @@ def sbatch_argv(attempt: Attempt, person: Person, paths: Paths, site: Site) -> l
         "--open-mode=append",
         "--no-requeue",
         "--export=NIL",  # NONE would run the user's login scripts on the node
+        "--propagate=NONE",  # the limits of the server's own process are not the job's
         *([f"--uid={person.uid}", f"--gid={person.gid}"] if site.as_root else []),
         *([f"--partition={site.partition}"] if site.partition else []),
         *_size(attempt),

@@ -52,6 +52,11 @@ def refusal_in_words(said: str) -> str:
     return f"Slurm refuses it: {said}" + (f" ({hint})" if hint else "")
 
 
+def may_pass(said: str) -> bool:
+    """Whether it is worth another try later: a limit on how many jobs one may have in Slurm."""
+    return "job submit limit" in said
+
+
 def ending(attempt: Attempt, job: SlurmJob, stopped_as: Cause | None) -> Ended:
     """How a Slurm job that is over has ended. `stopped_as`: what we stopped it for."""
     code = None if job.signal == _NO_FILES else 128 + job.signal if job.signal else job.exit_code

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.parse import (
     SlurmJob,
+    devices_of,
     expand_hosts,
     gpus_of,
     jobs_of_sacct,
@@ -123,3 +124,13 @@ def test_the_number_of_a_submission_is_read_with_and_without_a_cluster() -> None
 def test_a_comment_must_be_exactly_ours() -> None:
     text = "7|heliostat:ab:1.1|\n8|heliostat:ab:1.10|\n9||\nx|heliostat:ab:1.1|\n"
     assert numbers_with_comment(text, "heliostat:ab:1.1") == [7]
+
+
+def test_the_gpus_of_a_running_job_are_read_for_its_own_nodes() -> None:
+    text = (
+        "JobId=2 JobName=x Nodes=n9 CPU_IDs=0 Mem=1 GRES=gpu:t4:1(IDX:0) JobState=RUNNING "
+        "JOB_GRES=gpu:a100:5 Nodes=n[1-2] CPU_IDs=0-1 Mem=100 GRES=gpu:a100:2(IDX:0,3)   "
+        "Nodes=n3 CPU_IDs=4 Mem=100 GRES=gpu:a100:1(IDX:2) MinCPUsNode=1 Comment=y"
+    )
+    assert devices_of(text, ("n1", "n2", "n3")) == {"n1": (0, 3), "n2": (0, 3), "n3": (2,)}
+    assert devices_of("Nodes=n1 CPU_IDs=1 Mem=100 GRES= MinCPUsNode=1", ("n1",)) == {}
