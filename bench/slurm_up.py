@@ -1,4 +1,4 @@
-"""A Slurm cluster of one node, private to the benchmarks.
+"""A Slurm cluster of one node, private to the benchmarks; the tests make a larger one of it.
 
 Everything lives in one folder and on free ports: munged, MariaDB, slurmdbd, slurmctld and one slurmd run in
 the foreground as children of this process, so they are stopped by their own process ids; nothing of a Slurm
@@ -108,6 +108,10 @@ class SlurmNotStarted(Exception):
 class PrivateSlurm:
     """`up()` starts the whole cluster from nothing, `down()` stops what `up()` started."""
 
+    slurm_conf = SLURM_CONF
+    nodes: tuple[str, ...] = ("n1",)
+    more_ports: tuple[str, ...] = ()  # what else the configuration names and needs a port for
+
     def __init__(self, folder: Path, cpus: int) -> None:
         self.folder = folder.resolve()
         self.cpus = cpus
@@ -140,7 +144,7 @@ class PrivateSlurm:
         shutil.rmtree(self.folder, ignore_errors=True)
         for name in ("state", "spool", "mariadb"):
             (self.folder / name).mkdir(parents=True)
-        names = ("controller_port", "accounting_port", "node_port", "database_port")
+        names = ("controller_port", "accounting_port", "node_port", "database_port", *self.more_ports)
         ports = dict(zip(names, _free_ports(len(names)), strict=True))
         values: dict[str, object] = {
             "folder": self.folder,
@@ -150,7 +154,7 @@ class PrivateSlurm:
             "epilog": shutil.which("true"),
             **ports,
         }
-        (self.folder / "slurm.conf").write_text(SLURM_CONF.format(**values))
+        (self.folder / "slurm.conf").write_text(self.slurm_conf.format(**values))
         # slurmdbd finds its file beside slurm.conf, and refuses it when others may read it.
         _write_private(self.folder / "slurmdbd.conf", SLURMDBD_CONF.format(**values).encode())
         _write_private(self.folder / "munge.key", os.urandom(128))
@@ -158,14 +162,19 @@ class PrivateSlurm:
 
     def down(self) -> None:
         """Stop in the reverse order of the start; safe to call twice."""
-        for _, daemon in reversed(self._daemons.items()):
-            daemon.terminate()
-            try:
-                daemon.wait(STOP_SECONDS)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
+        for name in reversed(self._daemons):
+            self.end(name)
         self._daemons.clear()
+
+    def end(self, name: str) -> None:
+        """Stop one of them; those it serves have to do without."""
+        daemon = self._daemons[name]
+        daemon.terminate()
+        try:
+            daemon.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
 
     def pid(self, name: str) -> int:
         return self._daemons[name].pid
@@ -217,14 +226,24 @@ class PrivateSlurm:
         self._start("slurmdbd", "-D")
         self._until("slurmdbd", lambda: self._answers("sacctmgr", "-n", "list", "cluster"))
         self.run("sacctmgr", "-i", "-Q", "add", "cluster", "bench")
-        self._start("slurmctld", "-D", "-c")
-        self._until("slurmctld", lambda: "is UP" in self.run("scontrol", "ping"))
-        self._start("slurmd", "-D", "-N", "n1")
-        self._until("slurmd", lambda: self.run("sinfo", "-h", "-o", "%T").strip() == "idle")
+        self.start_controller("-c")
+        for node in self.nodes:
+            self.start_node(node)
+        ready = ["idle"] * len(self.nodes)
+        self._until("slurmd n1", lambda: self.run("sinfo", "-h", "-N", "-o", "%T").split() == ready)
 
-    def _start(self, name: str, *arguments: str) -> None:
+    def start_controller(self, *options: str) -> None:
+        """Without `-c` it goes on where it was."""
+        self._start("slurmctld", "-D", *options)
+        self._until("slurmctld", lambda: "is UP" in self.run("scontrol", "ping"))
+
+    def start_node(self, node: str) -> None:
+        self._start("slurmd", "-D", "-N", node, name=f"slurmd {node}")
+
+    def _start(self, program: str, *arguments: str, name: str | None = None) -> None:
         # With --pdeathsig no daemon outlives a benchmark that was killed.
-        command = ["setpriv", "--pdeathsig", "TERM", name, *arguments]
+        command = ["setpriv", "--pdeathsig", "TERM", program, *arguments]
+        name = name or program
         with (self.folder / f"{name}.out").open("wb") as output:
             self._daemons[name] = subprocess.Popen(
                 command,

@@ -73,7 +73,7 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     public_url: str | None = None  # where browsers find it, when that is behind a proxy: "https://gpu.example.org"
-    engine: str = "local"  # local, simulated
+    engine: str = "local"  # local, simulated, slurm
     simulate_gpus: str | None = None  # "4xA100": made-up GPUs on this machine
     simulated_nodes: str = "4x8xA100"  # nodes x GPUs x type, for the simulated engine
     simulated_speed: float = 1.0  # how much faster than real time simulated jobs run

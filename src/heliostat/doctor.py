@@ -27,6 +27,11 @@ class Finding:
 def examine(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
     """All findings, also the good ones. With nodes it runs inside the server, without it looks for itself."""
     findings = [*_home(settings), *_disk(settings), *_database(settings)]
+    if settings.engine == "slurm":
+        from heliostat.engines.slurm.checks import examine_slurm
+
+        said = [Finding(*finding) for finding in examine_slurm(settings)]
+        return [*findings, *(_port(settings) if nodes is None else ()), *said, *_nodes(nodes or ())]
     if nodes is None:
         findings += [*_port(settings), *_nodes(_look(settings))]
     else:

@@ -10,6 +10,7 @@
     ├── TooLarge            413
     ├── TooManyRequests     429
     ├── StoreUnavailable    503  the database cannot be written
+    ├── EngineUnavailable   502  what runs the jobs does not answer
     └── ServerUnreachable   (client only) nobody answers
 Each has a code for programs, a message that names the cause, and a hint that names the next step.
 """
@@ -109,6 +110,13 @@ class StoreUnavailable(HeliostatError):
 
     status = 503
     code = "store_unavailable"
+
+
+class EngineUnavailable(HeliostatError):
+    """What runs the jobs does not answer."""
+
+    status = 502
+    code = "engine_unavailable"
 
 
 class ServerUnreachable(HeliostatError):

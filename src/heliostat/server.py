@@ -85,7 +85,11 @@ def make_engine(settings: Settings) -> Engine:
         from heliostat.engines.simulated.engine import SimulatedEngine
 
         return SimulatedEngine(parse_nodes(settings.simulated_nodes), RealClock(settings.simulated_speed))
-    raise Invalid(f"There is no engine {settings.engine!r}.", "Engines are: local, simulated.")
+    if settings.engine == "slurm":
+        from heliostat.engines.slurm.engine import SlurmEngine
+
+        return SlurmEngine(settings)
+    raise Invalid(f"There is no engine {settings.engine!r}.", "Engines are: local, simulated, slurm.")
 
 
 def _start_parts(
@@ -105,7 +109,7 @@ def _start_parts(
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
     controller.start()
     stack.callback(controller.close)
-    forecaster = Forecaster(store, controller, utc_now)
+    forecaster = Forecaster(store, controller, utc_now, foresees=not engine.capabilities.queues_itself)
     forecaster.start()
     stack.callback(forecaster.close)
     sweeper = Sweeper(store, settings.home.jobs, settings.keep_job_folders_days, utc_now)

@@ -5,6 +5,14 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import Person, people
+from support.slurm import TestCluster, running_slurm
+
+
+@pytest.fixture(scope="session")
+def slurm() -> Iterator[TestCluster]:
+    """A real Slurm of four nodes, started once for all tests."""
+    with running_slurm() as cluster:
+        yield cluster
 
 
 @pytest.fixture(scope="module")

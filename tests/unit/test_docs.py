@@ -19,7 +19,8 @@ from heliostat.cli.app import EXIT_CODES, build
 from heliostat.cli.catalogue import COMMANDS
 from heliostat.client import Client
 from heliostat.config import Home, Settings
-from heliostat.engines.local.script import Person, Places, base_environment, task_environment
+from heliostat.engines.environment import Person
+from heliostat.engines.local.script import Places, base_environment, task_environment
 from heliostat.models import Attempt, Job, JobSpec, JobState, Place, Resources
 
 ROOT = Path(__file__).parents[2]

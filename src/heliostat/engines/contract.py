@@ -19,7 +19,7 @@ Report = Callable[[Sequence[Observation]], None]
 class Capabilities:
     """What an engine can do beyond starting and stopping."""
 
-    queues_itself: bool = False
+    queues_itself: bool = False  # takes every job at once, and decides when and where it runs
     survives_restart: bool = True  # attempts go on while Heliostat is down
 
 
@@ -36,6 +36,8 @@ class Engine(Protocol):
         An attempt has ended when all its tasks have. When one fails the others are stopped, and the exit code is
         that of the first. One with `overtime` is not ended at its time limit: whoever plans stops it.
         Starting an attempt that already runs, ran or was disowned does nothing.
+        An engine that queues itself may take as long as it likes between this and the start; until then it says
+        nothing of the attempt, and a stop takes it out of its queue.
         """
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
@@ -69,6 +71,25 @@ class Reports(Protocol):
     def on_observation(self, report: Report) -> None: ...
 
     def on_nodes_changed(self, changed: Callable[[], None]) -> None: ...
+
+
+@runtime_checkable
+class SaysWhy(Protocol):
+    """An engine with a queue of its own, which knows why an attempt still waits there."""
+
+    def waiting_reason(self, attempt_id: AttemptId) -> str | None:
+        """None: it does not wait there, or nothing is known. Returns at once."""
+
+
+@runtime_checkable
+class DrainsNodes(Protocol):
+    """An engine that keeps by itself whether a node may be used."""
+
+    def drain(self, node: str, reason: str) -> None:
+        """Start nothing new there. Raises EngineUnavailable."""
+
+    def resume(self, node: str) -> None:
+        """Use it again. Raises EngineUnavailable."""
 
 
 @runtime_checkable

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from heliostat.models.jobs import AttemptId, JobId
+from heliostat.models.jobs import AttemptId, JobId, Place
 from heliostat.models.states import JobState
 
 
@@ -38,6 +38,8 @@ class Cause(StrEnum):
 class Started:
     attempt_id: AttemptId
     at: datetime
+    places: tuple[Place, ...] = ()  # where each task runs, of an engine that decides that itself
+    gpu_type: str | None = None  # of the devices it was given there
 
 
 @dataclass(frozen=True, slots=True)

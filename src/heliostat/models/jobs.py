@@ -144,6 +144,7 @@ class Job:
     priority_everywhere: bool = False  # given by an admin: counts against all, not only within its project
     waited_seconds: float = 0.0  # in the queue, before its present wait; being held or running is not waiting
     waits_since: datetime | None = None  # its present wait; None: since it was submitted, if it waits
+    handed_over: bool = False  # while it is pending: its newest attempt waits in the engine's own queue
 
     @property
     def task_places(self) -> tuple[Place, ...]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from heliostat.doctor import Finding, examine
+from heliostat.engines.contract import DrainsNodes
 from heliostat.errors import NotFound
 from heliostat.models import Caller, Node, NodeState, User
 from heliostat.services.acting import changed, invalid, shown
@@ -93,11 +94,22 @@ def _set_state(context: Context, caller: Caller, name: str, state: NodeState, re
 
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
-        decide_node(tx, name, replace(_decided(tx, node), state=state, reason=reason))
+        if not isinstance(context.engine, DrainsNodes):
+            decide_node(tx, name, replace(_decided(tx, node), state=state, reason=reason))
         people.add_audit(tx, caller, action, f"node {name}", {"reason": reason}, context.now())
 
+    if isinstance(context.engine, DrainsNodes):
+        _tell_engine(context.engine, name, reason if state is NodeState.DRAINED else None)
     changed(context, caller, change)
     return get_node(context, name)
+
+
+def _tell_engine(engine: DrainsNodes, name: str, reason: str | None) -> None:
+    """It keeps that by itself, for others than us too."""
+    if reason is None:
+        engine.resume(name)
+    else:
+        engine.drain(name, reason)
 
 
 def _decided(tx: Transaction, node: Node) -> NodeDecision:

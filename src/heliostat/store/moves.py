@@ -18,7 +18,7 @@ from heliostat.store.times import to_seconds
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
 _ATTEMPT_COLUMNS = ("job_id", "number", "node", "devices", "places", "gpu_type", "state", "created_at")
 
-_STATE = Prepared(select(_jobs.c.state, _jobs.c.attempt).where(_jobs.c.id == bindparam("id")))
+_STATE = Prepared(select(_jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over).where(_jobs.c.id == bindparam("id")))
 _ADD_JOB = Prepared(insert(_jobs))
 _ADD_EVENT = Prepared(insert(_events))
 _ADD_ATTEMPT = Prepared(insert(_attempts), _ATTEMPT_COLUMNS)
@@ -44,14 +44,18 @@ def add_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
 
 
 def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
-    """Carry out the moves that are allowed now; return those."""
+    """Carry out the moves that are allowed now; return those. Whoever moves is no longer in an engine's queue."""
     done: list[Move] = []
     told = []
     for move in moves:
-        state, newest = _STATE.first(tx.conn, {"id": move.job_id}) or (None, None)
+        state, newest, handed_over = _STATE.first(tx.conn, {"id": move.job_id}) or (None, None, False)
         if state is None or move.attempt not in (None, newest) or not may_move(JobState(state), move.to):
             continue
-        set_job(tx, move.job_id, {"state": move.to, **move.values})
+        left = {"handed_over": False} if handed_over else {}
+        set_job(tx, move.job_id, {"state": move.to, **left, **move.values})
+        if handed_over and move.to in (JobState.CANCELLED, JobState.HELD):
+            ended = {"state": JobState.CANCELLED, "ended_at": move.at, "reason": move.detail}
+            set_attempt(tx, move.job_id, newest, ended)
         attempt = move.values.get("attempt", newest)
         told.append((move.job_id, attempt, move.at, move.kind, move.to, move.detail))
         done.append(move)

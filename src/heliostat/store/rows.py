@@ -69,6 +69,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "priority_everywhere": job.priority_everywhere,
         "waited_seconds": job.waited_seconds,
         "waits_since": to_seconds(job.waits_since),
+        "handed_over": job.handed_over,
     }
 
 
@@ -115,6 +116,7 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         priority_everywhere=bool(values["priority_everywhere"]),
         waited_seconds=values["waited_seconds"],
         waits_since=to_time(values["waits_since"]),
+        handed_over=bool(values["handed_over"]),
     )
 
 

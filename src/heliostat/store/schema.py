@@ -174,6 +174,7 @@ jobs = Table(
     Column("priority_everywhere", Boolean, nullable=False, server_default="0"),
     Column("waited_seconds", Float, nullable=False, server_default="0"),
     Column("waits_since", Float),
+    Column("handed_over", Boolean, nullable=False, server_default="0"),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
     Index(
         "jobs_unfinished",

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import structlog
 
-from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports
+from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, SaysWhy
 from heliostat.errors import HeliostatError
 from heliostat.models import (
     ACTIVE,
@@ -37,7 +37,7 @@ from heliostat.store import moves
 from heliostat.store.database import Changes, Store
 from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
-from heliostat.workers.outcome import move_for_end, move_for_start
+from heliostat.workers.outcome import moves_for
 from heliostat.workers.past import past_usage
 from heliostat.workers.queue import Queue
 from heliostat.workers.recording import Round, record
@@ -117,6 +117,8 @@ class Controller:
         """Why a job waits, as of the newest plan."""
         if job.state is not JobState.PENDING:
             return job.reason
+        if job.handed_over and isinstance(self._engine, SaysWhy):
+            return self._engine.waiting_reason(job.attempt_id) or "has just been handed over"
         return self._explainer.reason(job.id) or job.reason or "has just been submitted"
 
     def why(self, job_id: JobId) -> Why | None:
@@ -171,21 +173,31 @@ class Controller:
             return inbox
 
     def _handle(self, inbox: _Inbox) -> None:
-        for changes in inbox.changes:
-            self._queue.apply(changes, self._now())
+        self._apply(inbox.changes, self._now())
         self._stop_those_asked_for(inbox.changes)
         changes_nothing = bool(inbox.observations) and inbox.only_starts and self._seconds_to_next_try() != 0.0
         plain = Round(inbox.observations, Plan(), self._now())
         this_round = plain if changes_nothing else self._decide(inbox.observations)
-        if not (this_round.observations or this_round.plan.starts or this_round.plan.stops):
+        if not this_round.has_news:
             return
-        self._store.write(lambda tx: record(tx, this_round, self._move_for))
+        self._store.write(lambda tx: record(tx, this_round, self._moves_for))
         self._carry_out(this_round)
         self._apply_own_changes(this_round)
+
+    def _apply(self, changes: Sequence[Changes], now: datetime) -> None:
+        """Who was cancelled or held leaves the engine's queue too."""
+        for change in changes:
+            for job_id, values in change.moved:
+                job = self._queue.get(job_id)
+                if job and job.handed_over and values.get("state") in (JobState.CANCELLED, JobState.HELD):
+                    self._engine.stop(Attempt(job.attempt_id, job, ""), 0.0)
+            self._queue.apply(change, now)
 
     def _decide(self, observations: list[Observation]) -> Round:
         now = self._now()
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
+        if self._engine.capabilities.queues_itself:
+            return Round(observations, self._made, now, self._queue.to_hand_over(self._delayed()))
         self._look_for_checkpoints(now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         snapshot = self._queue.snapshot(now, ended, self._delayed())
@@ -203,13 +215,11 @@ class Controller:
         for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
             self._queue.note_checkpoint(attempt_id, saved_at, now)
 
-    def _move_for(self, seen: Observation) -> moves.Move | None:
+    def _moves_for(self, seen: Observation) -> list[moves.Move]:
         job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
-        if job is None or job.attempt_id != seen.attempt_id or job.state not in ACTIVE:
-            return None  # a late word: of an attempt that is no longer the newest, or whose end is known
-        if isinstance(seen, Started):
-            return move_for_start(job, seen)
-        return move_for_end(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
+        if job is None or job.attempt_id != seen.attempt_id or not (job.state in ACTIVE or job.handed_over):
+            return []  # a late word: of an attempt that is no longer the newest, or whose end is known
+        return moves_for(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
 
     def _carry_out(self, this_round: Round) -> None:
         self._note_failed_starts(this_round)
@@ -227,8 +237,7 @@ class Controller:
             ours |= {attempt.job.id for attempt in this_round.started}
             if any(_is_news(change, ours) for change in changes):
                 self._inbox.changes.append(Changes())
-        for change in changes:
-            self._queue.apply(change, this_round.now)
+        self._apply(changes, this_round.now)
         self._stop_those_asked_for(changes)
 
     def _note_failed_starts(self, this_round: Round) -> None:
@@ -282,7 +291,7 @@ class Controller:
     def _take_up(self) -> list[Attempt]:
         """Begin with what the database says, and ask the engine what became of what it says is running."""
         self._load()
-        attempts = self._attempts_of(self._queue.active())
+        attempts = self._attempts_of([*self._queue.active(), *self._queue.handed_over()])
         running = {attempt.id for attempt in attempts if attempt.job.state is JobState.RUNNING}
         seen = self._engine.observe(attempts)
         self._on_observation([one for one in seen if isinstance(one, Ended) or one.attempt_id not in running])

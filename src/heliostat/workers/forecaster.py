@@ -59,7 +59,11 @@ class Answer:
 
 
 class Forecaster:
-    def __init__(self, store: Store, controller: Controller, now: Callable[[], datetime]) -> None:
+    def __init__(
+        self, store: Store, controller: Controller, now: Callable[[], datetime], *, foresees: bool = True
+    ) -> None:
+        """`foresees` is false where another's queue decides: then nothing is ever foretold."""
+        self._foresees = foresees
         self._store, self._controller, self._now = store, controller, now
         self._forecasts: dict[JobId, Forecast] = {}
         self._told: set[JobId] = set()  # whose first forecast is stored
@@ -77,6 +81,8 @@ class Forecaster:
         self._thread = threading.Thread(target=self._run, name="forecaster", daemon=True)
 
     def start(self) -> None:
+        if not self._foresees:
+            return
         self._store.on_commit(self._on_commit)
         self._thread.start()
 
@@ -96,6 +102,8 @@ class Forecaster:
 
     def ask(self, job: Job, instead_of: Job | None = None) -> Answer:
         """When a job that is not in the queue would start, and what would start earlier. Stores nothing."""
+        if not self._foresees:
+            return Answer(None, ())
         with self._only_once(job.user), self._turn():
             now, board = self._now(), self._controller.fork()
             known = None if instead_of is None else board.jobs.get(instead_of.id)

@@ -1,5 +1,6 @@
 """From an observation to the job's next move: pure."""
 
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -18,6 +19,17 @@ _FRESH: dict[str, Any] = {
 # Stopping had no part in these. Exit code 0 is not among them: so leaves who has saved its work to go on later.
 _ITS_OWN_ENDS = frozenset({Cause.TIMED_OUT, Cause.REFUSED})
 _BACK = {"requeued": JobState.CANCELLED, "preempted": JobState.PREEMPTED}
+
+
+def moves_for(job: Job, seen: Started | Ended, may_try_again: bool) -> list[Move]:
+    """What becomes of an active job, or of one that was handed over and may have started or ended meanwhile."""
+    if job.state is JobState.PENDING:
+        leaving = _leave_engines_queue(job, seen)
+        job = replace(job, state=JobState.STARTING, **leaving.values)
+        return [leaving, *moves_for(job, seen, may_try_again)]
+    if isinstance(seen, Started):
+        return [move_for_start(job, seen)]
+    return [move_for_end(job, seen, may_try_again)]
 
 
 def move_for_start(job: Job, seen: Started) -> Move:
@@ -41,6 +53,20 @@ def attempt_state_after(move: Move) -> JobState:
     if move.to is not JobState.PENDING:
         return move.to
     return _BACK.get(move.kind, JobState.LOST)
+
+
+def _leave_engines_queue(job: Job, seen: Started | Ended) -> Move:
+    places = seen.places if isinstance(seen, Started) else ()
+    node = places[0].node if places else None
+    values = {
+        "node": node,
+        "devices": tuple(uuid for place in places for uuid in place.devices),
+        "places": places if len(places) > 1 else (),
+        "reason": None,
+        "waited_seconds": job.waited(seen.at),
+    }
+    kind = "starting" if places else "given_back"
+    return Move(job.id, JobState.STARTING, kind, seen.at, job.attempt, values, node)
 
 
 def _move_as_asked(job: Job, seen: Ended) -> Move | None:

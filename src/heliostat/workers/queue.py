@@ -9,6 +9,7 @@ from datetime import datetime
 from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, JobState, Node, Reservation
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
+from heliostat.scheduling.handover import to_hand_over
 from heliostat.scheduling.snapshot import Snapshot
 from heliostat.store.database import Changes
 
@@ -50,6 +51,13 @@ class Queue:
 
     def active(self) -> list[Job]:
         return [job for job in self.board.jobs.values() if job.state in ACTIVE]
+
+    def handed_over(self) -> list[Job]:
+        """Those that wait in the engine's own queue."""
+        return [job for job in self.board.jobs.values() if job.handed_over]
+
+    def to_hand_over(self, delayed: Collection[JobId]) -> list[Job]:
+        return to_hand_over(self.board.jobs.values(), delayed)
 
     def tally(self) -> tuple[list[Job], int]:
         """Those that start or run, and how many wait in line. Others may ask too."""

@@ -1,17 +1,18 @@
 """Writes what a round of the controller has seen and decided: in one transaction, each move guarded."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any
 
-from heliostat.models import ACTIVE, Attempt, AttemptId, Ended, JobState, Observation, Started
+from heliostat.models import ACTIVE, Attempt, AttemptId, Ended, Job, JobState, Observation, Started
 from heliostat.scheduling.snapshot import Plan, Start, Stop
 from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Transaction
 from heliostat.workers.outcome import attempt_state_after
 
-MoveFor = Callable[[Observation], moves.Move | None]
+MovesFor = Callable[[Observation], Sequence[moves.Move]]
 
 
 @dataclass(slots=True)
@@ -21,14 +22,19 @@ class Round:
     observations: list[Observation]
     plan: Plan
     now: datetime
+    to_hand_over: Sequence[Job] = ()  # to an engine that queues by itself
     started: list[Attempt] = field(default_factory=list)
     ended: list[AttemptId] = field(default_factory=list)
 
+    @property
+    def has_news(self) -> bool:
+        return bool(self.observations or self.plan.starts or self.plan.stops or self.to_hand_over)
 
-def record(tx: Transaction, this_round: Round, move_for: MoveFor) -> None:
+
+def record(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
     """While we hold the store: what was seen, then what is to start. Each is guarded by the state it finds."""
     this_round.started, this_round.ended = [], []
-    _record_observations(tx, this_round, move_for)
+    _record_observations(tx, this_round, moves_for)
     starts = this_round.plan.starts
     wishes = [_move_to_start(start, this_round.now) for start in starts]
     done = {move.job_id for move in moves.move_jobs(tx, wishes)}
@@ -38,6 +44,7 @@ def record(tx: Transaction, this_round: Round, move_for: MoveFor) -> None:
         for start in starts
         if (job := jobs.get(start.job.id))
     ]
+    this_round.started += _hand_over(tx, this_round)
     moves.add_attempts(tx, this_round.started, this_round.now)
     for stop in this_round.plan.stops:
         _record_stop(tx, stop, this_round.now)
@@ -52,11 +59,32 @@ def _record_stop(tx: Transaction, stop: Stop, now: datetime) -> None:
     moves.note_job(tx, job, f"{stop.why}_requested", stop.words, now)
 
 
-def _record_observations(tx: Transaction, this_round: Round, move_for: MoveFor) -> None:
+def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
+    """They go on waiting, in the engine's queue: those that still wait, and have not been handed over."""
+    wishes = [job.id for job in this_round.to_hand_over]
+    found = stored.get_jobs(tx.conn, wishes) if wishes else {}
+    handed: list[Attempt] = []
+    for wanted in this_round.to_hand_over:
+        job = found.get(wanted.id)
+        if job is None or job.state is not JobState.PENDING or job.handed_over or job.attempt != wanted.attempt:
+            continue
+        values: dict[str, Any] = {"attempt": job.attempt + 1, "handed_over": True, "reason": None}
+        moves.set_job(tx, job.id, values)
+        job = replace(job, **values)
+        moves.note_job(tx, job, "handed_over", None, this_round.now)
+        handed.append(Attempt(job.attempt_id, job, ""))
+    return handed
+
+
+def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
     for kind in (Started, Ended):
-        wishes = [move for seen in this_round.observations if isinstance(seen, kind) and (move := move_for(seen))]
+        wishes = [move for seen in this_round.observations if isinstance(seen, kind) for move in moves_for(seen)]
         for move in moves.move_jobs(tx, wishes):
             moves.set_attempt(tx, move.job_id, move.attempt or 0, _attempt_values(move))
+    for seen in this_round.observations:
+        if isinstance(seen, Started) and seen.gpu_type:
+            job_id, _, number = seen.attempt_id.partition(".")
+            moves.set_attempt(tx, int(job_id), int(number), {"gpu_type": seen.gpu_type})
     this_round.ended = [seen.attempt_id for seen in this_round.observations if isinstance(seen, Ended)]
 
 
@@ -73,6 +101,9 @@ def _move_to_start(start: Start, now: datetime) -> moves.Move:
 
 
 def _attempt_values(move: moves.Move) -> dict[str, object]:
+    if move.to is JobState.STARTING:
+        values = move.values
+        return {"node": values["node"] or "", "devices": values["devices"], "places": values["places"]}
     if move.to is JobState.RUNNING:
         return {"state": move.to, "started_at": move.at}
     exit_code = move.values.get("exit_code")

@@ -1,6 +1,7 @@
 """What the contract suite needs of an engine, and the engines it runs over.
 
-To add one, write a function that makes an `EngineUnderTest` in an empty folder and put it into `ENGINES`.
+To add one, write a function that makes an `EngineUnderTest` in an empty folder and put it into `ENGINES`. The one
+on Slurm needs a cluster besides, and is made by the fixture.
 The jobs of the suite are small shell scripts; their environment tells the simulated engine the same.
 """
 
@@ -13,12 +14,16 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 
+from bench.slurm_up import PrivateSlurm
+
 from heliostat.config import Home, Settings
 from heliostat.engines.contract import Engine, Reports
 from heliostat.engines.local.engine import LocalEngine
 from heliostat.engines.simulated.clock import ManualClock, RealClock
 from heliostat.engines.simulated.cluster import parse_nodes
 from heliostat.engines.simulated.engine import EXIT, IGNORE_TERM, SECONDS, SimulatedEngine
+from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.models import (
     Attempt,
     AttemptId,
@@ -45,6 +50,8 @@ def _nothing() -> None: ...
 class EngineUnderTest:
     make: Callable[[], Engine]  # each call is a new start of Heliostat over the same ground
     runs_commands: bool = True
+    shares_devices: bool = True
+    deadline_seconds: float = DEADLINE_SECONDS
     let_time_pass: Callable[[], None] = _nothing  # for an engine whose time does not pass by itself
     tear_down: Callable[[], None] = _nothing
 
@@ -78,11 +85,25 @@ def simulated_surviving_restart(folder: Path) -> EngineUnderTest:
 
 def local(folder: Path) -> EngineUnderTest:
     """Real processes of this user, limits and all, in an installation of its own."""
-    home = Home(folder / "home")
+    settings = Settings(_made(Home(folder / "home")), simulate_gpus="4xA100")
+    return EngineUnderTest(make=lambda: LocalEngine(settings))
+
+
+def slurm(folder: Path, cluster: PrivateSlurm) -> EngineUnderTest:
+    """Real jobs of this user in a real Slurm."""
+    home = _made(Home(folder / "home"))
+    commands = Commands(home.attempts / "submitting.lock", cluster.env)
+    return EngineUnderTest(
+        make=lambda: SlurmEngine(Settings(home), commands, look=0.2),
+        shares_devices=False,
+        deadline_seconds=60,
+    )
+
+
+def _made(home: Home) -> Home:
     for made in (home.path, home.jobs, home.attempts):
         made.mkdir(mode=0o711, exist_ok=True)
-    settings = Settings(home, simulate_gpus="4xA100")
-    return EngineUnderTest(make=lambda: LocalEngine(settings))
+    return home
 
 
 ENGINES: dict[str, Callable[[Path], EngineUnderTest]] = {
@@ -197,7 +218,7 @@ class Bench:
         self.wait_for_end(other)
 
     def wait_until(self, condition: Callable[[], bool], what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_SECONDS
+        deadline = time.monotonic() + self.under_test.deadline_seconds
         while not condition():
             assert time.monotonic() < deadline, f"Waited in vain for {what}."
             self.under_test.let_time_pass()

@@ -13,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from heliostat.engines.local.script import Person, Places, payload_script
+from heliostat.engines.environment import Person
+from heliostat.engines.local.script import Places, payload_script
 from heliostat.models import Attempt, Job, JobSpec, JobState, Place, Resources
 
 CASES = Path(__file__).parents[2] / "cases" / "payload_script"

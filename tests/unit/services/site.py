@@ -71,6 +71,7 @@ def new_site(folder: Path) -> Iterator[Site]:
         machines = Machines([a_node("n1"), a_node("n2"), a_node("n3", gpus=0)])
         parts = SimpleNamespace(
             settings=settings,
+            engine=machines,
             store=store,
             identities=identities,
             now=clock,

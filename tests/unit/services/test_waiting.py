@@ -33,7 +33,7 @@ def pass_hours(site: Site, hours: float) -> None:
 
 def start(site: Site) -> None:
     plan = Plan(starts=(Start(job_of(site), (Place("n1"),)),))
-    site.context.store.write(lambda tx: record(tx, Round([], plan, site.clock.at), lambda seen: None))
+    site.context.store.write(lambda tx: record(tx, Round([], plan, site.clock.at), lambda seen: []))
     assert job_of(site).state is JobState.STARTING
 
 
@@ -42,7 +42,7 @@ def end(site: Site, cause: Cause, **fields: object) -> None:
     seen = Ended(job.attempt_id, site.clock.at, cause)
     this_round = Round([seen], Plan(), site.clock.at)
     site.context.store.write(
-        lambda tx: record(tx, this_round, lambda _: move_for_end(job, seen, may_try_again=True))
+        lambda tx: record(tx, this_round, lambda _: [move_for_end(job, seen, may_try_again=True)])
     )
     assert job_of(site).state is JobState.PENDING
 

@@ -92,3 +92,14 @@ def test_two_moves_of_one_job_in_one_commit_see_each_other(store: Store) -> None
 
 def test_a_job_that_is_not_there_does_not_move(store: Store) -> None:
     assert not move(store, 10**9, JobState.CANCELLED)
+
+
+@pytest.mark.parametrize("to", [JobState.HELD, JobState.CANCELLED, JobState.STARTING])
+def test_whoever_moves_is_no_longer_in_an_engines_queue(store: Store, to: JobState) -> None:
+    job_id = new_job(store, attempt=1)
+    store.write(lambda tx: moves.set_job(tx, job_id, {"handed_over": True}))
+    assert move(store, job_id, to, 1)
+    with store.read() as conn:
+        job = stored.get_job(conn, job_id)
+    assert job is not None
+    assert not job.handed_over

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.models import TERMINAL, Cause, Ended, JobState, may_move
-from heliostat.workers.outcome import attempt_state_after, move_for_end
+from heliostat.models import TERMINAL, Cause, Ended, JobState, Place, Started, may_move
+from heliostat.workers.outcome import attempt_state_after, move_for_end, moves_for
 from unit.scheduling.made_up import NOW, a_job
 
 RUNNING = a_job(1, state=JobState.RUNNING, attempt=1, node="a", devices=("x",), time_limit_seconds=60)
@@ -131,3 +131,30 @@ def test_every_end_is_an_allowed_move_that_gives_back_what_was_held(
         assert move.values["places"] == ()
     else:
         assert move.values["ended_at"] == NOW
+
+
+HANDED = a_job(1, attempt=1, handed_over=True)
+
+
+def test_who_starts_in_an_engines_queue_is_told_where_and_runs() -> None:
+    places = (Place("n1", ("n1:0",)), Place("n2", ("n2:3",)))
+    starting, running = moves_for(HANDED, Started("1.1", NOW, places), may_try_again=True)
+    assert (starting.to, starting.kind, running.to) == (JobState.STARTING, "starting", JobState.RUNNING)
+    assert starting.values["node"] == "n1"
+    assert starting.values["devices"] == ("n1:0", "n2:3")
+    assert starting.values["places"] == places
+
+
+@pytest.mark.parametrize(
+    ("cause", "state"),
+    [
+        (Cause.REFUSED, JobState.FAILED),
+        (Cause.NOT_STARTED, JobState.PENDING),
+        (Cause.STOPPED, JobState.CANCELLED),
+    ],
+)
+def test_who_ends_in_an_engines_queue_goes_where_its_cause_says(cause: Cause, state: JobState) -> None:
+    given_back, move = moves_for(HANDED, end(cause, None, "why"), may_try_again=True)
+    assert (given_back.kind, given_back.values["node"], move.to) == ("given_back", None, state)
+    assert may_move(JobState.PENDING, given_back.to)
+    assert may_move(given_back.to, move.to)

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from pathlib import Path
 
-from heliostat.engines.local.launch import JobFolder
-from heliostat.engines.local.script import CHECKPOINT_FILE
+from heliostat.engines.environment import CHECKPOINT_FILE
+from heliostat.engines.folders import JobFolder
 from heliostat.models import Attempt, AttemptId
 
 

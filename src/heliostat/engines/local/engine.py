@@ -15,6 +15,7 @@ import structlog
 
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
+from heliostat.engines.folders import JobFolder, Refused, person_of
 from heliostat.engines.local import launch
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
@@ -145,14 +146,14 @@ class LocalEngine:
         self._reapers.shutdown(wait=False, cancel_futures=True)
         self._groups.remove()  # unless there are jobs inside
 
-    def _folder(self, job_id: JobId) -> launch.JobFolder:
-        return launch.JobFolder.of(self._settings.home.jobs, job_id)
+    def _folder(self, job_id: JobId) -> JobFolder:
+        return JobFolder.of(self._settings.home.jobs, job_id)
 
     def _start_queued(self, attempt: Attempt) -> None:
         try:
             if not self._traces.exists(attempt.id):
                 self._start(attempt)
-        except launch.Refused as error:
+        except Refused as error:
             self._report([Ended(attempt.id, utc_now(), Cause.REFUSED, detail=str(error))])
         except OSError as error:
             self._not_started(attempt, f"it could not be started: {in_words(error)}")
@@ -164,7 +165,7 @@ class LocalEngine:
                 self._queued.discard(attempt.id)
 
     def _start(self, attempt: Attempt) -> None:
-        person = launch.person_of(attempt.job.unix_user)
+        person = person_of(attempt.job.unix_user)
         if busy := self._devices.why_not(attempt.devices):
             self._not_started(attempt, busy)
             return

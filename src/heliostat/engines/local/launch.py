@@ -4,16 +4,17 @@ import contextlib
 import errno
 import fcntl
 import os
-import pwd
 import signal
 import socket
 from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.config import Settings
+from heliostat.engines.environment import Person
+from heliostat.engines.folders import JobFolder, lay_out, open_log
 from heliostat.engines.local.cgroups import Group, Limits
 from heliostat.engines.local.processes import boot_id
-from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Person, Places, payload_argv, payload_script
+from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Places, payload_argv, payload_script
 from heliostat.engines.local.spawn import Program
 from heliostat.engines.local.spawn import spawn as start_program
 from heliostat.engines.local.trace import Claim
@@ -31,28 +32,6 @@ _DEFAULT_SIGNALS = (
     signal.SIGCHLD,
     signal.SIGXFSZ,
 )
-
-
-class Refused(Exception):
-    """The attempt can never start like this; says why."""
-
-
-@dataclass(frozen=True, slots=True)
-class JobFolder:
-    """`jobs/12`: the server's own, so that its entries cannot be swapped; the files in it are the user's."""
-
-    path: str
-
-    @classmethod
-    def of(cls, jobs: Path, job_id: JobId) -> "JobFolder":
-        return cls(f"{jobs}/{job_id}")
-
-    def log(self, attempt: int, stream: str) -> str:
-        return f"{self.path}/{attempt}.{stream}"
-
-    @property
-    def checkpoints(self) -> str:
-        return f"{self.path}/checkpoints"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,19 +65,9 @@ def hard_limit_seconds(attempt: Attempt, settings: Settings) -> int:
     return max(limit, settings.max_time_limit_seconds) if limit and attempt.job.overtime else limit
 
 
-def person_of(unix_user: str) -> Person:
-    try:
-        entry = pwd.getpwnam(unix_user)
-    except KeyError:
-        raise Refused(f"this machine has no Unix user {unix_user}") from None
-    if os.geteuid() not in (0, entry.pw_uid):
-        raise Refused(f"Heliostat does not run as root here, so it cannot run jobs as {unix_user}")
-    return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
-
-
 def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> Payload:
     """Lay out its files and say what it finds where."""
-    workdir, script = _lay_out(attempt, person, folder)
+    workdir, script = lay_out(attempt, person, folder)
     places = Places(
         workdir=workdir,
         script=script,
@@ -125,7 +94,7 @@ def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Clai
         *payload_argv(person, person.uid != os.geteuid()),
     ]
     with contextlib.ExitStack() as stack:
-        out, err = (_open_log(folder.log(job.attempt, stream), person, stack) for stream in ("stdout", "stderr"))
+        out, err = (open_log(folder.log(job.attempt, stream), person, stack) for stream in ("stdout", "stderr"))
         script = _in_memory(payload_script(payload.attempt, person, payload.places), stack)
         program = Program(
             argv=argv,
@@ -147,32 +116,6 @@ def free_port(job_id: JobId) -> int:
     raise OSError(errno.EADDRINUSE, "no port is free for its tasks to meet")
 
 
-def _lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, str | None]:
-    """Make what the payload finds on disk: its working directory and its script, and a folder for checkpoints.
-
-    All are the user's alone. What is saved there stays for the next attempt.
-    """
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(folder.path)
-    os.chmod(folder.path, 0o711)  # always: a crash may have come between the two the last time
-    spec = attempt.job.spec
-    script, workdir = None, spec.workdir
-    if spec.script is not None:
-        script = f"{folder.path}/{attempt.job.attempt}.script"
-        _write(script, spec.script, person, 0o700)
-    if workdir is None:
-        workdir = f"{folder.path}/work"
-        _make_private(workdir, person)
-    _make_private(folder.checkpoints, person)
-    return workdir, script
-
-
-def _make_private(path: str, person: Person) -> None:
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(path, 0o700)
-    os.chown(path, person.uid, person.gid, follow_symlinks=False)
-
-
 def _in_memory(text: str, stack: contextlib.ExitStack) -> int:
     """An open file without a name. Above the wrapper's own descriptors, or duplicating it would undo itself."""
     made = os.memfd_create("payload")
@@ -183,20 +126,3 @@ def _in_memory(text: str, stack: contextlib.ExitStack) -> int:
         os.close(made)
     stack.callback(os.close, descriptor)
     return descriptor
-
-
-def _open_log(path: str, person: Person, stack: contextlib.ExitStack) -> int:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-    stack.callback(os.close, descriptor)
-    os.fchown(descriptor, person.uid, person.gid)
-    return descriptor
-
-
-def _write(path: str, text: str, person: Person, mode: int) -> None:
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(path)
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-    with open(descriptor, "wb") as file:
-        file.write(text.encode("utf-8", "surrogateescape"))
-        os.fchown(descriptor, person.uid, person.gid)
-        os.fchmod(descriptor, mode)

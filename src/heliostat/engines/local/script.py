@@ -10,23 +10,11 @@ from functools import cache
 from pathlib import Path
 from shlex import quote
 
+from heliostat.engines.environment import Person, Surroundings, job_environment
 from heliostat.models import Attempt, Place
 
 SCRIPT_DESCRIPTOR = 8
 _SCRIPT = f"/proc/self/fd/{SCRIPT_DESCRIPTOR}"
-CHECKPOINT_FILE = "saved"
-DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-
-
-@dataclass(frozen=True, slots=True)
-class Person:
-    """The Unix user a payload runs as."""
-
-    name: str
-    uid: int
-    gid: int
-    home: str
-    shell: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,34 +50,9 @@ def payload_script(attempt: Attempt, person: Person, places: Places) -> str:
 
 def base_environment(attempt: Attempt, person: Person, places: Places) -> dict[str, str]:
     """A clean environment: nothing of the server's own, what a login gives, and what the job should know."""
-    job = attempt.job
-    environment = {
-        "HOME": person.home,
-        "USER": person.name,
-        "LOGNAME": person.name,
-        "SHELL": person.shell,
-        "PATH": DEFAULT_PATH,
-        "LANG": "C.UTF-8",
-        "HELIOSTAT_HOME": places.installation,
-        "HELIOSTAT_JOB_ID": str(job.id),
-        "HELIOSTAT_JOB_NAME": job.name,
-        "HELIOSTAT_PROJECT": job.project,
-        "HELIOSTAT_ATTEMPT": str(job.attempt),
-        "HELIOSTAT_ATTEMPT_ID": attempt.id,
-        "HELIOSTAT_MARK": places.mark,
-        "HELIOSTAT_NODE": attempt.node,
-        "HELIOSTAT_CPUS": str(job.resources.cpus),
-        "HELIOSTAT_MEMORY_MIB": str(job.resources.memory_mib),
-        "HELIOSTAT_GPUS": f"{job.resources.gpus:g}",
-        "HELIOSTAT_CHECKPOINT_DIR": places.checkpoints,
-        "HELIOSTAT_CHECKPOINT_FILE": f"{places.checkpoints}/{CHECKPOINT_FILE}",
-        "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
-        **_visible(attempt.devices),
-        "OMP_NUM_THREADS": str(job.resources.cpus),
-    }
-    if job.array_id is not None:
-        environment["HELIOSTAT_ARRAY_ID"] = str(job.array_id)
-        environment["HELIOSTAT_ARRAY_INDEX"] = str(job.array_index)
+    around = Surroundings(places.installation, places.mark, places.checkpoints)
+    devices = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **_visible(attempt.devices)}
+    environment = job_environment(attempt, person, around, devices)
     return environment | _part_of_a_device(attempt, places) | _meeting_point(attempt, places)
 
 

@@ -1,0 +1,85 @@
+"""The folder of a job, which its engine lays out and its user owns."""
+
+import contextlib
+import os
+import pwd
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliostat.engines.environment import Person
+from heliostat.models import Attempt, JobId
+
+
+class Refused(Exception):
+    """The attempt can never start like this; says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobFolder:
+    """`jobs/12`: the server's own, so that its entries cannot be swapped; the files in it are the user's."""
+
+    path: str
+
+    @classmethod
+    def of(cls, jobs: Path, job_id: JobId) -> "JobFolder":
+        return cls(f"{jobs}/{job_id}")
+
+    def log(self, attempt: int, stream: str) -> str:
+        return f"{self.path}/{attempt}.{stream}"
+
+    @property
+    def checkpoints(self) -> str:
+        return f"{self.path}/checkpoints"
+
+
+def person_of(unix_user: str) -> Person:
+    try:
+        entry = pwd.getpwnam(unix_user)
+    except KeyError:
+        raise Refused(f"this machine has no Unix user {unix_user}") from None
+    if os.geteuid() not in (0, entry.pw_uid):
+        raise Refused(f"Heliostat does not run as root here, so it cannot run jobs as {unix_user}")
+    return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
+
+
+def lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, str | None]:
+    """Make what the payload finds on disk: its working directory and its script, and a folder for checkpoints.
+
+    All are the user's alone. What is saved there stays for the next attempt.
+    """
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder.path)
+    os.chmod(folder.path, 0o711)  # always: a crash may have come between the two the last time
+    spec = attempt.job.spec
+    script, workdir = None, spec.workdir
+    if spec.script is not None:
+        script = f"{folder.path}/{attempt.job.attempt}.script"
+        _write(script, spec.script, person, 0o700)
+    if workdir is None:
+        workdir = f"{folder.path}/work"
+        make_private(workdir, person)
+    make_private(folder.checkpoints, person)
+    return workdir, script
+
+
+def open_log(path: str, person: Person, stack: contextlib.ExitStack) -> int:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
+    stack.callback(os.close, descriptor)
+    os.fchown(descriptor, person.uid, person.gid)
+    return descriptor
+
+
+def make_private(path: str, person: Person) -> None:
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(path, 0o700)
+    os.chown(path, person.uid, person.gid, follow_symlinks=False)
+
+
+def _write(path: str, text: str, person: Person, mode: int) -> None:
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with open(descriptor, "wb") as file:
+        file.write(text.encode("utf-8", "surrogateescape"))
+        os.fchown(descriptor, person.uid, person.gid)
+        os.fchmod(descriptor, mode)

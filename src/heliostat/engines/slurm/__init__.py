@@ -1,0 +1,1 @@
+"""Runs jobs on a Slurm cluster, which queues and places them itself."""

@@ -1,0 +1,192 @@
+"""Talks to Slurm through its command-line tools: words in lists, never a shell; a time limit on each."""
+
+import contextlib
+import fcntl
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from heliostat.engines.slurm.parse import (
+    SACCT_FIELDS,
+    SINFO_FIELDS,
+    SQUEUE_FIELDS,
+    SlurmJob,
+    SlurmNode,
+    devices_of,
+    jobs_of_sacct,
+    jobs_of_squeue,
+    nodes_of_sinfo,
+    numbers_with_comment,
+    submitted_number,
+)
+from heliostat.errors import EngineUnavailable
+
+PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
+_SECONDS = 30.0
+# What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
+_AWAY = (
+    "unable to contact",
+    "unable to connect",
+    "socket timed out",
+    "connection refused",
+    "connection timed out",
+    "connect failure",
+    "temporarily unable",
+    "zero bytes were transmitted",
+    "unexpected message received",
+    "transport endpoint",
+    "authentication",  # munge is away
+    "munge",
+    "resource temporarily unavailable",
+    "persistent connection",
+    "problem talking to the database",
+)
+
+
+_OPTIONS = ("SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_", "SLURM_")
+
+
+def clean(environment: Mapping[str, str]) -> dict[str, str]:
+    """Slurm's tools take options from the environment too: those of whoever started the server are not ours."""
+    kept = {name: value for name, value in environment.items() if not name.startswith(_OPTIONS)}
+    return kept | {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
+
+
+class SlurmRefused(Exception):
+    """Slurm answered, and said no; says why in its own words."""
+
+
+@dataclass(frozen=True, slots=True)
+class Commands:
+    """One method for each thing we ask of Slurm."""
+
+    lock: Path  # held while a submission is on its way, also by one that outlives its server
+    environment: Mapping[str, str] = field(default_factory=lambda: clean(os.environ))
+
+    def submit(self, argv: Sequence[str], script: str) -> int:
+        """The number Slurm gives it. After EngineUnavailable it may have been taken all the same."""
+        with open(self.lock, "a", encoding="utf-8") as held:
+            fcntl.flock(held, fcntl.LOCK_SH)
+            said = self._run(argv, script, keep=held.fileno())
+        number = submitted_number(said)
+        if number is None:
+            raise EngineUnavailable(f"sbatch gave no number but {said[:80]!r}.")
+        return number
+
+    def wait_for_earlier_submissions(self) -> None:
+        """A server that was killed may have left an `sbatch` that goes on: wait until it has its answer."""
+        deadline = time.monotonic() + _SECONDS
+        with open(self.lock, "a", encoding="utf-8") as held:
+            while time.monotonic() < deadline:
+                try:
+                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except BlockingIOError:
+                    time.sleep(0.05)
+                else:
+                    return
+
+    def jobs(self) -> dict[int, SlurmJob]:
+        """Every job Slurm has in mind, also those that ended a few minutes ago."""
+        said = self._run(["squeue", "--noheader", "--all", "--states=all", f"--Format={_columns(SQUEUE_FIELDS)}"])
+        return {job.number: job for job in jobs_of_squeue(said)}
+
+    def past_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
+        """What the accounting knows of these; nothing where there is none."""
+        try:
+            return self.accounted_jobs(numbers)
+        except SlurmRefused:
+            return {}
+
+    def accounted_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
+        """Raises SlurmRefused where Slurm keeps no accounting."""
+        wanted = ",".join(map(str, numbers))
+        fields = ",".join(SACCT_FIELDS)
+        said = self._run(["sacct", "-X", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
+        return {job.number: job for job in jobs_of_sacct(said)}
+
+    def numbers_with_comment(self, uid: int, comment: str) -> list[int]:
+        """A hint: see `parse.numbers_with_comment`."""
+        argv = ["squeue", "--noheader", "--all", "--states=all", f"--user={uid}", "--Format=JobID:|,Comment:|"]
+        return numbers_with_comment(self._run(argv), comment)
+
+    def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
+        """Which GPUs of each of its nodes a running job has; nothing, if Slurm does not say."""
+        try:
+            said = self._run(["scontrol", "--details", "--oneliner", "show", "job", str(job.number)])
+        except SlurmRefused:
+            return {}
+        return devices_of(said, job.nodes)
+
+    def nodes(self) -> list[SlurmNode]:
+        argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={_columns(SINFO_FIELDS)}"]
+        return list(nodes_of_sinfo(self._run(argv)))
+
+    def update_node(self, node: str, *values: str) -> None:
+        """`State=DRAIN`, `Reason=…`: each is one word."""
+        self._run(["scontrol", "update", f"NodeName={node}", *values])
+
+    def cancel(self, number: int) -> None:
+        """At once if it waits; TERM and, some time later, KILL if it runs. Already gone is success."""
+        self._scancel(number)
+
+    def signal(self, number: int, name: str) -> None:
+        """To every process of a running job. Already gone is success."""
+        self._scancel(number, "--full", f"--signal={name}")
+
+    def version(self) -> str:
+        return self._run(["sinfo", "--version"]).strip()
+
+    def ping(self) -> None:
+        """Raises EngineUnavailable unless a controller answers."""
+        said = self._run(["scontrol", "ping"])
+        if "UP" not in said.replace("/", " ").split():
+            raise EngineUnavailable("slurmctld does not answer.", "See `scontrol ping` and slurmctld's log.")
+
+    def missing(self) -> list[str]:
+        """The programs that are not installed."""
+        path = self.environment.get("PATH")
+        return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
+
+    def _scancel(self, number: int, *options: str) -> None:
+        with contextlib.suppress(SlurmRefused):  # it is gone, or going: the next look says
+            self._run(["scancel", "--quiet", *options, str(number)])
+
+    def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
+        try:
+            done = subprocess.run(
+                list(argv),
+                input=text.encode("utf-8", "surrogateescape"),
+                env={**self.environment, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"},
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+                cwd="/",
+                pass_fds=() if keep is None else (keep,),
+            )
+        except subprocess.TimeoutExpired:
+            raise EngineUnavailable(f"Slurm's {argv[0]} gave no answer in {_SECONDS:.0f} s.", _HINT) from None
+        except OSError as error:
+            raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", _HINT) from error
+        if done.returncode == 0:
+            return done.stdout.decode("utf-8", "replace")
+        said = done.stderr.decode("utf-8", "replace").strip()
+        if any(words in said.lower() for words in _AWAY):
+            raise EngineUnavailable(f"Slurm does not answer: {_last(said)}", _HINT)
+        raise SlurmRefused(_last(said) or f"{argv[0]} ended with {done.returncode}")
+
+
+_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
+
+
+def _columns(names: Iterable[str]) -> str:
+    return ",".join(f"{name}:|" for name in names)
+
+
+def _last(said: str) -> str:
+    """Its last line, without the program's name."""
+    line = said.splitlines()[-1] if said else ""
+    return line.removeprefix("sbatch: error: ").removeprefix("Batch job submission failed: ")[:200]

@@ -1,0 +1,201 @@
+"""What Slurm's commands print, as records: pure. A line that cannot be read is no line.
+
+Only fields are asked for that no user can fill with text of their own: a name or a comment may hold line breaks,
+and would let one job speak for another.
+"""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+SQUEUE_FIELDS = ("JobID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList", "Reason")
+SACCT_FIELDS = ("JobIDRaw", "State", "UID", "ExitCode", "Start", "End", "NodeList", "Reason")
+SINFO_FIELDS = ("NodeList", "StateLong", "CPUs", "Memory", "Gres", "Features", "Reason")
+
+WAITING = frozenset(
+    {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
+)
+OVER = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "OUT_OF_MEMORY",
+        "NODE_FAIL",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "PREEMPTED",
+        "REVOKED",
+    }
+)
+_STATUS = re.compile(r"(\d{1,6})(?::(\d{1,3}))?")
+_GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
+_ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=gpu[^( ]*\(IDX:([\d,-]+)\)")
+_MOST_HOSTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmJob:
+    """A job as Slurm sees it."""
+
+    number: int
+    state: str
+    uid: int
+    exit_code: int
+    signal: int  # that ended it; 0: none
+    started_at: datetime | None
+    ended_at: datetime | None
+    nodes: tuple[str, ...]
+    reason: str
+
+    @property
+    def is_waiting(self) -> bool:
+        return self.state in WAITING
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing of it is left; while it is COMPLETING something is."""
+        return self.state in OVER
+
+    @property
+    def has_run(self) -> bool:
+        """It was given nodes: it runs or ran."""
+        return bool(self.nodes) and self.started_at is not None and not self.is_waiting
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """A node as Slurm sees it."""
+
+    name: str
+    state: str  # with Slurm's marks: "idle*" does not answer
+    cpus: int
+    memory_mib: int
+    gpus: tuple[tuple[str, int], ...]  # type and how many
+    features: tuple[str, ...]
+    reason: str | None
+
+
+def jobs_of_squeue(text: str) -> Iterator[SlurmJob]:
+    """Lines of SQUEUE_FIELDS. The exit code there is the status of wait(2)."""
+    return _jobs(text, from_status=True)
+
+
+def jobs_of_sacct(text: str) -> Iterator[SlurmJob]:
+    """Lines of SACCT_FIELDS. The exit code there is `code:signal`."""
+    return _jobs(text, from_status=False)
+
+
+def nodes_of_sinfo(text: str) -> Iterator[SlurmNode]:
+    """Lines of SINFO_FIELDS; each node once, though it is listed for each of its partitions."""
+    seen: set[str] = set()
+    for line in text.splitlines():
+        words = line.split("|", len(SINFO_FIELDS) - 1)
+        if len(words) < len(SINFO_FIELDS) or not _are_numbers(words[2], words[3]) or words[0] in seen:
+            continue
+        seen.add(words[0])
+        name, state, cpus, memory, gres, features, reason = words
+        reason = reason.rstrip("|")
+        yield SlurmNode(
+            name,
+            state.lower(),
+            int(cpus),
+            int(memory),
+            tuple(gpus_of(gres)),
+            tuple(word for word in features.split(",") if word and word != "(null)"),
+            None if reason in ("none", "(null)", "") else reason,
+        )
+
+
+def gpus_of(gres: str) -> Iterator[tuple[str, int]]:
+    """`gpu:a100:4(S:0-1),gpu:t4:2` → type and count of each."""
+    for word in re.sub(r"\([^)]*\)", "", gres).split(","):
+        if found := _GRES.fullmatch(word):
+            yield found[1] or "gpu", int(found[2])
+
+
+def devices_of(text: str, nodes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
+    """The GPUs a job has on each of these nodes, of `scontrol --details show job`.
+
+    Its owner can write into that text, about this job only; so it serves to show, not to decide.
+    """
+    found: dict[str, tuple[int, ...]] = {}
+    for hosts, indexes in _ALLOCATED.findall(text):
+        numbers = tuple(int(number) for number in expand_hosts(f"[{indexes}]") if _are_numbers(number))
+        found |= {node: numbers for node in expand_hosts(hosts) if node in nodes}
+    return found
+
+
+def expand_hosts(text: str) -> tuple[str, ...]:
+    """`gpu[01-03,7],login` → the name of each node."""
+    return tuple(name for part in _outer_parts(text) for name in _expand(part))[:_MOST_HOSTS]
+
+
+def submitted_number(text: str) -> int | None:
+    """What `sbatch --parsable` prints: `12`, or `12;cluster`."""
+    number = text.strip().partition(";")[0]
+    return int(number) if _are_numbers(number) else None
+
+
+def numbers_with_comment(text: str, comment: str) -> list[int]:
+    """Of lines `JobID|Comment|`: those that bear it. Only a hint, as anybody may write any comment."""
+    pairs = [line.rstrip("|").partition("|") for line in text.splitlines()]
+    return [int(number) for number, _, said in pairs if said == comment and _are_numbers(number)]
+
+
+def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:
+    for line in text.splitlines():
+        words = line.split("|", len(SQUEUE_FIELDS) - 1)
+        status = _STATUS.fullmatch(words[3]) if len(words) == len(SQUEUE_FIELDS) else None
+        if status is None or not _are_numbers(words[0], words[2]):
+            continue
+        code, signal = int(status[1]), int(status[2] or 0)
+        if from_status:
+            code, signal = code >> 8, code & 0x7F
+        yield SlurmJob(
+            number=int(words[0]),
+            state=words[1].partition(" ")[0],  # "CANCELLED by 1000"
+            uid=int(words[2]),
+            exit_code=code,
+            signal=signal,
+            started_at=_time(words[4]),
+            ended_at=_time(words[5]),
+            nodes=expand_hosts("" if words[6] in ("None assigned", "(null)") else words[6]),
+            reason=words[7].rstrip("|"),
+        )
+
+
+def _time(text: str) -> datetime | None:
+    """Seconds since 1970, as SLURM_TIME_FORMAT=%s makes it; "N/A", "Unknown" and the like are none."""
+    return datetime.fromtimestamp(int(text), UTC) if _are_numbers(text) and 0 < int(text) < 2**33 else None
+
+
+def _are_numbers(*words: str) -> bool:
+    return all(word.isascii() and word.isdecimal() and len(word) <= 18 for word in words)
+
+
+def _outer_parts(text: str) -> Iterator[str]:
+    """Split at commas outside of brackets."""
+    return (part for part in re.split(r",(?![^\[]*\])", text) if part)
+
+
+def _expand(part: str) -> Iterator[str]:
+    """One part; of several pairs of brackets the first is opened first."""
+    before, bracket, rest = part.partition("[")
+    inside, closed, after = rest.partition("]")
+    if not (bracket and closed):
+        yield part
+        return
+    for item in inside.split(","):
+        for number in _range(item):
+            yield from (f"{before}{number}{end}" for end in (_expand(after) if after else ("",)))
+
+
+def _range(item: str) -> Iterator[str]:
+    first, dash, last = item.partition("-")
+    if not (dash and _are_numbers(first, last)) or int(last) - int(first) >= _MOST_HOSTS:
+        yield item
+        return
+    yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))

@@ -1,0 +1,92 @@
+"""What Slurm says, in our words: pure."""
+
+from datetime import UTC, datetime
+
+from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.models import Attempt, Cause, Ended
+
+_REASONS = {
+    "None": "waits for Slurm to look at it",
+    "Priority": "waits behind jobs with a higher priority in Slurm",
+    "Resources": "waits for room: what it asks for is in use",
+    "Dependency": "waits for another job in Slurm",
+    "BeginTime": "waits for its begin time",
+    "JobHeldUser": "held in Slurm by its owner; `scontrol release` lets it go",
+    "JobHeldAdmin": "held in Slurm by an administrator",
+    "PartitionDown": "its partition is down",
+    "PartitionTimeLimit": "asks for more time than its partition allows",
+    "PartitionNodeLimit": "asks for more nodes than its partition has",
+    "ReqNodeNotAvail": "a node it needs is not available",
+    "Reservation": "waits for its reservation",
+    "Licenses": "waits for a licence",
+    "AssocGrpGRES": "the account's limit of GPUs is reached",
+    "QOSMaxGRESPerUser": "the limit of GPUs per user is reached",
+    "QOSMaxJobsPerUserLimit": "the limit of running jobs per user is reached",
+}
+_HINTS = {
+    "Invalid qos specification": "there is no such QOS for this account in Slurm; ask for the class normal",
+    "Invalid account or account/partition combination specified": (
+        "this user has no account in Slurm; an administrator can add one: sacctmgr add user NAME account=ACCOUNT"
+    ),
+    "Invalid feature specification": "no node in Slurm has all these labels as features",
+}
+_NO_FILES = 53  # Slurm's own "signal" for a batch job whose files could not be opened
+_BY_STATE = {
+    "TIMEOUT": (Cause.TIMED_OUT, None),
+    "DEADLINE": (Cause.TIMED_OUT, "its deadline in Slurm has passed"),
+    "NODE_FAIL": (Cause.LOST, "its node failed"),
+    "BOOT_FAIL": (Cause.LOST, "its node could not be booted"),
+    "PREEMPTED": (Cause.LOST, "Slurm sent it away for another job"),
+    "REVOKED": (Cause.LOST, "Slurm gave it to another cluster"),
+    "CANCELLED": (Cause.STOPPED, "cancelled with Slurm's own tools"),
+}
+
+
+def waiting_in_words(reason: str) -> str:
+    """Why a job waits in Slurm's queue; what we have no words for is said as Slurm says it."""
+    return _REASONS.get(reason, f"waits in Slurm: {reason}")
+
+
+def refusal_in_words(said: str) -> str:
+    hint = _HINTS.get(said)
+    return f"Slurm refuses it: {said}" + (f" ({hint})" if hint else "")
+
+
+def may_pass(said: str) -> bool:
+    """Whether it is worth another try later: a limit on how many jobs one may have in Slurm."""
+    return "job submit limit" in said
+
+
+def ending(attempt: Attempt, job: SlurmJob, stopped_as: Cause | None) -> Ended:
+    """How a Slurm job that is over has ended. `stopped_as`: what we stopped it for."""
+    code = None if job.signal == _NO_FILES else 128 + job.signal if job.signal else job.exit_code
+    cause, detail = _cause(attempt, job, stopped_as)
+    if job.state in ("NODE_FAIL", "BOOT_FAIL") or not job.has_run:
+        code = None
+    return Ended(attempt.id, job.ended_at or datetime.now(UTC), cause, code, detail)
+
+
+def _cause(attempt: Attempt, job: SlurmJob, stopped_as: Cause | None) -> tuple[Cause, str | None]:
+    if stopped_as is not None:
+        return stopped_as, None
+    if job.state == "OUT_OF_MEMORY":
+        limit = attempt.job.resources.memory_mib * attempt.job.placement.tasks
+        return Cause.OUT_OF_MEMORY, f"it used more than its {limit} MiB of memory"
+    if _ran_over(attempt, job):
+        return Cause.TIMED_OUT, None
+    if job.state in _BY_STATE:
+        return _BY_STATE[job.state]
+    if job.signal == _NO_FILES:
+        return (
+            Cause.REFUSED,
+            "its node could not open its log files; they must be on a shared file system",
+        )
+    return Cause.EXITED, None
+
+
+def _ran_over(attempt: Attempt, job: SlurmJob) -> bool:
+    """Ended by a signal at or after its limit: by a server that was killed before it could say so."""
+    limit = attempt.job.time_limit_seconds
+    if limit is None or attempt.job.overtime or job.started_at is None or job.ended_at is None:
+        return False
+    return bool(job.signal) and (job.ended_at - job.started_at).total_seconds() >= limit

@@ -1,0 +1,172 @@
+"""Heliostat on a real Slurm, as people use it."""
+
+import os
+import signal
+from collections.abc import Iterator
+
+import pytest
+
+from integration.running_server import RunningServer, wait_for
+from integration.unix_users import Person, needs_root
+from support.slurm import TestCluster
+
+SETTINGS = 'engine = "slurm"\n'
+pytestmark = needs_root
+
+
+@pytest.fixture(scope="module")
+def server(slurm: TestCluster) -> Iterator[RunningServer]:
+    server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def admitted(slurm: TestCluster, two_people: list[Person]) -> list[Person]:
+    for person in two_people:
+        slurm.admit(person.name)
+    return two_people
+
+
+def kill(server: RunningServer) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+    server.process.wait(20)
+
+
+def in_slurm(slurm: TestCluster) -> list[list[str]]:
+    """State and user of every job Slurm has in its queue."""
+    lines = slurm.run("squeue", "-h", "-t", "PD,CF,R,CG", "-o", "%T %u").splitlines()
+    return [line.split() for line in lines]
+
+
+def test_a_job_runs_on_a_node_of_slurm_with_its_gpus_and_leaves_its_output(server: RunningServer) -> None:
+    script = 'echo "$HELIOSTAT_NODE $CUDA_VISIBLE_DEVICES"; echo oops >&2; exit 3'
+    job = server.run(command=["sh", "-c", script], gpus=2, gpu_type="t4")
+    assert (job["state"], job["exit_code"], job["node"]) == ("failed", 3, "n4")
+    assert server.output(job["id"]) == "n4 0,1\n"
+    assert server.output(job["id"], stream="stderr") == "oops\n"
+
+
+def test_a_job_waits_with_slurms_reason_and_runs_when_there_is_room(
+    server: RunningServer, slurm: TestCluster
+) -> None:
+    first = server.submit(command=["sleep", "600"], gpus=4, gpu_type="t4")
+    wait_for(lambda: server.show(first)["state"] == "running", "the first runs")
+    assert server.show(first)["devices"] == ["n4:0", "n4:1", "n4:2", "n4:3"]
+    second = server.submit(command=["true"], gpus=4, gpu_type="t4")
+    wait_for(lambda: "in use" in (server.show(second)["reason"] or ""), "a reason", lambda: server.show(second))
+    assert server.show(second)["state"] == "pending"
+    why = server.ask("GET", f"/jobs/{second}/why?what_if=true").json
+    assert ("in use" in why["sentence"], why["forecast"]) == (True, None)
+    server.ask("POST", f"/jobs/{first}/cancel")
+    assert server.finished(first)["state"] == "cancelled"
+    assert server.finished(second)["state"] == "completed"
+
+
+def test_who_is_held_or_cancelled_while_waiting_leaves_slurms_queue(
+    server: RunningServer, slurm: TestCluster
+) -> None:
+    first = server.submit(command=["sleep", "600"], gpus=4, gpu_type="t4")
+    wait_for(lambda: server.show(first)["state"] == "running", "the first runs")
+    second, third = (server.submit(command=["true"], gpus=4, gpu_type="t4") for _ in range(2))
+    wait_for(lambda: len(in_slurm(slurm)) == 3, "all are in Slurm")
+    server.ask("POST", f"/jobs/{second}/hold")
+    server.ask("POST", f"/jobs/{third}/cancel")
+    wait_for(lambda: len(in_slurm(slurm)) == 1, "two have left", lambda: in_slurm(slurm))
+    server.ask("POST", f"/jobs/{first}/cancel")
+    assert server.finished(first)["state"] == "cancelled"
+    assert server.show(second)["state"] == "held"
+    server.ask("POST", f"/jobs/{second}/release")
+    assert server.finished(second)["state"] == "completed"
+
+
+def test_a_job_cancelled_with_slurms_own_tools_is_cancelled_here_too(
+    server: RunningServer, slurm: TestCluster
+) -> None:
+    job = server.submit(command=["sleep", "600"])
+    wait_for(lambda: server.show(job)["state"] == "running", "it runs")
+    slurm.run("scancel", "--user=root")
+    ended = server.finished(job)
+    assert (ended["state"], ended["reason"]) == ("cancelled", "cancelled with Slurm's own tools")
+
+
+def test_each_runs_as_themselves_and_cannot_read_the_others_output(
+    server: RunningServer, admitted: list[Person]
+) -> None:
+    ann, bob = admitted
+    script = 'id -un; id -gn; echo "$HOME"; env | grep -c ^SUDO_ || true'
+    job = server.run(ann.uid, command=["sh", "-c", script])
+    assert server.output(job["id"], ann.uid) == f"{ann.name}\n{ann.name}\n{ann.home}\n0\n"
+    spied = server.run(bob.uid, command=["cat", f"{server.home}/jobs/{job['id']}/1.stdout"])
+    assert (spied["state"], server.output(spied["id"], bob.uid)) == ("failed", "")
+
+
+def test_what_slurm_refuses_fails_with_its_words_and_a_hint(server: RunningServer) -> None:
+    job = server.run(command=["true"], priority_class="scavenger")
+    assert job["state"] == "failed"
+    assert "Invalid qos specification" in job["reason"]
+    assert "ask for the class normal" in job["reason"]
+
+
+def test_a_killed_server_finds_its_jobs_again_and_doubles_none(slurm: TestCluster) -> None:
+    server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
+    try:
+        go = server.folder / "go"
+        script = f"echo once; while [ ! -e {go} ]; do sleep 0.1; done"
+        running = server.submit(command=["sh", "-c", script], gpus=4, gpu_type="t4")
+        wait_for(lambda: server.show(running)["state"] == "running", "it runs")
+        waiting = server.submit(command=["echo", "once"], gpus=4, gpu_type="t4")
+        wait_for(lambda: len(in_slurm(slurm)) == 2, "both are in Slurm")
+        kill(server)
+        go.touch()
+        server.start()
+        for job in (running, waiting):
+            assert server.finished(job)["state"] == "completed"
+            assert server.output(job) == "once\n"
+    finally:
+        server.remove()
+
+
+def test_jobs_submitted_while_slurm_is_away_run_once_when_it_is_back(slurm: TestCluster) -> None:
+    server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
+    try:
+        slurm.end("slurmctld")
+        try:
+            jobs = [server.submit(command=["echo", "once"]) for _ in range(3)]
+            wait_for(lambda: "handed to Slurm" in (server.show(jobs[0])["reason"] or ""), "it says so")
+        finally:
+            slurm.start_controller()
+        for job in jobs:
+            assert server.finished(job)["state"] == "completed"
+            assert server.output(job) == "once\n"
+    finally:
+        server.remove()
+
+
+def test_draining_a_node_here_drains_it_in_slurm_and_the_other_way_round(
+    server: RunningServer, slurm: TestCluster
+) -> None:
+    def state() -> tuple[str, str | None]:
+        node = next(node for node in server.ask("GET", "/nodes").json["items"] if node["name"] == "n3")
+        return node["state"], node["reason"]
+
+    def in_slurms_words() -> str:
+        return slurm.run("sinfo", "-h", "-n", "n3", "-o", "%T %E").strip()
+
+    assert server.ask("POST", "/nodes/n3/drain", {"reason": "new fan; rm -rf"}).status == 200
+    assert in_slurms_words() == "drained new fan; rm -rf"
+    assert state() == ("drained", "new fan; rm -rf")
+    assert server.ask("POST", "/nodes/n3/resume").status == 200
+    wait_for(lambda: in_slurms_words() == "idle none", "Slurm uses it again", in_slurms_words)
+    slurm.run("scontrol", "update", "NodeName=n3", "State=DRAIN", "Reason=by hand")
+    wait_for(lambda: state() == ("drained", "by hand"), "it shows here", state)
+    assert server.ask("POST", "/nodes/n3/resume").status == 200
+    wait_for(lambda: state()[0] == "up", "it is used again", state)
+
+
+def test_the_doctor_examines_the_way_to_slurm(server: RunningServer) -> None:
+    findings = server.ask("GET", "/doctor").json
+    words = " ".join(finding["message"] for finding in findings["findings"] if finding["check"] == "slurm")
+    assert "slurmctld answers." in words
+    assert "4 nodes with 16 GPUs." in words
+    assert "The accounting answers." in words

@@ -1,0 +1,128 @@
+"""A real Slurm of four nodes with made-up GPUs, for as long as the tests run.
+
+slurm.submit("sleep 60")          # as plain `sbatch` does
+slurm.end("slurmctld")            # and then
+slurm.start_controller()          # goes on where it was
+"""
+
+import contextlib
+import os
+import stat
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from bench.slurm_up import PrivateSlurm
+
+GPUS = 4
+# Looks for work at once and gives up soon, so that tests need not wait. Users need an account.
+CONF = """\
+ClusterName=bench
+SlurmctldHost={host}(127.0.0.1)
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge.sock,cred_expire=5
+SlurmctldPort={controller_port}
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmctldDebug=info
+SlurmctldLogFile={folder}/slurmctld.log
+StateSaveLocation={folder}/state
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmdDebug=info
+SlurmdLogFile={folder}/slurmd-%n.log
+SlurmdSpoolDir={folder}/spool/%n
+SlurmdParameters=config_overrides
+ReturnToService=2
+SlurmdTimeout=10
+MessageTimeout=5
+KillWait=2
+MpiDefault=none
+ProctrackType=proctrack/linuxproc
+TaskPlugin=task/none
+Epilog={epilog}
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core_Memory
+GresTypes=gpu
+DefMemPerCPU=100
+SchedulerType=sched/backfill
+SchedulerParameters=batch_sched_delay=0,sched_interval=1,bf_interval=1,sched_min_interval=0
+PriorityType=priority/multifactor
+AccountingStorageType=accounting_storage/slurmdbd
+AccountingStorageHost=127.0.0.1
+AccountingStoragePort={accounting_port}
+AccountingStoragePass={folder}/munge.sock
+AccountingStorageTRES=gres/gpu
+AccountingStorageEnforce=associations,limits,qos
+JobRequeue=0
+NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1} CPUs=16 RealMemory=16000 Gres=gpu:a100:4 Feature=fast
+NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2} CPUs=16 RealMemory=16000 Gres=gpu:a100:4
+NodeName=n3 NodeHostname={host} NodeAddr=127.0.0.1 Port={n3} CPUs=16 RealMemory=16000 Gres=gpu:a100:4
+NodeName=n4 NodeHostname={host} NodeAddr=127.0.0.1 Port={n4} CPUs=16 RealMemory=16000 Gres=gpu:t4:4
+PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+
+class TestCluster(PrivateSlurm):
+    """Four nodes on one machine; three have A100s, the last has T4s."""
+
+    __test__ = False  # pytest: not a test
+
+    slurm_conf = CONF
+    nodes = ("n1", "n2", "n3", "n4")
+    more_ports = nodes
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__(folder, cpus=16)
+
+    def configure(self) -> dict[str, int]:
+        ports = super().configure()
+        lines = [self._make_gpus(node) for node in self.nodes]
+        (self.folder / "gres.conf").write_text("".join(lines))
+        return ports
+
+    def up(self) -> None:
+        super().up()
+        self.run("sacctmgr", "-i", "-Q", "add", "account", "lab")
+
+    def admit(self, user: str) -> None:
+        """Slurm lets them submit."""
+        self.run("sacctmgr", "-i", "-Q", "add", "user", user, "account=lab")
+
+    def submit(self, script: str, *options: str) -> int:
+        """As somebody does who knows nothing of Heliostat."""
+        return int(self.run("sbatch", "--parsable", "-o/dev/null", *options, "--wrap", script))
+
+    def cancel_everything(self) -> None:
+        """So that the next test finds it empty."""
+        with contextlib.suppress(subprocess.CalledProcessError):
+            self.run("scancel", "--state=PENDING")
+            self.run("scancel", "--full", "--signal=KILL", "--state=RUNNING")
+            self.run("scancel", "--user=root")
+
+    def _make_gpus(self, node: str) -> str:
+        """Device files of no driver: of plain files Slurm would not tell the job."""
+        folder = self.folder / "gpus" / node
+        folder.mkdir(parents=True)
+        for number in range(GPUS):
+            os.mknod(folder / f"gpu{number}", stat.S_IFCHR | 0o666, os.makedev(195, 200 + number))
+        kind = "t4" if node == "n4" else "a100"
+        return f"NodeName={node} Name=gpu Type={kind} File={folder}/gpu[0-{GPUS - 1}]\n"
+
+
+@contextlib.contextmanager
+def running_slurm() -> Iterator[TestCluster]:
+    """Skips, saying why, where there is none to be had."""
+    with tempfile.TemporaryDirectory(prefix="hslurm-", ignore_cleanup_errors=True) as folder:
+        Path(folder).chmod(0o755)
+        cluster = TestCluster(Path(folder) / "s")
+        if missing := cluster.missing():
+            pytest.skip(f"no Slurm to test with: {missing}")
+        cluster.up()
+        try:
+            yield cluster
+        finally:
+            cluster.cancel_everything()
+            cluster.down()

@@ -1,0 +1,273 @@
+"""The engine against a made-up Slurm that loses answers, goes away and gives old numbers to others."""
+
+import getpass
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from heliostat.config import Home, Settings
+from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.engine import SlurmEngine
+from heliostat.engines.slurm.parse import SlurmJob, SlurmNode
+from heliostat.engines.slurm.traces import Trace, Traces
+from heliostat.errors import EngineUnavailable
+from heliostat.models import Attempt, Cause, Ended, Job, JobSpec, JobState, Observation, Resources, Started
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+ME = os.geteuid()
+
+
+class FakeSlurm:
+    """What `Commands` offers, over a dictionary."""
+
+    def __init__(self) -> None:
+        self.known: dict[int, SlurmJob] = {}
+        self.comments: dict[int, str] = {}
+        self.cancelled: list[int] = []
+        self.is_away = False
+        self.loses_answers = False
+        self.refuses: str | None = None
+        self._lock = threading.Lock()
+
+    def put(self, number: int, comment: str, state: str = "PENDING", uid: int = ME) -> None:
+        self.known[number] = SlurmJob(number, state, uid, 0, 0, None, None, (), "Resources")
+        self.comments[number] = comment
+
+    def run(self, number: int) -> None:
+        self.known[number] = replace(self.known[number], state="RUNNING", started_at=BEGAN, nodes=("n1",))
+
+    def end(self, number: int, state: str = "COMPLETED") -> None:
+        self.run(number)
+        self.known[number] = replace(self.known[number], state=state, ended_at=BEGAN)
+
+    def submit(self, argv: Sequence[str], script: str) -> int:
+        self._answer()
+        if self.refuses:
+            raise SlurmRefused(self.refuses)
+        with self._lock:
+            number = 100 + len(self.comments)
+            self.put(number, next(word for word in argv if word.startswith("--comment=")).partition("=")[2])
+        if self.loses_answers:
+            self.loses_answers = False
+            raise EngineUnavailable("The answer was lost.")
+        return number
+
+    def wait_for_earlier_submissions(self) -> None: ...
+
+    def jobs(self) -> dict[int, SlurmJob]:
+        self._answer()
+        return dict(self.known)
+
+    def past_jobs(self, numbers: Sequence[int]) -> dict[int, SlurmJob]:
+        self._answer()
+        return {}
+
+    def numbers_with_comment(self, uid: int, comment: str) -> list[int]:
+        self._answer()
+        return [number for number, said in self.comments.items() if said == comment]
+
+    def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
+        return {"n1": (1, 3)}
+
+    def nodes(self) -> list[SlurmNode]:
+        self._answer()
+        return [SlurmNode("n1", "idle", 8, 8000, (("a100", 4),), (), None)]
+
+    def cancel(self, number: int) -> None:
+        self._answer()
+        self.cancelled.append(number)
+        if number in self.known and not self.known[number].is_over:
+            self.known[number] = replace(self.known[number], state="CANCELLED")
+
+    def signal(self, number: int, name: str) -> None:
+        self._answer()
+
+    def _answer(self) -> None:
+        if self.is_away:
+            raise EngineUnavailable("Slurm does not answer.")
+
+
+class Site:
+    def __init__(self, folder: Path) -> None:
+        self.home = Home(folder)
+        for made in (self.home.jobs, self.home.attempts):
+            made.mkdir()
+        self.slurm = FakeSlurm()
+        self.traces = Traces(self.home.attempts)
+        self.reports: list[Observation] = []
+        self.engine = self.new_engine()
+
+    def new_engine(self) -> SlurmEngine:
+        engine = SlurmEngine(Settings(self.home), cast(Commands, self.slurm), look=0.01)
+        engine.on_observation(self.reports.extend)
+        return engine
+
+    def restart(self) -> None:
+        self.engine.close()
+        self.engine = self.new_engine()
+
+    def attempt(self, number: int = 1, **fields: object) -> Attempt:
+        job = Job(
+            id=number,
+            kind="batch",
+            name="x",
+            state=JobState.PENDING,
+            user="ann",
+            unix_user=getpass.getuser(),
+            project="p",
+            resources=Resources(),
+            spec=JobSpec(("true",)),
+            submitted_at=BEGAN,
+            attempt=1,
+            handed_over=True,
+        )
+        return Attempt(f"{number}.1", replace(job, **fields), "")  # type: ignore[arg-type]
+
+    def wait_until(self, condition: Callable[[], object], what: str) -> None:
+        deadline = time.monotonic() + 10
+        while not condition():
+            assert time.monotonic() < deadline, f"waited in vain until {what}"
+            time.sleep(0.005)
+
+    def ends(self) -> list[Ended]:
+        return [seen for seen in self.reports if isinstance(seen, Ended)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.engine.close()
+
+
+def test_a_job_whose_answer_was_lost_is_found_and_not_handed_over_again(site: Site) -> None:
+    site.slurm.loses_answers = True
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "its number is noted")
+    site.slurm.end(100)
+    site.wait_until(site.ends, "its end is told")
+    assert list(site.slurm.comments) == [100]
+
+
+def test_a_job_whose_answer_was_lost_is_found_after_a_restart(site: Site) -> None:
+    comment = f"heliostat:{site.engine.instance}:1.1"
+    site.traces.put("1.1", Trace(ME))
+    site.slurm.put(55, comment)
+    site.slurm.run(55)
+    (seen,) = site.engine.observe([site.attempt()])
+    assert isinstance(seen, Started)
+    assert site.traces.find("1.1") == Trace(ME, 55)
+
+
+def test_a_job_of_another_user_that_bears_our_mark_is_not_ours(site: Site) -> None:
+    comment = f"heliostat:{site.engine.instance}:1.1"
+    site.traces.put("1.1", Trace(ME))
+    site.slurm.put(55, comment, uid=ME + 1)
+    (seen,) = site.engine.observe([site.attempt()])
+    assert isinstance(seen, Ended)
+    assert seen.cause is Cause.NOT_STARTED
+    site.engine.start([site.attempt()])
+    site.engine.stop(site.attempt(), 0)
+    site.engine.forget_all_but([])
+    site.wait_until(lambda: site.traces.find("1.1") is None, "the trace is swept")
+    assert site.slurm.cancelled == []
+
+
+def test_what_was_started_and_ended_while_nobody_looked_is_told_as_both(site: Site) -> None:
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "it is handed over")
+    site.engine.close()
+    site.slurm.end(100)
+    site.engine = site.new_engine()
+    seen = site.engine.observe([site.attempt()])
+    assert [type(one) for one in seen] == [Started, Ended]
+
+
+def test_while_slurm_is_away_nothing_is_said_to_have_ended(site: Site) -> None:
+    site.engine.start([site.attempt(1)])
+    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "it is handed over")
+    site.slurm.is_away = True
+    site.engine.start([site.attempt(2)])
+    site.wait_until(lambda: "does not answer" in str(site.engine.waiting_reason("2.1")), "it says so")
+    site.restart()
+    assert site.engine.observe([site.attempt(1)]) == []
+    site.slurm.is_away = False
+    site.slurm.end(100)
+    site.wait_until(site.ends, "its end is told")
+    assert [end.attempt_id for end in site.ends()] == ["1.1"]
+
+
+def test_who_is_stopped_before_slurm_has_heard_of_it_never_reaches_it(site: Site) -> None:
+    site.slurm.is_away = True
+    site.engine.start([site.attempt(1), site.attempt(2)])
+    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME), "the first was tried in vain")
+    site.engine.stop(site.attempt(1), 0)
+    site.engine.stop(site.attempt(2), 0)
+    site.slurm.is_away = False
+    site.wait_until(lambda: len(site.ends()) == 2, "both ends are told")
+    assert [end.cause for end in site.ends()] == [Cause.STOPPED, Cause.STOPPED]
+
+
+def test_who_is_stopped_after_its_answer_was_lost_is_taken_out_of_slurm(site: Site) -> None:
+    comment = f"heliostat:{site.engine.instance}:1.1"
+    site.slurm.is_away = True
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME), "it was tried")
+    site.engine.stop(site.attempt(), 0)
+    site.slurm.put(55, comment)
+    site.slurm.is_away = False
+    site.wait_until(site.ends, "its end is told")
+    assert (site.slurm.cancelled[:1], site.ends()[0].cause) == ([55], Cause.STOPPED)
+
+
+def test_what_nobody_wants_any_more_is_taken_out_of_slurm_after_a_restart(site: Site) -> None:
+    site.engine.start([site.attempt(1), site.attempt(2)])
+    site.wait_until(lambda: site.traces.find("2.1") == Trace(ME, 101), "both are handed over")
+    site.restart()
+    site.engine.observe([site.attempt(2)])
+    site.engine.forget_all_but(["2.1"])
+    site.wait_until(lambda: site.slurm.cancelled == [100], "the first is cancelled")
+    assert site.traces.find("2.1") == Trace(ME, 101)
+
+
+def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) -> None:
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "it is handed over")
+    site.slurm.put(100, "", uid=ME + 1)
+    site.engine.stop(site.attempt(), 0)
+    site.wait_until(site.ends, "it is given up")
+    assert site.ends()[0].cause is Cause.LOST
+    assert site.slurm.cancelled == []
+
+
+def test_a_refusal_ends_the_attempt_with_slurms_words(site: Site) -> None:
+    site.slurm.refuses = "Invalid qos specification"
+    site.engine.start([site.attempt()])
+    site.wait_until(site.ends, "its end is told")
+    assert site.ends()[0].cause is Cause.REFUSED
+    assert "Invalid qos specification" in str(site.ends()[0].detail)
+
+
+def test_a_limit_on_submitted_jobs_is_worth_another_try(site: Site) -> None:
+    site.slurm.refuses = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    site.engine.start([site.attempt()])
+    site.wait_until(site.ends, "its end is told")
+    assert site.ends()[0].cause is Cause.NOT_STARTED
+
+
+def test_a_start_says_where_and_on_which_gpus(site: Site) -> None:
+    site.engine.start([site.attempt(resources=Resources(1, 64, 2))])
+    site.wait_until(lambda: 100 in site.slurm.known, "it is handed over")
+    site.slurm.run(100)
+    site.wait_until(lambda: site.reports, "its start is told")
+    started = site.reports[0]
+    assert isinstance(started, Started)
+    assert [(place.node, place.devices) for place in started.places] == [("n1", ("n1:1", "n1:3"))]
+    assert started.gpu_type == "a100"

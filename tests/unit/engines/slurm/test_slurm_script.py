@@ -1,0 +1,110 @@
+"""Golden cases: what a job asks for in NAME.json, the exact words of sbatch and its script in NAME.txt.
+
+After a change that is meant, UPDATE_CASES=1 writes them anew; read the difference.
+"""
+
+import json
+import os
+import subprocess
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliostat.engines.environment import Person, Surroundings
+from heliostat.engines.slurm.script import Paths, Site, Unfit, batch_script, sbatch_argv
+from heliostat.models import Attempt, Job, JobSpec, JobState, Layout, Placement, Resources
+
+CASES = Path(__file__).parents[3] / "cases" / "slurm"
+NAMES = sorted(path.stem for path in CASES.glob("*.json"))
+ANN = Person("ann", 1001, 1001, "/home/ann", "/bin/bash")
+AROUND = Surroundings("/var/lib/heliostat", "ab12-12.1", "/var/lib/heliostat/jobs/12/checkpoints")
+
+
+def load(name: str) -> dict[str, Any]:
+    case: dict[str, Any] = json.loads((CASES / f"{name}.json").read_text(encoding="utf-8"))
+    return case
+
+
+def attempt_of(case: dict[str, Any]) -> Attempt:
+    placement = case.get("placement", {})
+    job = Job(
+        id=12,
+        kind="batch",
+        name=case.get("name", "train"),
+        state=JobState.PENDING,
+        user="ann",
+        unix_user="ann",
+        project=case.get("project", "vision"),
+        resources=Resources(2, 4096, case.get("gpus", 0), case.get("gpu_type")),
+        spec=JobSpec(tuple(case["command"]), None, None, case.get("env", {})),
+        submitted_at=datetime(2026, 1, 1, tzinfo=UTC),
+        time_limit_seconds=case.get("time_limit_seconds"),
+        placement=Placement(
+            placement.get("tasks", 1),
+            Layout(placement.get("layout", "pack")),
+            placement.get("exclusive", False),
+            tuple(placement.get("labels", ())),
+        ),
+        priority_class=case.get("priority_class", "normal"),
+        overtime=case.get("overtime", False),
+        attempt=1,
+    )
+    return Attempt("12.1", job, "")
+
+
+def paths_in(folder: str, workdir: str | None = None) -> Paths:
+    return Paths(
+        workdir or "/", None, f"{folder}/1.stdout", f"{folder}/1.stderr", f"{folder}/1.begun", f"{folder}/1.tasks"
+    )
+
+
+def test_there_are_cases() -> None:
+    assert len(NAMES) >= 6
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_words_and_the_script_are_exactly_these(name: str) -> None:
+    case, expected = load(name), CASES / f"{name}.txt"
+    attempt, paths = attempt_of(case), paths_in(case.get("folder", "/srv/jobs/12"), case.get("workdir"))
+    argv = sbatch_argv(attempt, ANN, paths, Site("ab12", as_root=True))
+    text = "\n".join(map(repr, argv)) + "\n---\n" + batch_script(attempt, ANN, paths, AROUND)
+    if os.environ.get("UPDATE_CASES"):
+        expected.write_text(text, encoding="utf-8")
+    assert text == expected.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", [name for name in NAMES if "placement" not in load(name)])
+def test_the_script_passes_on_words_and_environment_untouched(name: str, tmp_path: Path) -> None:
+    case = load(name)
+    told = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
+    attempt = attempt_of(case | {"command": ["/usr/bin/env", "python3", "-c", told, *case["command"]]})
+    script = batch_script(attempt, ANN, paths_in(str(tmp_path)), AROUND)
+    given = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "n1"}
+    done = subprocess.run(["sh"], input=script.encode(), env=given, capture_output=True, cwd="/", check=True)
+    words, environment = json.loads(done.stdout)
+    assert words == case["command"]
+    assert case.get("env", {}).items() <= environment.items()
+    assert (environment["HELIOSTAT_NODE"], environment["HELIOSTAT_JOB_NAME"]) == ("n1", case.get("name", "train"))
+    assert (tmp_path / "1.begun").read_text() == "77\n"
+    assert done.stderr == b""
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        {"gpus": 0.5},
+        {"gpus": 1, "gpu_type": "a100:4,license:x"},
+        {"placement": {"labels": ["fast|slow"]}},
+        {"placement": {"labels": ["disk=ssd"]}},
+    ],
+)
+def test_what_slurm_would_read_otherwise_is_refused(case: dict[str, Any]) -> None:
+    with pytest.raises(Unfit):
+        sbatch_argv(attempt_of({"command": ["true"], **case}), ANN, paths_in("/j"), Site("ab12", as_root=True))
+
+
+def test_without_root_nobody_else_is_named() -> None:
+    argv = sbatch_argv(attempt_of({"command": ["true"]}), ANN, paths_in("/j"), Site("ab12", as_root=False))
+    assert not [word for word in argv if word.startswith(("--uid", "--gid"))]

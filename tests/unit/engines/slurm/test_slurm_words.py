@@ -1,0 +1,64 @@
+"""How a Slurm job has ended, and why it waits, in our words."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.engines.slurm.words import ending, refusal_in_words, waiting_in_words
+from heliostat.models import Attempt, Cause, Job, JobSpec, JobState, Resources
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+OVER = SlurmJob(7, "COMPLETED", 1001, 0, 0, BEGAN, BEGAN + timedelta(seconds=90), ("n1",), "None")
+JOB = Job(
+    id=12,
+    kind="batch",
+    name="train",
+    state=JobState.RUNNING,
+    user="ann",
+    unix_user="ann",
+    project="vision",
+    resources=Resources(1, 64),
+    spec=JobSpec(("true",)),
+    submitted_at=BEGAN,
+    time_limit_seconds=60,
+    attempt=1,
+)
+ATTEMPT = Attempt("12.1", JOB, "n1")
+
+
+@pytest.mark.parametrize(
+    ("job", "cause", "exit_code"),
+    [
+        (OVER, Cause.EXITED, 0),
+        (replace(OVER, state="FAILED", exit_code=3), Cause.EXITED, 3),
+        (replace(OVER, state="OUT_OF_MEMORY", signal=9), Cause.OUT_OF_MEMORY, 137),
+        (replace(OVER, state="TIMEOUT", signal=15), Cause.TIMED_OUT, 143),
+        (replace(OVER, state="FAILED", signal=15), Cause.TIMED_OUT, 143),  # at its limit, by a server that is gone
+        (replace(OVER, state="NODE_FAIL"), Cause.LOST, None),
+        (replace(OVER, state="CANCELLED"), Cause.STOPPED, 0),
+        (replace(OVER, state="CANCELLED", nodes=(), started_at=None), Cause.STOPPED, None),
+        (replace(OVER, state="FAILED", signal=53), Cause.REFUSED, None),
+    ],
+)
+def test_the_end_of_a_slurm_job_has_a_cause(job: SlurmJob, cause: Cause, exit_code: int | None) -> None:
+    attempt = ATTEMPT if cause is Cause.TIMED_OUT else replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None))
+    ended = ending(attempt, job, None)
+    assert (ended.cause, ended.exit_code) == (cause, exit_code)
+    assert ended.at == OVER.ended_at
+
+
+def test_who_was_stopped_has_stopped_whatever_slurm_calls_it() -> None:
+    ended = ending(ATTEMPT, replace(OVER, state="FAILED", exit_code=7), Cause.STOPPED)
+    assert (ended.cause, ended.exit_code) == (Cause.STOPPED, 7)
+
+
+def test_reasons_we_have_no_words_for_are_said_as_slurm_says_them() -> None:
+    assert waiting_in_words("Resources") == "waits for room: what it asks for is in use"
+    assert waiting_in_words("FancyNewReason") == "waits in Slurm: FancyNewReason"
+
+
+def test_a_refusal_names_the_next_step_where_we_know_it() -> None:
+    assert "sacctmgr" in refusal_in_words("Invalid account or account/partition combination specified")
+    assert refusal_in_words("Something else") == "Slurm refuses it: Something else"
