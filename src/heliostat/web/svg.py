@@ -10,6 +10,7 @@ from heliostat.web.scales import Scale, number_ticks, time_ticks
 
 _COLOURS = 6
 _LETTER = 7  # wide, at the size of plots.css
+_HALF_A_TIME = 24
 _ROOM_LEFT, _ROOM_BELOW, _ROOM_ABOVE, _ROOM_RIGHT = 46, 22, 8, 8
 
 
@@ -132,11 +133,12 @@ class _Frame:
             rule.format(left, self.up(tick), right, left - 6, self.up(tick) + 4, f"{tick:g}{self.look.unit}")
             for tick in number_ticks(self.up.high)
         ]
-        mark = Markup('<text x="{:.1f}" y="{:.0f}" text-anchor="middle" data-at="{}" data-form="{}">{}</text>')
-        marks = [
-            mark.format(self.across(at.timestamp()), bottom + 16, at.strftime("%Y-%m-%dT%H:%M:%SZ"), form, text)
-            for at, form, text in time_ticks(self.across.low, self.across.high)
-        ]
+        mark = Markup('<text x="{:.1f}" y="{:.0f}" text-anchor="{}" data-at="{}" data-form="{}">{}</text>')
+        marks = []
+        for at, form, text in time_ticks(self.across.low, self.across.high):
+            x = self.across(at.timestamp())
+            anchor = "middle" if x < right - _HALF_A_TIME else "end"  # the last one must not be cut off
+            marks.append(mark.format(min(x, right), bottom + 16, anchor, f"{at:%Y-%m-%dT%H:%M:%SZ}", form, text))
         axis = Markup('<path class="axis" d="M{:.0f} {:.1f}H{:.0f}"></path>').format(left, bottom, right)
         return Markup("").join([*rules, axis, *marks])
 
