@@ -34,9 +34,14 @@ def kill(server: RunningServer) -> None:
 
 
 def in_slurm(slurm: TestCluster) -> list[list[str]]:
-    """State and user of every job Slurm has in its queue."""
-    lines = slurm.run("squeue", "-h", "-t", "PD,CF,R,CG", "-o", "%T %u").splitlines()
+    """State, user and devices of every job Slurm has in its queue."""
+    lines = slurm.run("squeue", "-h", "-t", "PD,CF,R,CG", "-o", "%T %u %b").splitlines()
     return [line.split() for line in lines]
+
+
+def with_four_gpus(slurm: TestCluster) -> list[list[str]]:
+    """Those of one test: others of the same Slurm may still be ending."""
+    return [job for job in in_slurm(slurm) if "t4:4" in job[2]]
 
 
 def test_a_job_runs_on_a_node_of_slurm_with_its_gpus_and_leaves_its_output(server: RunningServer) -> None:
@@ -69,10 +74,10 @@ def test_who_is_held_or_cancelled_while_waiting_leaves_slurms_queue(
     first = server.submit(command=["sleep", "600"], gpus=4, gpu_type="t4")
     wait_for(lambda: server.show(first)["state"] == "running", "the first runs")
     second, third = (server.submit(command=["true"], gpus=4, gpu_type="t4") for _ in range(2))
-    wait_for(lambda: len(in_slurm(slurm)) == 3, "all are in Slurm")
+    wait_for(lambda: len(with_four_gpus(slurm)) == 3, "all are in Slurm")
     server.ask("POST", f"/jobs/{second}/hold")
     server.ask("POST", f"/jobs/{third}/cancel")
-    wait_for(lambda: len(in_slurm(slurm)) == 1, "two have left", lambda: in_slurm(slurm))
+    wait_for(lambda: len(with_four_gpus(slurm)) == 1, "two have left", lambda: in_slurm(slurm))
     server.ask("POST", f"/jobs/{first}/cancel")
     assert server.finished(first)["state"] == "cancelled"
     assert server.show(second)["state"] == "held"
@@ -116,7 +121,7 @@ def test_a_killed_server_finds_its_jobs_again_and_doubles_none(slurm: TestCluste
         running = server.submit(command=["sh", "-c", script], gpus=4, gpu_type="t4")
         wait_for(lambda: server.show(running)["state"] == "running", "it runs")
         waiting = server.submit(command=["echo", "once"], gpus=4, gpu_type="t4")
-        wait_for(lambda: len(in_slurm(slurm)) == 2, "both are in Slurm")
+        wait_for(lambda: len(with_four_gpus(slurm)) == 2, "both are in Slurm")
         kill(server)
         go.touch()
         server.start()
