@@ -9,6 +9,8 @@ PAGES = (
     "/",
     "/jobs",
     "/jobs?state=unfinished&sort=-gpus",
+    "/jobs/new",
+    "/jobs/new?gpus=2&time_limit=4h",
     "/cluster",
     "/cluster?state=busy&span=month",
     "/cluster/a100-01",
@@ -18,4 +20,3 @@ PAGES = (
     *("/admin/" + name for name in ADMIN),
     "/nothing-here",
 )
-PAGES = ("/", "/jobs", "/jobs?state=unfinished&sort=-gpus", "/jobs/new", "/nothing-here")

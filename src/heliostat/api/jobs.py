@@ -20,7 +20,7 @@ from heliostat.models import TERMINAL, Caller, Job, JobId, JobState
 from heliostat.services import jobs as services
 from heliostat.services.context import Context
 from heliostat.services.logs import LogRange, log_order, read_log
-from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs, may_inspect
+from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs, may_inspect, may_see_values
 from heliostat.services.submission import prepare_submission, submit_jobs
 from heliostat.store import jobs as stored
 
@@ -119,7 +119,7 @@ def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
         attempts = stored.attempts_of(conn, job_id)
     forecast = forecast_view(context.forecaster.of(job))
     view = job_detail_view(job, context.controller.reason(job), forecast, attempts)
-    if caller.user.name != job.user:  # variables hold secrets: others learn their names
+    if not may_see_values(caller.user, job):
         view["spec"]["env"] = dict.fromkeys(job.spec.env, HIDDEN)
         view["request"].pop("env", None)
     return JSONResponse(view)

@@ -15,6 +15,11 @@ def may_inspect(user: User, job: Job) -> bool:
     return job.user == user.name or user.manages(job.project)
 
 
+def may_see_values(user: User, job: Job) -> bool:
+    """Of environment variables: they may hold secrets, so who else may inspect the job sees their names only."""
+    return job.user == user.name
+
+
 def inspectable_job(context: Context, caller: Caller, job_id: JobId) -> Job:
     """The job, or an error that says why not."""
     with context.store.read() as conn:

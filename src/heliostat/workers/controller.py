@@ -64,8 +64,10 @@ class _Inbox:
 
     @property
     def only_starts(self) -> bool:
-        """Nothing that lets another job start."""
-        return not self.changes and all(isinstance(seen, Started) for seen in self.observations)
+        """Nothing has happened that lets another job start."""
+        if self.changes or not self.observations:
+            return False
+        return all(isinstance(seen, Started) for seen in self.observations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,9 +177,7 @@ class Controller:
     def _handle(self, inbox: _Inbox) -> None:
         self._apply(inbox.changes, self._now())
         self._stop_those_asked_for(inbox.changes)
-        changes_nothing = bool(inbox.observations) and inbox.only_starts and self._seconds_to_next_try() != 0.0
-        plain = Round(inbox.observations, Plan(), self._now())
-        this_round = plain if changes_nothing else self._decide(inbox.observations)
+        this_round = self._decide(inbox)
         if not this_round.has_news:
             return
         self._store.write(lambda tx: record(tx, this_round, self._moves_for))
@@ -193,8 +193,10 @@ class Controller:
                     self._engine.stop(Attempt(job.attempt_id, job, ""), 0.0)
             self._queue.apply(change, now)
 
-    def _decide(self, observations: list[Observation]) -> Round:
-        now = self._now()
+    def _decide(self, inbox: _Inbox) -> Round:
+        now, observations = self._now(), inbox.observations
+        if inbox.only_starts and self._seconds_to_next_try() != 0.0:
+            return Round(observations, Plan(), now)
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
         if self._engine.capabilities.queues_itself:
             return Round(observations, self._made, now, self._queue.to_hand_over(self._delayed()))

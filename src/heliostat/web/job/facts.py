@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from heliostat.models import ACTIVE, Job, JobState, Layout, User
 from heliostat.models.nodes import Device
+from heliostat.services.rights import may_see_values
 from heliostat.web import words
 
 _SCRIPT_SHOWN = 20_000
@@ -41,7 +42,7 @@ class Facts:
 def facts(job: Job, user: User, devices: Mapping[str, Device]) -> Facts:
     spec = job.spec
     script = spec.script or ""
-    is_own = job.user == user.name
+    sees_values = may_see_values(user, job)
     return Facts(
         asks=tuple((label, value) for label, value in _asks(job) if value),
         places=tuple(_place(number, job, devices) for number in range(len(job.task_places))),
@@ -51,8 +52,8 @@ def facts(job: Job, user: User, devices: Mapping[str, Device]) -> Facts:
         script_is_cut=len(script) > _SCRIPT_SHOWN,
         workdir=spec.workdir or "",
         runs_as=job.unix_user,
-        variables=tuple(Variable(name, spec.env[name] if is_own else None) for name in sorted(spec.env)),
-        values_hidden=not is_own,
+        variables=tuple(Variable(name, spec.env[name] if sees_values else None) for name in sorted(spec.env)),
+        values_hidden=not sees_values,
     )
 
 

@@ -88,8 +88,8 @@ def log_view(visit: Visit, job: Job, query: LogQuery) -> LogView:
         window = log_window(visit.context, visit.caller, job.id, _wish(query))
     except Conflict as error:
         window = LogWindow(job, 0, (), 0, 0, 0, {})
-        return _view(job, query, window, None, f"{error.message} {error.hint or ''}".strip())
-    return _view(job, query, window, _search(visit, job, query) if query.find else None)
+        return _view(query, window, None, f"{error.message} {error.hint or ''}".strip())
+    return _view(query, window, _search(visit, job, query) if query.find else None)
 
 
 def line_data(line: LogLine) -> dict[str, Any]:
@@ -101,7 +101,8 @@ def _wish(query: LogQuery) -> LogWish:
     return LogWish(query.streams, query.attempt, query.before, query.at)
 
 
-def _view(job: Job, query: LogQuery, window: LogWindow, search: Search | None, trouble: str = "") -> LogView:
+def _view(query: LogQuery, window: LogWindow, search: Search | None, trouble: str = "") -> LogView:
+    job = window.job  # of the same moment: another attempt may have begun since the page was asked for
     here = Address(f"/jobs/{job.id}", {"stream": _unless_usual(query.stream), "attempt": str(query.attempt or "")})
     is_end = window.end >= window.total
     is_newest = window.attempt == job.attempt

@@ -13,7 +13,7 @@ from starlette.responses import Response
 from heliostat.errors import Conflict, HeliostatError, Invalid, TooManyRequests
 from heliostat.models import Job, JobRequest, User
 from heliostat.services.offers import Offer, offer_to
-from heliostat.services.rights import inspectable_job
+from heliostat.services.rights import inspectable_job, may_see_values
 from heliostat.services.submission import Submitted, submit_jobs
 from heliostat.services.why import foresee_request
 from heliostat.web import words
@@ -68,7 +68,7 @@ def show_form(visit: VisitDep, job_id: JobNumber = None) -> Response:
 def _as_it_was(job: Job, user: User) -> tuple[Texts, str]:
     """The fields of a form that makes it again, and a word about them. Values of variables are their owner's."""
     source = f"Filled in as job {job.id} was."
-    if job.user == user.name or not job.spec.env:
+    if may_see_values(user, job) or not job.spec.env:
         return texts_from(body_of(request_of(job))), source
     without = replace(job, spec=replace(job.spec, env={}))
     return texts_from(body_of(request_of(without))), f"{source} Its environment variables are left out: not yours."
