@@ -1,5 +1,7 @@
 """Around every request: a limit on its size, and the time it took."""
 
+import asyncio
+import contextlib
 import time
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -12,6 +14,8 @@ from heliostat.errors import TooLarge
 _STRANGERS_BYTES = 64 * 2**10
 _PASSWORDS_BYTES = 2**20  # not looked at yet
 _FORMS_BYTES = 4 * 2**20  # of a browser that is logged in
+_HEARD_OUT_BYTES = 2**20  # of what is refused: an answer is lost on a connection that is closed amid sending
+_HEARD_OUT_SECONDS = 2.0
 
 
 class BodyLimit:
@@ -41,7 +45,7 @@ class BodyLimit:
         limit = self._limit(scope, headers)
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced) > limit:
-            await self._refuse(scope, send, limit)
+            await self._refuse(scope, receive, send, limit)
             return
         received = 0
         refused = False
@@ -59,7 +63,7 @@ class BodyLimit:
             nonlocal refused
             if message["type"] == "http.response.start" and received > limit:
                 refused = True
-                await self._refuse(scope, send, limit)
+                await self._refuse(scope, receive, send, limit)
             elif not refused:
                 await send(message)
 
@@ -76,10 +80,21 @@ class BodyLimit:
             return min(self._most, _STRANGERS_BYTES)
         return self._most if kind == b"bearer" else min(self._most, _FORMS_BYTES)
 
-    async def _refuse(self, scope: Scope, send: Send, limit: int) -> None:
-        """The connection stays open: a client that is still sending would not see our answer in a closed one."""
+    async def _refuse(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
+        await _hear_out(receive)
         answer = await self._tell(Request(scope), _too_large(limit), TooLarge.status)
         await answer(scope, _nothing_more, send)
+
+
+async def _hear_out(receive: Receive) -> None:
+    heard = 0
+    with contextlib.suppress(TimeoutError):
+        async with asyncio.timeout(_HEARD_OUT_SECONDS):
+            while heard < _HEARD_OUT_BYTES:
+                message = await receive()
+                heard += len(message.get("body", b""))
+                if not message.get("more_body"):
+                    return
 
 
 async def _nothing_more() -> Message:

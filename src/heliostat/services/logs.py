@@ -32,10 +32,14 @@ class LogPart:
     size: int  # of the whole log so far
 
 
-def log_path(context: Context, job: Job, attempt: int, stream: str) -> Path:
+def log_keeper(context: Context) -> KeepsLogs:
     if not isinstance(context.engine, KeepsLogs):
         raise Conflict(f"The {context.engine.name} engine keeps no logs.", "Its jobs only pretend to run.")
-    path = context.engine.log_path(job.id, attempt, stream)
+    return context.engine
+
+
+def log_path(context: Context, job: Job, attempt: int, stream: str) -> Path:
+    path = log_keeper(context).log_path(job.id, attempt, stream)
     if job.ended_at is not None and job.attempt and not path.parent.exists():
         _check_kept(context, job, job.ended_at)
     return path

@@ -44,8 +44,9 @@ heliostat_task() {
 #   heliostat_tasks=2 heliostat_grace=10.0
 #   heliostat_task() { … }   becomes task $1
 #
-# and is followed by the pipeline that starts them. Each task tells the watch its pid and its exit status. When one
-# fails, the others get TERM and, after the grace, KILL; the first failure is the exit status of all.
+# and is followed by the pipeline that starts them. Each task tells the watch its pid, waits for the word to go, and tells
+# its exit status: whoever is signalled before that word never begins, and whoever began gets each signal once.
+# When one fails, the others get TERM and, after the grace, KILL; the first failure is the exit status of all.
 # A pipeline, not `&`: a shell makes what it puts into the background deaf to INT and QUIT.
 
 heliostat_run() {
@@ -53,7 +54,8 @@ heliostat_run() {
     (
         read -r heliostat_pid _ </proc/self/stat
         echo "pid $heliostat_pid" >&3
-        exec 3>&- </dev/null >&4 2>&5 4>&- 5>&-
+        read -r _ <&6
+        exec 3>&- </dev/null >&4 2>&5 4>&- 5>&- 6>&-
         heliostat_task "$1"
     )
     echo "exit $?" >&3
@@ -71,6 +73,7 @@ heliostat_stop_the_others() {
 
 heliostat_watch() {
     heliostat_told='' heliostat_signalled='' heliostat_pids='' heliostat_timer='' heliostat_failed=0
+    heliostat_unknown=$heliostat_tasks # so many pids are not known yet
     for heliostat_name in TERM INT HUP QUIT USR1 USR2; do
         trap "heliostat_told=$heliostat_name heliostat_signalled=1" "$heliostat_name"
     done
@@ -82,11 +85,15 @@ heliostat_watch() {
         fi
         if [ "$heliostat_word" = pid ]; then
             heliostat_pids="$heliostat_pids $heliostat_number"
-            if [ -n "$heliostat_told" ] || [ "$heliostat_failed" != 0 ]; then # it was too young to be told
-                kill -s "${heliostat_told:-TERM}" "$heliostat_number"
+            heliostat_unknown=$((heliostat_unknown - 1))
+            if [ -n "$heliostat_told" ] || [ "$heliostat_failed" != 0 ]; then
+                kill -s TERM $heliostat_pids # they wait for a word that does not come
+            elif [ "$heliostat_unknown" = 0 ]; then
+                for _ in $heliostat_pids; do echo; done >&6 # one byte each: two may read at the same time
             fi
             continue
         fi
+        [ "$heliostat_unknown" = 0 ] || kill -s TERM $heliostat_pids # it ended before it began, so must they
         heliostat_tasks=$((heliostat_tasks - 1))
         if [ "$heliostat_number" != 0 ] && [ "$heliostat_failed" = 0 ]; then
             heliostat_failed=$heliostat_number
@@ -100,4 +107,7 @@ heliostat_watch() {
 
 trap : TERM INT HUP QUIT USR1 USR2
 exec 4>&1 5>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log
+: | { trap : TERM INT HUP QUIT USR1 USR2
+exec 6<>/proc/self/fd/0 </dev/null
 { trap : TERM INT HUP QUIT USR1 USR2; heliostat_run 0 | heliostat_run 1; } 3>&1 >&4 | heliostat_watch
+}

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.errors import Forbidden, Invalid, NotFound
+from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Job
 from heliostat.services.context import Context
 from heliostat.services.log_search import MOST_HITS, SearchWish, find_in_log
@@ -186,3 +186,10 @@ def test_of_a_very_long_line_the_part_around_the_word_is_told(printed: Printed) 
 def test_what_cannot_be_looked_for_is_refused(printed: Printed, text: str) -> None:
     with pytest.raises(Invalid):
         find_in_log(printed.context, printed.site.root, 1, SearchWish(text))
+
+
+def test_an_engine_without_logs_says_so_before_the_job_runs_too(site: Site) -> None:
+    site.machines.name = "simulated"  # type: ignore[attr-defined]
+    waiting = site.add_job(1)
+    with pytest.raises(Conflict, match="keeps no logs"):
+        log_window(site.context, site.root, waiting.id, LogWish())

@@ -106,7 +106,11 @@ def _gang(attempt: Attempt, run: str) -> Iterator[str]:
     yield "}"
     yield _gang_text()
     ranks = " | ".join(f"heliostat_run {rank}" for rank in range(len(attempt.places)))
-    yield f"{{ trap : TERM INT HUP QUIT USR1 USR2; {ranks}; }} 3>&1 >&4 | heliostat_watch"
+    deaf = "trap : TERM INT HUP QUIT USR1 USR2"
+    yield f": | {{ {deaf}"  # a pipe to ourselves, in which the watch gives its word to the tasks
+    yield "exec 6<>/proc/self/fd/0 </dev/null"
+    yield f"{{ {deaf}; {ranks}; }} 3>&1 >&4 | heliostat_watch"
+    yield "}"
 
 
 @cache
