@@ -110,17 +110,21 @@ def _wanted(context: Context, engine: SlurmEngine, conduct: Conduct) -> Wanted:
 
 
 def _carry_out(context: Context, engine: SlurmEngine, step: Step, plan: Plan) -> None:
-    """That we put somebody somewhere is noted before we do: after a crash in between it is still known."""
+    """That we put somebody somewhere is noted before we do: when the answer is lost it is still known."""
     if isinstance(step, AddUser):
         context.store.write(lambda tx: slurm_made.note_made(tx, step.account, step.user))
     try:
-        carry_out(engine.accounts.slurm, step, plan.cluster)
+        was_us = carry_out(engine.accounts.slurm, step, plan.cluster)
     except SlurmRefused:
         if isinstance(step, AddUser):
-            context.store.write(lambda tx: slurm_made.forget_made(tx, step.account, step.user))
+            _forget(context, step)
         raise
-    if isinstance(step, RemoveUser):
-        context.store.write(lambda tx: slurm_made.forget_made(tx, step.account, step.user))
+    if isinstance(step, RemoveUser) or (isinstance(step, AddUser) and not was_us):
+        _forget(context, step)
+
+
+def _forget(context: Context, step: AddUser | RemoveUser) -> None:
+    context.store.write(lambda tx: slurm_made.forget_made(tx, step.account, step.user))
 
 
 def _refused(plan: Plan, done: Sequence[Step], said: str) -> Conflict:

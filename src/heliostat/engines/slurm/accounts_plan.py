@@ -95,7 +95,8 @@ class _Draft:
         if group.account in self.found.descriptions and not self._is_ours(group.account):
             self.left_alone.append(
                 f"The account {group.account} was not made by this Heliostat; it stays as it is,"
-                f" and serves the {group.kind} {group.name}."
+                f" and serves the {group.kind} {group.name}. To hand it over: sacctmgr modify account where"
+                f" name={group.account} set description={mark(self.wanted.instance, group.kind, group.name)}"
             )
             return
         if group.parent != "root" and not self._is_ours(group.parent):

@@ -43,13 +43,15 @@ def read_accounts(slurm: Asks, cluster: str) -> Found:
     )
 
 
-def carry_out(slurm: Asks, step: Step, cluster: str) -> None:
-    """Already so is success. Raises SlurmRefused, EngineUnavailable."""
+def carry_out(slurm: Asks, step: Step, cluster: str) -> bool:
+    """Already so is success, but not our doing: False. Raises SlurmRefused, EngineUnavailable."""
     try:
         slurm.ask(step.argv(cluster))
     except SlurmRefused as error:
-        if not any(words in error.said.lower() for words in _ALREADY):
-            raise
+        if any(words in error.said.lower() for words in _ALREADY):
+            return False
+        raise
+    return True
 
 
 def first_line(error: SlurmRefused) -> str:

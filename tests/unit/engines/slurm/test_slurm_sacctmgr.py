@@ -98,7 +98,9 @@ def test_an_answer_without_a_cluster_is_none() -> None:
 
 
 def test_a_step_that_is_done_already_is_done() -> None:
-    carry_out(Answering({"sacctmgr": refused(" Nothing new added.")}), AddUser("a", "ann", Limits()), "bench")
+    step = AddUser("a", "ann", Limits())
+    assert carry_out(Answering({"sacctmgr": ""}), step, "bench")
+    assert not carry_out(Answering({"sacctmgr": refused(" Nothing new added.")}), step, "bench")  # not by us
 
 
 def test_a_refusal_is_told_by_its_first_line() -> None:
