@@ -43,7 +43,17 @@ def plan_accounts(wanted: Wanted, found: Found, made: Collection[Place]) -> Plan
     for person in wanted.people:
         draft.person(person)
     draft.removals()
-    return Plan(found.cluster, tuple(draft.steps), tuple(draft.left_alone), wanted.notes)
+    notes = (*wanted.notes, *_notes(draft.found))
+    return Plan(found.cluster, tuple(draft.steps), tuple(draft.left_alone), notes)
+
+
+def _notes(found: Found) -> Iterator[str]:
+    normal, least = found.qos.get("normal"), found.qos.get("scavenger")
+    if normal is not None and least is not None and normal.priority <= least.priority:
+        yield (
+            "Slurm's QOS normal, which is not ours, is not above scavenger: sacctmgr modify qos where name=normal"
+            f" set priority={least.priority + 100}"
+        )
 
 
 def made_after(step: Step, made: frozenset[Place]) -> frozenset[Place]:

@@ -53,6 +53,7 @@ class Conduct:
     enforces: frozenset[str] = frozenset()
     counts_by_month: bool = False  # usage never fades, and begins anew each month
     weighs_shares: bool = True
+    weighs_classes: bool = True
     preempts_by_qos: bool = True
 
 
@@ -153,6 +154,8 @@ def _conduct_notes(conduct: Conduct) -> Iterable[str]:
             "Slurm does not weigh shares as it is set up: PriorityType=priority/multifactor and"
             " PriorityWeightFairshare=100000 in slurm.conf."
         )
+    if not conduct.weighs_classes:
+        yield "Slurm does not weigh classes as it is set up: PriorityWeightQOS=100000 in slurm.conf."
     if not conduct.preempts_by_qos:
         yield (
             "Slurm sends no scavenger job away as it is set up: PreemptType=preempt/qos and"

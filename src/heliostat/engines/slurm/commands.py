@@ -25,7 +25,7 @@ from heliostat.engines.slurm.parse import (
 )
 from heliostat.errors import EngineUnavailable
 
-PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
+PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
 _SECONDS = 30.0
 # What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
 _AWAY = (

@@ -70,13 +70,14 @@ def conduct_of(said: str) -> Conduct:
     enforced = frozenset(settings.get("accountingstorageenforce", "none").lower().split(",")) - {"none"}
     if "safe" in enforced or "limits" in enforced or "qos" in enforced:
         enforced |= {"associations"}  # which these imply
+    is_multifactor = settings.get("prioritytype") == "priority/multifactor"
     return Conduct(
         cluster=cluster,
         enforces=enforced | ({"limits"} if "safe" in enforced else set()),
         counts_by_month=settings.get("prioritydecayhalflife") == "00:00:00"
         and settings.get("priorityusageresetperiod") == "MONTHLY",
-        weighs_shares=settings.get("prioritytype") == "priority/multifactor"
-        and settings.get("priorityweightfairshare", "0") != "0",
+        weighs_shares=is_multifactor and settings.get("priorityweightfairshare", "0") != "0",
+        weighs_classes=is_multifactor and settings.get("priorityweightqos", "0") != "0",
         preempts_by_qos=settings.get("preempttype") == "preempt/qos",
     )
 

@@ -221,7 +221,7 @@ def test_a_qos_of_an_admin_is_neither_changed_nor_given_out() -> None:
 def test_what_slurm_cannot_express_is_said() -> None:
     quota = Quota(running_gpus=4, queued_gpus=9, gpu_hours_per_month=10)
     people = [user("ann", "a", "b", quota=quota)]
-    wish = wanted(people, [Project("a", "d"), Project("b", "d")], Conduct("lab", frozenset(), False, False, False))
+    wish = wanted(people, [Project("a", "d"), Project("b", "d")], Conduct("lab", frozenset(), *[False] * 4))
     said = "\n".join(wish.notes)
     for words in (
         "9 GPUs in the queue of user ann",
@@ -229,10 +229,18 @@ def test_what_slurm_cannot_express_is_said() -> None:
         "in each of their 2 projects",
         "does not heed associations, limits, qos",
         "does not weigh shares",
+        "does not weigh classes",
         "sends no scavenger job away",
         "GPU-hours of the class urgent",
     ):
         assert words in said
+
+
+def test_a_normal_class_that_is_not_above_scavengers_is_said() -> None:
+    wish = wanted([], [])
+    assert any("QOS normal" in line for line in plan_accounts(wish, EMPTY, frozenset()).not_expressed)
+    raised = replace(EMPTY, qos={"normal": Qos("Normal QOS default", 100)})
+    assert not any("QOS normal" in line for line in plan_accounts(wish, raised, frozenset()).not_expressed)
 
 
 def test_hours_a_month_are_a_limit_where_slurm_counts_by_the_month() -> None:
