@@ -9,6 +9,7 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
+from integration.web.surfing import Surfer
 from support.slurm import TestCluster
 
 pytestmark = needs_root
@@ -133,6 +134,9 @@ def test_the_share_is_slurms_count_with_jobs_of_plain_sbatch(
     (mine,) = (one for one in begin()["below"] if one["name"] == bert.name)
     assert mine["times_share"] > 0
     assert mine["entitled"] is not None
+    page = Surfer(server).by_link().get("/share?people=true").text
+    assert "This is Slurm's own count" in page
+    assert f'p-begin-u-{bert.name}"' in page
 
 
 def test_only_admins_may_look_or_change(server: RunningServer, two_people: list[Person]) -> None:
