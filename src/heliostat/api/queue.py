@@ -6,7 +6,7 @@ from starlette.responses import JSONResponse, Response
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.queue_views import account_view, answer_view, explanation_view
 from heliostat.api.schemas import WhenBody
-from heliostat.services.shares import share_tree
+from heliostat.services.shares import counted_by, share_tree
 from heliostat.services.why import explain_job, foresee_request
 
 router = APIRouter(tags=["queue"])
@@ -29,4 +29,4 @@ def when(body: WhenBody, caller: CallerDep, context: ContextDep) -> Response:
 def share(caller: CallerDep, context: ContextDep) -> Response:
     """The fair-share tree: what is whose by right, what was used, what that costs. People: of your projects."""
     tree = [account_view(one) for one in share_tree(context, caller)]
-    return JSONResponse({"items": tree, "next_cursor": None})
+    return JSONResponse({"items": tree, "next_cursor": None, "counted_by": counted_by(context)})

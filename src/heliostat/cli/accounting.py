@@ -39,11 +39,14 @@ def share(as_json: JsonFlag = False) -> None:
     PART is theirs by right while all others want theirs too; OF SHARE is what they have had lately, in shares;
     POINTS are what that costs their jobs in the queue.
     """
-    tree = connect().share()
+    answer = connect().share_tree()
+    tree = answer["items"]
     if as_json:
         print_json(tree)
         return
     print_table(_SHARE_COLUMNS, (_share_row(one, depth) for one, depth in _walked(tree)))
+    if answer.get("counted_by") == "slurm":
+        say("Counted by Slurm, with jobs of plain sbatch; it has no points.")
 
 
 def report(

@@ -45,6 +45,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry(
             "reservation", "reservations:reservation", "Nodes set aside for a course, a deadline, or maintenance."
         ),
+        Entry("slurm", "slurm:slurm", "Slurm's accounts, kept in step with departments, projects and people."),
         Entry("doctor", "doctor:doctor", "Find out what is wrong and what to do about it."),
     ),
     "Plan": (

@@ -35,6 +35,7 @@ from heliostat.client.shapes import (
     LogPart,
     Status,
 )
+from heliostat.client.slurm import SlurmVerbs
 from heliostat.client.stats import StatsVerbs
 from heliostat.client.transport import Query, Transport
 from heliostat.errors import Invalid, ServerUnreachable
@@ -45,7 +46,7 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, NewsVerbs):
+class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, NewsVerbs, SlurmVerbs):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
 from heliostat.client.bodies import job_body
-from heliostat.client.shapes import Account, Foreseen, JobOptions, ReportLine, Why
+from heliostat.client.shapes import Account, Foreseen, JobOptions, ReportLine, ShareTree, Why
 from heliostat.client.transport import Request, Transport
 
 if TYPE_CHECKING:
@@ -45,7 +45,11 @@ class QueueVerbs:
 
     def share(self) -> list[Account]:
         """The fair-share tree: departments, below them projects, below them users."""
-        tree: list[Account] = self._transport.call("GET", "/share")["items"]
+        return self.share_tree()["items"]
+
+    def share_tree(self) -> ShareTree:
+        """The same, and whose count it is: `{"items", "counted_by"}`."""
+        tree: ShareTree = self._transport.call("GET", "/share")
         return tree
 
     def report(self, month: str | None = None, by: str = "project") -> list[ReportLine]:

@@ -301,3 +301,20 @@ class LogPart(NamedTuple):
     data: bytes
     offset: int
     size: int
+
+
+class ShareTree(TypedDict, total=False):
+    items: list[Account]
+    counted_by: str  # heliostat; slurm, which counts jobs of plain sbatch too
+
+
+class SlurmStep(TypedDict):
+    sentence: str
+    argv: list[str]
+
+
+class SlurmPlan(TypedDict):
+    cluster: str
+    steps: list[SlurmStep]
+    left_alone: list[str]  # what is there and was not made by this Heliostat
+    not_expressed: list[str]  # what Slurm cannot do, or does not heed as it is set up

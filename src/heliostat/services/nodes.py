@@ -12,6 +12,7 @@ from heliostat.services.acting import changed, invalid, shown
 from heliostat.services.context import Context
 from heliostat.services.data_classes import MOST_SECRET, note_for_node
 from heliostat.services.rights import require_admin
+from heliostat.services.slurm_accounts import examine_accounts
 from heliostat.store import people
 from heliostat.store.database import Transaction
 from heliostat.store.nodes import NodeDecision, decide_node, find_decision
@@ -84,7 +85,7 @@ def get_node(context: Context, name: str) -> Node:
 def examine_installation(context: Context, caller: Caller) -> list[Finding]:
     """What is wrong with it and what to do; paths and people of the machine are for admins."""
     require_admin(caller.user)
-    return examine(context.settings, nodes=context.fleet.nodes_now())
+    return [*examine(context.settings, nodes=context.fleet.nodes_now()), *examine_accounts(context)]
 
 
 def _set_state(context: Context, caller: Caller, name: str, state: NodeState, reason: str | None) -> Node:

@@ -14,6 +14,7 @@ from heliostat.services.context import Context
 from heliostat.services.drafts import Desk, draft_job
 from heliostat.services.offers import default_project
 from heliostat.services.quotas import check_queued
+from heliostat.services.slurm_accounts import check_class
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people, schema
 from heliostat.store.database import Transaction
@@ -81,6 +82,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     )
     _check_size(context, requests)
     drafts = [draft_job(desk, request) for request in requests]
+    check_class(context, drafts)
     if not user.is_admin or not any(request.priority for request in requests):
         return drafts
     return [replace(draft, priority_everywhere=True) for draft in drafts]

@@ -287,3 +287,10 @@ nodes = Table(
     Column("min_data_class", Integer, nullable=False, server_default="0"),
     Column("splits_devices", Boolean, nullable=False, server_default="0"),
 )
+
+slurm_made = Table(
+    "slurm_made",
+    metadata,
+    Column("account", String, primary_key=True),
+    Column("user", String, primary_key=True),
+)

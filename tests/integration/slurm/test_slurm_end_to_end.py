@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from integration.running_server import RunningServer, wait_for
-from integration.unix_users import Person, needs_root
+from integration.unix_users import Person, needs_root, people
 from support.slurm import TestCluster
 
 SETTINGS = 'engine = "slurm"\n'
@@ -107,10 +107,17 @@ def test_each_runs_as_themselves_and_cannot_read_the_others_output(
 
 
 def test_what_slurm_refuses_fails_with_its_words_and_a_hint(server: RunningServer) -> None:
-    job = server.run(command=["true"], priority_class="scavenger")
-    assert job["state"] == "failed"
-    assert "Invalid qos specification" in job["reason"]
-    assert "ask for the class normal" in job["reason"]
+    with people(f"ht{os.getpid()}new") as (stranger,):
+        job = server.run(stranger.uid, command=["true"])
+        assert job["state"] == "failed"
+        assert "Invalid account or account/partition combination" in job["reason"]
+        assert "helio slurm apply" in job["reason"]
+
+
+def test_a_class_that_slurm_would_refuse_is_refused_before(server: RunningServer) -> None:
+    answer = server.ask("POST", "/jobs", {"command": ["true"], "priority_class": "scavenger"})
+    assert answer.status == 422
+    assert "scavenger" in answer.error["message"]
 
 
 def test_a_killed_server_finds_its_jobs_again_and_doubles_none(slurm: TestCluster) -> None:

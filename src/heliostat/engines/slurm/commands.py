@@ -25,7 +25,7 @@ from heliostat.engines.slurm.parse import (
 )
 from heliostat.errors import EngineUnavailable
 
-PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
+PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
 _SECONDS = 30.0
 # What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
 _AWAY = (
@@ -58,6 +58,8 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
 
 class SlurmRefused(Exception):
     """Slurm answered, and said no; says why in its own words."""
+
+    said = ""  # all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,10 @@ class Commands:
         """To every process of a running job. Already gone is success."""
         self._scancel(number, "--full", f"--signal={name}")
 
+    def ask(self, argv: Sequence[str]) -> str:
+        """What one of Slurm's tools prints."""
+        return self._run(argv)
+
     def version(self) -> str:
         return self._run(["sinfo", "--version"]).strip()
 
@@ -176,7 +182,9 @@ class Commands:
         said = done.stderr.decode("utf-8", "replace").strip()
         if any(words in said.lower() for words in _AWAY):
             raise EngineUnavailable(f"Slurm does not answer: {_last(said)}", _HINT)
-        raise SlurmRefused(_last(said) or f"{argv[0]} ended with {done.returncode}")
+        refused = SlurmRefused(_last(said) or f"{argv[0]} ended with {done.returncode}")
+        refused.said = said or done.stdout.decode("utf-8", "replace").strip()
+        raise refused
 
 
 _HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."

@@ -16,6 +16,7 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder
+from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.rounds import Rounds
@@ -39,7 +40,8 @@ class SlurmEngine:
         self._commands = commands or Commands(settings.home.attempts / "submitting.lock")
         facts = f"{socket.gethostname()}:{settings.home.path}"
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
-        self._rounds = Rounds(settings, self._commands, self.instance)
+        self.accounts = SlurmAccounts(self._commands)
+        self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
         self._turn = threading.Lock()  # held by whoever talks to Slurm
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
@@ -54,6 +56,7 @@ class SlurmEngine:
         self._closed = False
         self._commands.wait_for_earlier_submissions()
         self._try(self._look_at_nodes)
+        self.accounts.look_if_old()
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
         self._thread.start()
 
@@ -160,6 +163,7 @@ class SlurmEngine:
             self._orphans.discard(attempt_id)
         if time.monotonic() >= self._next_nodes:
             self._look_at_nodes()
+        self.accounts.look_if_old()
 
     def _try(self, talk: Callable[[], None]) -> None:
         """Slurm may be away: then the rest waits, and everybody is told why."""

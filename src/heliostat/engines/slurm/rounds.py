@@ -7,10 +7,12 @@ is done by the next call.
 import os
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from heliostat.config import Settings
 from heliostat.engines.folders import Refused, person_of
+from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.handed import Handed, start_of
 from heliostat.engines.slurm.lookup import Lookup
@@ -26,8 +28,10 @@ _VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is
 
 
 class Rounds:
-    def __init__(self, settings: Settings, commands: Commands, instance: str) -> None:
-        self._settings, self._commands = settings, commands
+    def __init__(
+        self, settings: Settings, commands: Commands, instance: str, accounts: SlurmAccounts | None = None
+    ) -> None:
+        self._settings, self._commands, self._accounts = settings, commands, accounts
         self._site = Site(instance, os.geteuid() == 0)
         self._lookup = Lookup(commands, instance)
         self.traces = Traces(settings.home.attempts)
@@ -50,7 +54,7 @@ class Rounds:
         """Noted before and after; if the answer was lost, Slurm is asked before it is handed over once more."""
         try:
             person = person_of(attempt.job.unix_user)
-            ready = prepared(attempt, person, self._settings, self._site)
+            ready = prepared(attempt, person, self._settings, self._site_for(attempt))
         except (Refused, Unfit) as error:
             self._end(attempt, Cause.REFUSED, str(error))
             return
@@ -135,6 +139,11 @@ class Rounds:
             for number in self._lookup.orphans(attempt_id, trace.uid, trace.number):
                 self._commands.cancel(number)
         self.traces.remove([attempt_id])
+
+    def _site_for(self, attempt: Attempt) -> Site:
+        if self._accounts is None:
+            return self._site
+        return replace(self._site, account=self._accounts.account_for(attempt.job.unix_user, attempt.job.project))
 
     def _settle(self, handed: Handed) -> None:
         """Whether Slurm has what an earlier server was about to hand over."""

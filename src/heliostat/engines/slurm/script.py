@@ -57,6 +57,7 @@ class Site:
     instance: str  # tells this Heliostat's jobs from all others in Slurm
     as_root: bool
     partition: str | None = None
+    account: str | None = None  # of the job's project, if its user has it
 
 
 def comment_of(instance: str, attempt_id: str) -> str:
@@ -81,6 +82,7 @@ def sbatch_argv(attempt: Attempt, person: Person, paths: Paths, site: Site) -> l
         "--propagate=NONE",  # the limits of the server's own process are not the job's
         *([f"--uid={person.uid}", f"--gid={person.gid}"] if site.as_root else []),
         *([f"--partition={site.partition}"] if site.partition else []),
+        *([f"--account={site.account}"] if site.account else []),
         *_size(attempt),
         *_conditions(attempt),
     ]

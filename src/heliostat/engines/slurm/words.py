@@ -26,7 +26,7 @@ _REASONS = {
 _HINTS = {
     "Invalid qos specification": "there is no such QOS for this account in Slurm; ask for the class normal",
     "Invalid account or account/partition combination specified": (
-        "this user has no account in Slurm; an administrator can add one: sacctmgr add user NAME account=ACCOUNT"
+        "this user has no account in Slurm; an admin can add it: helio slurm apply"
     ),
     "Invalid feature specification": "no node in Slurm has all these labels as features",
 }

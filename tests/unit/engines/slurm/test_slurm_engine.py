@@ -47,6 +47,9 @@ class FakeSlurm:
         self.run(number)
         self.known[number] = replace(self.known[number], state=state, ended_at=BEGAN)
 
+    def ask(self, argv: Sequence[str]) -> str:
+        raise EngineUnavailable("There is no accounting here.")
+
     def submit(self, argv: Sequence[str], script: str) -> int:
         self._answer()
         if self.refuses:

@@ -108,3 +108,8 @@ def test_what_slurm_would_read_otherwise_is_refused(case: dict[str, Any]) -> Non
 def test_without_root_nobody_else_is_named() -> None:
     argv = sbatch_argv(attempt_of({"command": ["true"]}), ANN, paths_in("/j"), Site("ab12", as_root=False))
     assert not [word for word in argv if word.startswith(("--uid", "--gid"))]
+
+
+def test_the_account_of_the_project_is_named_where_there_is_one() -> None:
+    attempt, site = attempt_of({"command": ["true"]}), Site("ab12", as_root=True, account="vision")
+    assert "--account=vision" in sbatch_argv(attempt, ANN, paths_in("/j"), site)

@@ -60,5 +60,5 @@ def test_reasons_we_have_no_words_for_are_said_as_slurm_says_them() -> None:
 
 
 def test_a_refusal_names_the_next_step_where_we_know_it() -> None:
-    assert "sacctmgr" in refusal_in_words("Invalid account or account/partition combination specified")
+    assert "helio slurm apply" in refusal_in_words("Invalid account or account/partition combination specified")
     assert refusal_in_words("Something else") == "Slurm refuses it: Something else"

@@ -1,0 +1,32 @@
+"""Slurm's accounts, kept in step with ours: for admins."""
+
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import JSONResponse, Response
+
+from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.services import slurm_accounts as services
+
+router = APIRouter(prefix="/slurm", tags=["slurm"])
+
+
+@router.get("/plan")
+def plan(caller: CallerDep, context: ContextDep) -> Response:
+    """What would be changed in Slurm to have its accounts as ours are. Changes nothing. Admins only."""
+    return JSONResponse(_view(services.plan_slurm_accounts(context, caller)))
+
+
+@router.post("/apply")
+def apply(caller: CallerDep, context: ContextDep) -> Response:
+    """Carry the plan out; stops at the first step that Slurm refuses. Admins only."""
+    return JSONResponse(_view(services.apply_accounts(context, caller).plan))
+
+
+def _view(plan: services.Plan) -> dict[str, Any]:
+    return {
+        "cluster": plan.cluster,
+        "steps": [{"sentence": step.sentence, "argv": step.argv(plan.cluster)} for step in plan.steps],
+        "left_alone": list(plan.left_alone),
+        "not_expressed": list(plan.not_expressed),
+    }

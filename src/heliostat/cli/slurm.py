@@ -1,0 +1,55 @@
+"""`helio slurm`: Slurm's accounts, kept in step with ours."""
+
+from typing import TYPE_CHECKING
+
+from heliostat.cli.app import noun
+from heliostat.cli.connect import connect
+from heliostat.cli.output import JsonFlag, counted, print_json, say
+
+if TYPE_CHECKING:
+    from heliostat.client.shapes import SlurmPlan
+
+slurm = noun("Slurm's accounts, kept in step with departments, projects and people.")
+
+
+@slurm.command()
+def plan(as_json: JsonFlag = False) -> None:
+    """Show what would be changed in Slurm; changes nothing. Admins only."""
+    found = connect().slurm_plan()
+    if as_json:
+        print_json(found)
+        return
+    _print(found)
+    if found["steps"]:
+        say(f"{counted(len(found['steps']), 'step')}. Do it: helio slurm apply")
+    else:
+        print(f"Slurm's accounts on {found['cluster']} are in step.")
+
+
+@slurm.command()
+def apply(as_json: JsonFlag = False) -> None:
+    """Change Slurm's accounts, shares, limits and QOS to what Heliostat has. Admins only.
+
+    Adds and changes only what Heliostat made. May be repeated.
+    """
+    done = connect().slurm_apply()
+    if as_json:
+        print_json(done)
+        return
+    _print(done)
+    if done["steps"]:
+        print(f"Done: {counted(len(done['steps']), 'step')}.")
+    else:
+        print(f"Slurm's accounts on {done['cluster']} were in step already.")
+
+
+def _print(plan: "SlurmPlan") -> None:
+    for step in plan["steps"]:
+        print(step["sentence"])
+    for title, lines in (("Not ours", plan["left_alone"]), ("Slurm cannot", plan["not_expressed"])):
+        if lines:
+            print(f"\n{title}:")
+            for line in lines:
+                print(f"  {line}")
+    if plan["left_alone"] or plan["not_expressed"]:
+        print()

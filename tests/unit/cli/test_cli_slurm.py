@@ -1,0 +1,52 @@
+"""What `helio slurm` sends and prints."""
+
+import json
+
+from unit.client.stand_in_server import answer
+
+PLAN = {
+    "cluster": "lab",
+    "steps": [{"sentence": "Add ann to the account vision.", "argv": ["sacctmgr", "add"]}],
+    "left_alone": ["The account old was not made by this Heliostat."],
+    "not_expressed": ["The 9 GPUs in the queue of user ann: Slurm has no such limit."],
+}
+NOTHING = {"cluster": "lab", "steps": [], "left_alone": [], "not_expressed": []}
+
+
+def test_a_plan_shows_steps_then_what_is_not_ours_and_what_slurm_cannot(helio, serve):
+    server = serve(answer(PLAN))
+    ran = helio("slurm", "plan")
+    assert ran.out.splitlines() == [
+        "Add ann to the account vision.",
+        "",
+        "Not ours:",
+        "  The account old was not made by this Heliostat.",
+        "",
+        "Slurm cannot:",
+        "  The 9 GPUs in the queue of user ann: Slurm has no such limit.",
+        "",
+    ]
+    assert "1 step. Do it: helio slurm apply" in ran.err
+    assert server.requests[0].startswith(b"GET /api/v1/slurm/plan ")
+
+
+def test_a_plan_without_steps_says_so(helio, serve):
+    serve(answer(NOTHING), answer(NOTHING))
+    assert helio("slurm", "plan").out == "Slurm's accounts on lab are in step.\n"
+    assert helio("slurm", "apply").out == "Slurm's accounts on lab were in step already.\n"
+
+
+def test_apply_says_what_was_done(helio, serve):
+    server = serve(answer(PLAN), answer(PLAN))
+    assert helio("slurm", "apply").out.endswith("\nDone: 1 step.\n")
+    assert server.requests[0].startswith(b"POST /api/v1/slurm/apply ")
+    assert json.loads(helio("slurm", "apply", "--json").out) == PLAN
+
+
+def test_a_refusal_is_one_line_and_a_hint(helio, serve):
+    error = {"code": "slurm_refused", "message": "Slurm refuses step 2 of 3.", "hint": "Repeat.", "fields": {}}
+    serve(answer({"error": error}, status=409))
+    ran = helio("slurm", "apply")
+    assert ran.code != 0
+    assert "Slurm refuses step 2 of 3." in ran.err
+    assert "Repeat." in ran.err

@@ -1,0 +1,140 @@
+"""Who may change Slurm's accounts, and what is noted when Slurm refuses, loses an answer, or has it already."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from heliostat.engines.slurm.associations import SlurmAccounts
+from heliostat.engines.slurm.commands import SlurmRefused
+from heliostat.engines.slurm.engine import SlurmEngine
+from heliostat.errors import Conflict, EngineUnavailable, Forbidden, Invalid
+from heliostat.services.slurm_accounts import (
+    apply_accounts,
+    check_class,
+    examine_accounts,
+    plan_slurm_accounts,
+)
+from heliostat.store.slurm_made import list_made
+from unit.services.site import Site, a_job
+
+CONFIG = "ClusterName = lab\nAccountingStorageEnforce = associations,limits,qos\n"
+
+
+class EmptySlurm:
+    """Has only what every Slurm has; takes every step, and keeps none."""
+
+    def __init__(self) -> None:
+        self.done: list[list[str]] = []
+        self.refuses_users: Exception | None = None
+
+    def ask(self, argv: Sequence[str]) -> str:
+        if argv[0] == "scontrol":
+            return CONFIG
+        if "show" in argv:
+            return {
+                "account": "root|default root account",
+                "associations": "root|||||||normal",
+                "user": "",
+                "qos": "normal|0||cluster|Normal QOS default",
+            }[argv[4]]
+        if self.refuses_users is not None and argv[3:5] == ["add", "user"]:
+            raise self.refuses_users
+        self.done.append(list(argv))
+        return ""
+
+
+def refusal(said: str) -> SlurmRefused:
+    error = SlurmRefused(said)
+    error.said = said
+    return error
+
+
+def made(site: Site) -> frozenset[tuple[str, str]]:
+    with site.context.store.read() as conn:
+        return list_made(conn)
+
+
+@pytest.fixture
+def slurm(site: Site) -> EmptySlurm:
+    """Behind an engine without its thread."""
+    slurm = EmptySlurm()
+    engine = SlurmEngine.__new__(SlurmEngine)
+    engine.instance, engine.accounts = "abc", SlurmAccounts(slurm)
+    cast(SimpleNamespace, site.context).engine = engine
+    return slurm
+
+
+def test_only_admins_see_or_apply_the_plan(site: Site, slurm: EmptySlurm) -> None:
+    ann = site.person("ann")
+    for verb in (plan_slurm_accounts, apply_accounts):
+        with pytest.raises(Forbidden):
+            verb(site.context, ann)
+    assert slurm.done == []
+
+
+def test_another_engine_has_nothing_to_keep_in_step(site: Site) -> None:
+    cast(SimpleNamespace, site.machines).name = "local"
+    with pytest.raises(Conflict, match="engine local, not on Slurm"):
+        plan_slurm_accounts(site.context, site.root)
+    assert examine_accounts(site.context) == []
+    check_class(site.context, [replace(a_job(1, None), priority_class="urgent")])
+
+
+def test_a_plan_changes_nothing_and_apply_does_it_notes_it_and_leaves_a_trace(
+    site: Site, slurm: EmptySlurm
+) -> None:
+    plan = plan_slurm_accounts(site.context, site.root)
+    assert slurm.done == []
+    applied = apply_accounts(site.context, site.root)
+    assert applied.done == plan.steps
+    assert slurm.done == [step.argv("lab") for step in plan.steps]
+    assert made(site) == {("default", "root")}
+    entry = site.audit()[0]
+    assert (entry.action, entry.target) == ("slurm.apply", "cluster lab")
+    assert entry.detail == {"steps": [step.sentence for step in plan.steps]}
+
+
+def test_the_first_refusal_ends_it_with_what_was_refused_and_what_is_done(site: Site, slurm: EmptySlurm) -> None:
+    slurm.refuses_users = refusal(" Error with request: Access denied\n more")
+    with pytest.raises(Conflict) as caught:
+        apply_accounts(site.context, site.root)
+    total = len(slurm.done) + 1
+    assert caught.value.message == (
+        f"Slurm refuses step {total} of {total} (Add root to the account default): Access denied."
+    )
+    assert "helio slurm apply" in (caught.value.hint or "")
+    assert made(site) == frozenset()
+    assert len(cast(list[str], site.audit()[0].detail["steps"])) == total - 1
+
+
+def test_whom_somebody_else_added_meanwhile_is_not_ours(site: Site, slurm: EmptySlurm) -> None:
+    slurm.refuses_users = refusal(" Nothing new added.")
+    apply_accounts(site.context, site.root)
+    assert made(site) == frozenset()
+
+
+def test_whom_we_may_have_added_before_the_answer_was_lost_is_ours(site: Site, slurm: EmptySlurm) -> None:
+    slurm.refuses_users = EngineUnavailable("Slurm does not answer.")
+    with pytest.raises(Conflict, match="Slurm does not answer"):
+        apply_accounts(site.context, site.root)
+    assert made(site) == {("default", "root")}
+
+
+def test_the_doctor_counts_who_is_not_in_slurm(site: Site, slurm: EmptySlurm) -> None:
+    (finding,) = examine_accounts(site.context)
+    assert (finding.level, finding.message) == ("warning", "1 user and 1 project are not in Slurm yet.")
+    assert "helio slurm plan" in (finding.hint or "")
+
+
+def test_a_class_without_its_qos_is_refused_once_slurm_was_looked_at(site: Site, slurm: EmptySlurm) -> None:
+    urgent = [replace(a_job(1, None), priority_class="urgent")]
+    check_class(site.context, urgent)  # nobody has looked yet
+    plan_slurm_accounts(site.context, site.root)
+    check_class(site.context, [a_job(2, None)])
+    with pytest.raises(Invalid) as caught:
+        check_class(site.context, urgent)
+    assert "helio slurm apply" in (caught.value.hint or "")
+    assert "priority_class" in caught.value.fields
