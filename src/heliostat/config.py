@@ -33,6 +33,11 @@ class Home:
         return self.path / "jobs"
 
     @property
+    def images(self) -> Path:
+        """What containers are made of; a folder for each Unix user."""
+        return self.path / "images"
+
+    @property
     def attempts(self) -> Path:
         """What the wrappers of attempts leave on disk; only the server reads it."""
         return self.path / "attempts"
@@ -89,6 +94,17 @@ class Settings:
     max_request_bytes: int = 64 * 2**20
     keep_job_folders_days: int = 0  # after a job is over; 0: for ever
     pids_limit: int = 4096  # processes and threads one job may have
+    runtimes: tuple[str, ...] = ("process", "bubblewrap", "podman", "apptainer")  # how jobs may be isolated
+    container_runtime: str = "podman"  # of jobs with an image that name none
+    containers_required: bool = False  # of every job
+    containers_required_for: tuple[str, ...] = ()  # of the jobs of these projects
+    allowed_registries: tuple[str, ...] = ()  # "registry.example.org/lab"; none: all
+    images_by_digest: bool = False  # no name:tag, whose meaning may change
+    mount_paths: tuple[str, ...] = ("{home}",)  # what containers may see of a node: "/srv/{project}", "/data:ro"
+    container_networks: tuple[str, ...] = ("host", "private", "none")  # allowed; the first is the default
+    read_only_root: bool = False  # containers write to their mounts only
+    oci_runtime: str | None = None  # what podman and docker start containers with; None: crun or runc
+    oci_runtimes: Mapping[str, str] = field(default_factory=dict)  # by project: { patients = "kata" }
     token_days: int = 90  # how long a new token is good for
     half_life_days: float = 7.0  # after which past usage counts half
     share_weight: float = 2.0  # points that having used one share costs; a point is worth waiting twice as long
@@ -129,7 +145,9 @@ def load_settings(home: Home, **overrides: Any) -> Settings:
     written = _read_toml(home.config)
     said = {name: value for name, value in overrides.items() if value is not None}
     sources = dict.fromkeys(written, home.config.name) | dict.fromkeys(said, "command line")
-    return replace(Settings(home), **written | said, sources=sources)
+    values: dict[str, Any] = written | said
+    lists = {name: tuple(value) for name, value in values.items() if isinstance(value, list)}
+    return replace(Settings(home), **values | lists, sources=sources)
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -152,16 +170,43 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
     if name not in known:
         raise Invalid(f"{path}: there is no setting {name!r}", f"Settings are: {', '.join(sorted(known))}.")
     default = known[name]
-    expected = (str, int) if default is None else (int, float) if isinstance(default, float) else type(default)
+    expected = _kinds(default)
     if not isinstance(value, expected) or (isinstance(value, bool) and not isinstance(default, bool)):
         raise Invalid(f"{path}: {name} = {value!r} is of the wrong kind", f"Its default is {default!r}.")
     if name == "time_zone":
         _check_zone(path, value)
     if name in _LEAST:
         _check_number(path, name, value, _LEAST[name])
-    if isinstance(value, dict):
+    if isinstance(value, dict) and name == "gpu_charges":
         _check_charges(path, name, value)
+    elif isinstance(value, dict | list):
+        _check_words(path, name, value)
 
+
+def _kinds(default: object) -> type | tuple[type, ...]:
+    if default is None:
+        return (str, int)
+    if isinstance(default, float):
+        return (int, float)
+    return list if isinstance(default, tuple) else type(default)
+
+
+def _check_words(path: Path, name: str, value: dict[str, object] | list[object]) -> None:
+    """Several words, or a word for each name; some only of those that are known."""
+    words = list(value.values()) if isinstance(value, dict) else value
+    known = _KNOWN_WORDS.get(name)
+    for word in words:
+        if not isinstance(word, str) or not word or (known and word not in known):
+            raise Invalid(
+                f"{path}: {name} holds {word!r}",
+                f"It may hold: {', '.join(known)}." if known else "It holds words in quotation marks.",
+            )
+
+
+_KNOWN_WORDS = {
+    "runtimes": ("process", "bubblewrap", "podman", "apptainer", "docker"),
+    "container_networks": ("host", "private", "none"),
+}
 
 _TINY = 0.001
 _LEAST: dict[str, float] = {

@@ -1,7 +1,7 @@
 """The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
 
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AfterValidator,
@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
+from heliostat.models.mounts import parse_mount
 from heliostat.models.quantities import (
     MAX_ARRAY,
     parse_array,
@@ -60,6 +61,11 @@ def _absolute(text: str) -> str:
     if not text.startswith("/"):
         raise ValueError("must be an absolute path on the node")
     return _no_nul(text)
+
+
+def _mount(text: str) -> str:
+    parse_mount(text)
+    return text
 
 
 def _memory(value: object) -> object:
@@ -126,6 +132,8 @@ Count = Annotated[int, Field(strict=True)]
 Memory = Annotated[Count, BeforeValidator(_memory), Field(ge=16, le=2**40)]
 Gpus = Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(parse_gpus)]
 Label = Annotated[str, StringConstraints(max_length=127, strict=True), AfterValidator(parse_label)]
+Line500 = Annotated[str, StringConstraints(min_length=1, max_length=500, strict=True), AfterValidator(_one_line)]
+MountText = Annotated[str, StringConstraints(max_length=8500, strict=True), AfterValidator(_mount)]
 Signal = Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)]
 
 
@@ -179,6 +187,17 @@ class JobBody(BaseModel):
     )
     grace_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False, strict=True)] = 10.0
 
+    image: Line500 | None = Field(default=None, description="The container it runs in: python:3.11.")
+    runtime: Literal["process", "bubblewrap", "podman", "apptainer", "docker"] | None = Field(
+        default=None, description="How it is isolated; bubblewrap needs no image."
+    )
+    mounts: Annotated[list[MountText], Field(max_length=50)] = Field(
+        default=[], description="What its container sees of the node: SRC:DST or SRC:DST:ro."
+    )
+    network: Literal["host", "private", "none"] | None = Field(
+        default=None, description="What its container reaches."
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _one_class(cls, values: object) -> object:
@@ -201,9 +220,8 @@ class JobBody(BaseModel):
         return self
 
     def to_request(self) -> JobRequest:
-        command = ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else tuple(self.command)
         return JobRequest(
-            spec=JobSpec(command, self.script, self.workdir, self.env, self.grace_seconds, self.preempt_signal),
+            spec=self._spec(),
             name=self.name,
             project=self.project,
             cpus=self.cpus,
@@ -220,6 +238,21 @@ class JobBody(BaseModel):
             held=self.held,
             max_retries=self.max_retries,
             array=self.array,
+        )
+
+    def _spec(self) -> JobSpec:
+        command = ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else tuple(self.command)
+        return JobSpec(
+            command,
+            self.script,
+            self.workdir,
+            self.env,
+            self.grace_seconds,
+            self.preempt_signal,
+            image=self.image,
+            runtime=self.runtime,
+            mounts=tuple(map(parse_mount, self.mounts)),
+            network=self.network,
         )
 
 

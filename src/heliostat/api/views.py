@@ -70,6 +70,10 @@ def job_detail_view(job: Job, reason: str | None, forecast: Json | None, attempt
             "env": dict(spec.env),
             "grace_seconds": spec.grace_seconds,
             "preempt_signal": spec.preempt_signal,
+            "image": spec.image,
+            "runtime": spec.runtime,
+            "mounts": [str(mount) for mount in spec.mounts],
+            "network": spec.network,
         },
         "attempts": [_attempt_view(attempt) for attempt in attempts],
         "request": request_view(job),
@@ -96,7 +100,14 @@ def request_view(job: Job) -> Json:
         "grace_seconds": spec.grace_seconds,
     }
     given = {name: value for name, value in body.items() if value not in (None, {})}
-    return given | _placement_request(job) | _class_request(job)
+    return given | _placement_request(job) | _class_request(job) | _container_request(job)
+
+
+def _container_request(job: Job) -> Json:
+    spec = job.spec
+    asked = {"image": spec.image, "runtime": spec.runtime, "network": spec.network}
+    mounts = {"mounts": [str(mount) for mount in spec.mounts]} if spec.mounts else {}
+    return {name: value for name, value in asked.items() if value is not None} | mounts
 
 
 def _placement_request(job: Job) -> Json:

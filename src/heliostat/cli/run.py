@@ -48,6 +48,13 @@ def run(
     hold: Annotated[bool, typer.Option("--hold", help="Do not start it before helio release.")] = False,
     max_retries: Annotated[int | None, typer.Option(help="How often to try again when its node dies.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between TERM and KILL: 10s, 2m.")] = None,
+    image: Annotated[str | None, typer.Option(help="Run in this container: python:3.11.")] = None,
+    isolate: Annotated[
+        bool, typer.Option("--isolate", help="The node's software, but only files it needs.")
+    ] = False,
+    runtime: Annotated[str | None, typer.Option(help="bubblewrap, podman, apptainer, docker.")] = None,
+    mount: Annotated[list[str] | None, typer.Option(help="SRC:DST[:ro] into it. May be repeated.")] = None,
+    network: Annotated[str | None, typer.Option(help="Of its container: host, private, none.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,
     as_json: JsonFlag = False,
@@ -60,6 +67,8 @@ def run(
         raise typer.BadParameter("Say what to run: helio run [OPTIONS] -- CMD", param_hint="CMD")
     if follow and array is not None:
         raise typer.BadParameter("An array has many outputs: use --wait, then helio logs.", param_hint="--follow")
+    if isolate and (image is not None or runtime not in (None, "bubblewrap")):
+        raise typer.BadParameter("That is --runtime bubblewrap, without an image.", param_hint="--isolate")
     client = connect()
     fields: dict[str, Any] = {
         "command": _command(command or [], script),
@@ -87,6 +96,10 @@ def run(
         "held": hold or None,
         "max_retries": max_retries,
         "grace_seconds": None if grace is None else seconds_of(grace, "--grace"),
+        "image": image,
+        "runtime": "bubblewrap" if isolate else runtime,
+        "mounts": [_absolute(text) for text in mount] if mount else None,
+        "network": network,
     }
     if array is not None:
         _finish_array(client.submit(**fields), wait, as_json)
@@ -172,6 +185,14 @@ def _read_script(name: str) -> str:
         raise typer.BadParameter(f"{name} is not a text file.", param_hint="--script") from error
     except OSError as error:
         raise typer.BadParameter(f"{name} cannot be read: {error.strerror}.", param_hint="--script") from error
+
+
+def _absolute(mount: str) -> str:
+    """`data:/data` means the folder here."""
+    source, colon, rest = mount.partition(":")
+    same = "" if rest.startswith("/") else f"{os.path.abspath(os.path.expanduser(source))}:"
+    rest = f"{same}{rest}".rstrip(":") if colon or same else rest
+    return f"{os.path.abspath(os.path.expanduser(source))}:{rest}"
 
 
 def _environment(given: list[str]) -> dict[str, str] | None:

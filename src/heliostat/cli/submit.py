@@ -21,7 +21,8 @@ def submit(
 
     The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
     name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
-    labels, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries, grace_seconds.
+    labels, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries, grace_seconds,
+    image, runtime, mounts, network.
     All of them are taken or none.
     """
     client = connect()

@@ -35,7 +35,7 @@ def filter_query(filters: JobFilters) -> list[tuple[str, object]]:
 def _plain(name: str, value: Any) -> Any:
     if name == "script" and isinstance(value, os.PathLike):
         return Path(value).read_text(encoding="utf-8")
-    if name == "labels":
+    if name in ("labels", "mounts"):
         return list(value)
     if name == "workdir":
         return os.fspath(value)

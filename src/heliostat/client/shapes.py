@@ -32,6 +32,10 @@ class JobOptions(TypedDict, total=False):
     held: bool | None
     max_retries: int | None
     grace_seconds: float | None
+    image: str | None  # of the container it runs in: "python:3.11"
+    runtime: str | None  # process, bubblewrap, podman, apptainer, docker
+    mounts: Sequence[str] | None  # what its container sees of the node: "/data:/data:ro"
+    network: str | None  # host, private, none
 
 
 class JobFields(JobOptions, total=False):

@@ -21,6 +21,7 @@ class Capabilities:
 
     queues_itself: bool = False  # takes every job at once, and decides when and where it runs
     survives_restart: bool = True  # attempts go on while Heliostat is down
+    contains: bool = False  # runs jobs in containers
 
 
 class Engine(Protocol):

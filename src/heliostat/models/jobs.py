@@ -14,6 +14,9 @@ AttemptId = str
 
 PRIORITY_CLASSES = ("scavenger", "normal", "interactive", "urgent")
 """The names; what each may do is the policy's."""
+NETWORKS = ("host", "private", "none")
+"""What a contained job may reach: what the node reaches; the same from an address of its own; nothing."""
+RUNTIMES = ("process", "bubblewrap", "podman", "apptainer", "docker")
 ALWAYS_PREEMPTIBLE = frozenset({"scavenger"})
 
 
@@ -71,6 +74,19 @@ class ArrayRange:
 
 
 @dataclass(frozen=True, slots=True)
+class Mount:
+    """A file or folder of the node that a contained job sees."""
+
+    source: str
+    target: str
+    read_only: bool = False
+
+    def __str__(self) -> str:
+        """As people write it: `/data/scans:/scans:ro`."""
+        return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
+
+
+@dataclass(frozen=True, slots=True)
 class JobSpec:
     """The part of a job only its engine reads. Private to the owner: env may hold secrets."""
 
@@ -80,6 +96,14 @@ class JobSpec:
     env: Mapping[str, str] = field(default_factory=dict)
     grace_seconds: float = 10.0  # between the first signal and KILL
     preempt_signal: str = "TERM"  # what tells it to save its work and go
+    image: str | None = None  # of the container it runs in
+    runtime: str | None = None  # how it is isolated; None: as the admins have chosen
+    mounts: tuple[Mount, ...] = ()
+    network: str | None = None  # host, private, none; None: the first the admins allow
+
+    @property
+    def wants_container(self) -> bool:
+        return self.image is not None or self.runtime not in (None, "process")
 
 
 @dataclass(frozen=True, slots=True)

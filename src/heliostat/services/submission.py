@@ -10,6 +10,7 @@ from sqlalchemy import bindparam, insert, select
 from heliostat.engines.contract import Foresees
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, User
+from heliostat.services.containment import settle_containers
 from heliostat.services.context import Context
 from heliostat.services.drafts import Desk, draft_job
 from heliostat.services.offers import default_project
@@ -80,6 +81,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
         max_time_limit_seconds=context.settings.max_time_limit_seconds,
         max_grace_seconds=context.settings.max_grace_seconds,
     )
+    requests = settle_containers(context, user, projects, requests)
     _check_size(context, requests)
     drafts = [draft_job(desk, request) for request in requests]
     check_class(context, drafts)

@@ -15,6 +15,7 @@ from heliostat.models import (
     JobSpec,
     JobState,
     Layout,
+    Mount,
     Place,
     Placement,
     Resources,
@@ -169,11 +170,20 @@ def _spec_to_json(spec: JobSpec) -> dict[str, Any]:
         "env": dict(spec.env),
         "grace_seconds": spec.grace_seconds,
         "preempt_signal": spec.preempt_signal,
+        **_containment_to_json(spec),
     }
 
 
+def _containment_to_json(spec: JobSpec) -> dict[str, Any]:
+    """Only what is there: most jobs have nothing of it."""
+    mounts = [[mount.source, mount.target, mount.read_only] for mount in spec.mounts]
+    given = {"image": spec.image, "runtime": spec.runtime, "mounts": mounts or None, "network": spec.network}
+    return {name: value for name, value in given.items() if value is not None}
+
+
 def _json_to_spec(values: dict[str, Any]) -> JobSpec:
-    return JobSpec(**(values | {"command": tuple(values["command"])}))
+    mounts = tuple(Mount(*mount) for mount in values.get("mounts", ()))
+    return JobSpec(**(values | {"command": tuple(values["command"]), "mounts": mounts}))
 
 
 def _resources(values: Mapping[Any, Any]) -> Resources:

@@ -10,18 +10,45 @@
 # TRACE.timed_out  there when the time limit ended it.
 # TRACE.payload    the payload's pid; only without cgroups.
 #
-# The payload's script comes on descriptor 8, so that its secrets never touch the disk.
+# The payload's script comes on descriptor 8, so that its secrets never touch the disk; those of a container on 7.
+# With HELIOSTAT_CONTAINED, TERM is for what runs in the container, not for the tools that hold it.
 #
 # It stays outside the attempt's cgroup and, when the server is root, runs as root: the payload can neither starve
 # nor kill it. It must not read anything the payload's user can write.
 
-trace=$1 boot=$2 limit=$3 grace=$4 groups=$5
+trace=$1 boot=$2 limit=$3 grace=$4 groups=$5 contained=$HELIOSTAT_CONTAINED
 shift 5
 exec 9>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log
 
+members() { # of the cgroup and of those below it, which only a container makes
+    top=${groups%% *}
+    for file in "$top" "${top%/*}"/*/cgroup.procs "${top%/*}"/*/*/cgroup.procs; do
+        [ ! -e "$file" ] || cat "$file"
+    done
+}
+
+is_inside() { # has a number in the container too, and is not its first process, which only looks after the others
+    while read -r word _ number; do
+        if [ "$word" = NSpid: ]; then
+            number=${number##*[!0-9]}
+            [ "${number:-1}" != 1 ]
+            return
+        fi
+    done <"/proc/$1/status"
+    return 1
+}
+
+insiders() {
+    for pid in $(members); do
+        if is_inside "$pid"; then echo "$pid"; fi
+    done
+}
+
 signal_all() { # without a cgroup: the process group, and the payload in case it left it
     if [ -n "$groups" ]; then
-        while read -r pid; do kill -s "$1" "$pid"; done <"${groups%% *}"
+        targets=''
+        [ -z "$contained" ] || [ "$1" = KILL ] || targets=$(insiders)
+        for pid in ${targets:-$(members)}; do kill -s "$1" "$pid"; done
     else
         read -r payload <"$trace.payload"
         kill -s "$1" "$payload"
@@ -55,7 +82,7 @@ echo "$$ $start_time $boot ---" >"$trace.started" || exit 0
 set +C
 
 trap : TERM INT HUP QUIT
-[ "$limit" = 0 ] || watch_the_limit <&- >&- 8<&- 9>&- &
+[ "$limit" = 0 ] || watch_the_limit <&- >&- 7<&- 8<&- 9>&- &
 
 (
     for file in $groups; do echo 0 >"$file" || exit 125; done

@@ -52,6 +52,12 @@ class Devices:
         """Of the first of these."""
         return next((device.memory_mib for device in self._now if device.uuid in uuids[:1]), None)
 
+    def files(self, uuids: Sequence[str]) -> tuple[str, ...] | None:
+        """Through which programs use these; None: they are made up."""
+        if not self.are_real:
+            return None
+        return tuple(f"/dev/nvidia{device.index}" for device in self._now if device.uuid in uuids)
+
     def why_not(self, uuids: Sequence[str]) -> str | None:
         """Look again right before handing out: why these may not be, or None."""
         if not uuids:

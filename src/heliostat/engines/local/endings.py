@@ -8,6 +8,8 @@ from heliostat.engines.local.cgroups import Group
 from heliostat.engines.local.trace import Claim, Ending
 from heliostat.models import Attempt, AttemptId, Cause, Ended
 
+_KILLED = 137
+
 
 @dataclass(slots=True)
 class Running:
@@ -17,6 +19,7 @@ class Running:
     claim: Claim
     group: Group
     signals: tuple[str, ...] = ()  # those it was asked to stop with
+    is_contained: bool = False  # in a container
     out_of_memory: bool = False
     is_over: bool = False  # nothing of it is left to run; its devices are not yet given back
 
@@ -33,6 +36,20 @@ def holders(running: Iterable[Running]) -> dict[str, list[AttemptId]]:
 def ended(running: Running, ending: Ending) -> Ended:
     cause, detail = _why(ending, running)
     return Ended(running.attempt.id, _end_time(ending), cause, ending.exit_code, detail)
+
+
+def ran_out_of_memory(running: Running, ending: Ending) -> bool:
+    """Whether the kernel killed something of it for want of memory.
+
+    With cgroup v1 a container of root's is a group of its own, and takes the count along when it goes. What is
+    left to be seen is that all memory was in use, and that it was killed.
+    """
+    if running.group.oom_kills() > 0:
+        return True
+    if not running.is_contained or ending.exit_code != _KILLED or running.signals or ending.timed_out:
+        return False
+    allowed_mib = running.attempt.job.resources.memory_mib * len(running.attempt.task_places)
+    return (running.group.memory_peak_mib() or 0) >= allowed_mib
 
 
 def ended_before_boot(attempt: Attempt, ending: Ending) -> Ended:

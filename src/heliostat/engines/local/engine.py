@@ -16,16 +16,26 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder, Refused, person_of
-from heliostat.engines.local import launch
+from heliostat.engines.local import containers, launch
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
+from heliostat.engines.local.containers import Place
 from heliostat.engines.local.devices import Devices
-from heliostat.engines.local.endings import Running, ended, ended_before_boot, holders, in_words, utc_now
+from heliostat.engines.local.endings import (
+    Running,
+    ended,
+    ended_before_boot,
+    holders,
+    in_words,
+    ran_out_of_memory,
+    utc_now,
+)
+from heliostat.engines.local.insiders import signal_container
 from heliostat.engines.local.log_order import LogOrder, read_order
 from heliostat.engines.local.machine import node_name, this_node
 from heliostat.engines.local.processes import boot_time, start_time
 from heliostat.engines.local.sampling import UsageReader
-from heliostat.engines.local.trace import Ending, Traces
+from heliostat.engines.local.trace import Claim, Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
@@ -43,7 +53,7 @@ class LocalEngine:
     """The engine of one machine."""
 
     name = "local"
-    capabilities = Capabilities()
+    capabilities = Capabilities(contains=True)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -117,13 +127,19 @@ class LocalEngine:
         with self._lock:
             if not self._forgotten:
                 self._watch.call_after(_SWEEP_SECONDS, lambda: self._reapers.submit(self._sweep))
-            self._forgotten += attempt_ids
+            forgotten = list(attempt_ids)
+            self._forgotten += forgotten
+        place = Place(self._settings, self._instance)
+        if over := [attempt_id for attempt_id in forgotten if containers.has_container(place, attempt_id)]:
+            self._reapers.submit(containers.clean, place, over)
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         self._traces.remove_all_but(attempt_ids)
         for name in set(self._groups.names()) - set(attempt_ids):
             if (group := self._groups.find(name)) and group.kill():
                 group.remove()
+        place = Place(self._settings, self._instance)
+        containers.clean(place, containers.leftovers(place, attempt_ids))
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))
@@ -145,6 +161,7 @@ class LocalEngine:
         self._devices.close()
         self._reapers.shutdown(wait=False, cancel_futures=True)
         self._groups.remove()  # unless there are jobs inside
+        containers.leave(Place(self._settings, self._instance))
 
     def _folder(self, job_id: JobId) -> JobFolder:
         return JobFolder.of(self._settings.home.jobs, job_id)
@@ -172,7 +189,8 @@ class LocalEngine:
         folder = self._folder(attempt.job.id)
         mark = f"{self._instance}-{attempt.id}"
         memory_mib = self._devices.memory_mib(attempt.devices)
-        payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib))
+        place = Place(self._settings, self._instance, self._devices.files(attempt.devices))
+        payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib, place))
         group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings))
         try:
             with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
@@ -181,13 +199,18 @@ class LocalEngine:
                     return
                 self._log_order.begin(attempt.id, partial(folder.log, attempt.job.attempt))
                 claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
-                self._running[attempt.id] = running = Running(attempt, claim, group)
+                self._running[attempt.id] = running = self._under_way(attempt, claim, group)
                 self._queued.discard(attempt.id)
         except OSError:
             group.remove()
             raise
         self._report([Started(attempt.id, utc_now())])
         self._keep_watching(running)
+
+    def _under_way(self, attempt: Attempt, claim: Claim, group: Group) -> Running:
+        """What it runs in is told by the disk: of a job that was taken up again, little else is known."""
+        place = Place(self._settings, self._instance)
+        return Running(attempt, claim, group, is_contained=containers.has_container(place, attempt.id))
 
     def _sweep(self) -> None:
         with self._lock:
@@ -208,7 +231,7 @@ class LocalEngine:
         claim = self._traces.claim(attempt.id)
         if claim is None:
             return ended_before_boot(attempt, self._traces.ending(attempt.id))
-        running = Running(attempt, claim, self._groups.find(attempt.id) or self._marked(attempt))
+        running = self._under_way(attempt, claim, self._groups.find(attempt.id) or self._marked(attempt))
         self._log_order.begin(attempt.id, partial(self._folder(attempt.job.id).log, attempt.job.attempt))
         if not self._begin_watching(running):
             if end := self._usual_end(running):
@@ -296,7 +319,7 @@ class LocalEngine:
             return holders(self._running.values())
 
     def _removed(self, running: Running, ending: Ending) -> bool:
-        if ending.exit_code != 0 and running.group.oom_kills() > 0:  # the count goes with the group
+        if ending.exit_code != 0 and ran_out_of_memory(running, ending):  # the count goes with the group
             running.out_of_memory = True
         return running.group.remove()
 
@@ -309,7 +332,10 @@ class LocalEngine:
     def _terminate(self, running: Running, signal: Signals) -> None:
         """The payload enters its group a moment after the wrapper has started: the signal waits for it."""
         has_entered = bool(running.group.pids())
-        running.group.signal(signal)
+        if running.is_contained:
+            signal_container(running.group, signal)
+        else:
+            running.group.signal(signal)
         if not has_entered and self._running.get(running.attempt.id) is running:
             self._watch.call_after(0.02, lambda: self._terminate(running, signal))
 

@@ -13,6 +13,8 @@ from heliostat.config import Settings
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, lay_out, open_log
 from heliostat.engines.local.cgroups import Group, Limits
+from heliostat.engines.local.containers import Place as ContainerPlace
+from heliostat.engines.local.containers import check_rules, commands_of
 from heliostat.engines.local.processes import boot_id
 from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Places, payload_argv, payload_script
 from heliostat.engines.local.spawn import Program
@@ -20,6 +22,7 @@ from heliostat.engines.local.spawn import spawn as start_program
 from heliostat.engines.local.trace import Claim
 from heliostat.engines.local.ungrouped import MARK
 from heliostat.models import Attempt, JobId
+from heliostat.runtimes.contract import SEALED_DESCRIPTOR, Command
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
 _FIRST_PORT, _PORTS = 20_000, 10_000  # below those the kernel gives to outgoing connections
@@ -42,6 +45,7 @@ class Payload:
     person: Person
     places: Places
     limit_seconds: int  # 0: none
+    commands: tuple[Command, ...] = ()  # for each task, of a job in a container
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +55,7 @@ class Site:
     settings: Settings
     mark: str
     device_memory_mib: int | None  # of its first device
+    container: ContainerPlace
 
 
 def limits_of(attempt: Attempt, settings: Settings) -> Limits:
@@ -66,7 +71,8 @@ def hard_limit_seconds(attempt: Attempt, settings: Settings) -> int:
 
 
 def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> Payload:
-    """Lay out its files and say what it finds where."""
+    """Lay out its files and say what it finds where. Raises Refused."""
+    check_rules(attempt, person, site.settings)
     workdir, script = lay_out(attempt, person, folder)
     places = Places(
         workdir=workdir,
@@ -77,7 +83,10 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
         device_memory_mib=site.device_memory_mib,
         port=free_port(attempt.job.id) if attempt.places else None,
     )
-    return Payload(attempt, person, places, hard_limit_seconds(attempt, site.settings))
+    limit = hard_limit_seconds(attempt, site.settings)
+    if not attempt.job.spec.wants_container:
+        return Payload(attempt, person, places, limit)
+    return Payload(attempt, person, places, limit, commands_of(attempt, person, places, site.container))
 
 
 def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Claim:
@@ -95,15 +104,22 @@ def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Clai
     ]
     with contextlib.ExitStack() as stack:
         out, err = (open_log(folder.log(job.attempt, stream), person, stack) for stream in ("stdout", "stderr"))
-        script = _in_memory(payload_script(payload.attempt, person, payload.places), stack)
+        text = payload_script(payload.attempt, person, payload.places, payload.commands)
+        script = _in_memory(text.encode("utf-8", "surrogateescape"), stack)
+        sealed = {SEALED_DESCRIPTOR: _in_memory(payload.commands[0].sealed, stack)} if payload.commands else {}
         program = Program(
             argv=argv,
-            environment={**_WRAPPER_ENVIRONMENT, MARK: payload.places.mark},  # so that what it leaves can be found
-            descriptors={1: out, 2: err, SCRIPT_DESCRIPTOR: script},
+            environment=_wrapper_environment(payload),
+            descriptors={1: out, 2: err, SCRIPT_DESCRIPTOR: script, **sealed},
             default_signals=_DEFAULT_SIGNALS,
         )
         pid = start_program(program)
     return Claim(pid)
+
+
+def _wrapper_environment(payload: Payload) -> dict[str, str]:
+    marked = {**_WRAPPER_ENVIRONMENT, MARK: payload.places.mark}  # so that what it leaves can be found
+    return marked | ({"HELIOSTAT_CONTAINED": "1"} if payload.commands else {})
 
 
 def free_port(job_id: JobId) -> int:
@@ -116,11 +132,11 @@ def free_port(job_id: JobId) -> int:
     raise OSError(errno.EADDRINUSE, "no port is free for its tasks to meet")
 
 
-def _in_memory(text: str, stack: contextlib.ExitStack) -> int:
+def _in_memory(content: bytes, stack: contextlib.ExitStack) -> int:
     """An open file without a name. Above the wrapper's own descriptors, or duplicating it would undo itself."""
     made = os.memfd_create("payload")
     try:
-        os.write(made, text.encode("utf-8", "surrogateescape"))
+        os.write(made, content)
         descriptor = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 20)
     finally:
         os.close(made)

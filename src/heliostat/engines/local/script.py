@@ -4,7 +4,7 @@ It reaches the payload on an open descriptor: the environment in it, which may h
 command line, which everybody can read, nor on the disk.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,6 +12,7 @@ from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
 from heliostat.models import Attempt, Place
+from heliostat.runtimes.contract import SEALED, SEALED_DESCRIPTOR, Command
 
 SCRIPT_DESCRIPTOR = 8
 _SCRIPT = f"/proc/self/fd/{SCRIPT_DESCRIPTOR}"
@@ -30,11 +31,12 @@ class Places:
     port: int | None = None  # where its tasks meet
 
 
-def payload_script(attempt: Attempt, person: Person, places: Places) -> str:
+def payload_script(attempt: Attempt, person: Person, places: Places, commands: Sequence[Command] = ()) -> str:
+    """`commands` are those that run its tasks in containers."""
+    if commands:
+        return _contained(attempt, commands)
     environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
-    command = attempt.job.spec.command
-    argv = command if places.script is None else (places.script, *command)
-    run = f"exec {' '.join(quote(word) for word in argv)}"
+    run = _exec(payload_words(attempt, places))
     lines = [
         f"exec {SCRIPT_DESCRIPTOR}<&-",
         "umask 022",
@@ -43,9 +45,37 @@ def payload_script(attempt: Attempt, person: Person, places: Places) -> str:
         "    echo 'heliostat: the working directory cannot be entered' >&2",
         "    exit 126",
         "}",
-        *(_gang(attempt, run) if attempt.places else [run]),
+        *(_gang(attempt, [run] * len(attempt.places)) if attempt.places else [run]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def payload_words(attempt: Attempt, places: Places) -> tuple[str, ...]:
+    command = attempt.job.spec.command
+    return command if places.script is None else (places.script, *command)
+
+
+def _contained(attempt: Attempt, commands: Sequence[Command]) -> str:
+    """The tools run with an environment of their own; each task opens the sealed text anew."""
+    first = commands[0]
+    runs = [
+        "; ".join([*_exports(one.task_environment), f"{_exec(one.argv)} {SEALED_DESCRIPTOR}<{SEALED}"])
+        for one in commands
+    ]
+    lines = [
+        f"exec {SCRIPT_DESCRIPTOR}<&-",
+        "umask 022",
+        "unset HELIOSTAT_CONTAINED",
+        *_exports(first.environment),
+        "cd /",
+        *([f"{first.before} || exit 125"] if first.before else []),
+        *(_gang(attempt, runs) if attempt.places else [runs[0]]),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _exec(words: Sequence[str]) -> str:
+    return f"exec {' '.join(quote(word) for word in words)}"
 
 
 def base_environment(attempt: Attempt, person: Person, places: Places) -> dict[str, str]:
@@ -94,15 +124,17 @@ def _meeting_point(attempt: Attempt, places: Places) -> dict[str, str]:
     }
 
 
-def _gang(attempt: Attempt, run: str) -> Iterator[str]:
+def _gang(attempt: Attempt, runs: Sequence[str]) -> Iterator[str]:
     """The tasks, each as a case of a function, and the pipeline that runs them side by side."""
     yield f"heliostat_tasks={len(attempt.places)} heliostat_grace={attempt.job.spec.grace_seconds}"
     yield "heliostat_task() {"
     yield "    case $1 in"
     for rank, place in enumerate(attempt.places):
-        yield f"    {rank}) {'; '.join(_exports(task_environment(place, rank)))} ;;"
+        run = "" if len(set(runs)) == 1 else f"; {runs[rank]}"
+        yield f"    {rank}) {'; '.join(_exports(task_environment(place, rank)))}{run} ;;"
     yield "    esac"
-    yield f"    {run}"
+    if len(set(runs)) == 1:
+        yield f"    {runs[0]}"
     yield "}"
     yield _gang_text()
     ranks = " | ".join(f"heliostat_run {rank}" for rank in range(len(attempt.places)))

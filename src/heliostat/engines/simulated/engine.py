@@ -55,7 +55,7 @@ class SimulatedEngine:
     name: str = "simulated"
 
     def __init__(self, nodes: Sequence[Node], clock: Clock, *, survives_restart: bool = False) -> None:
-        self.capabilities = Capabilities(survives_restart=survives_restart)
+        self.capabilities = Capabilities(survives_restart=survives_restart, contains=True)
         self._clock = clock
         self._lock = threading.Lock()
         self._machines = {node.name: Machine(node) for node in nodes}

@@ -41,6 +41,10 @@ def body_of(request: JobRequest) -> Body:
         "env": dict(spec.env) or None,
         "preempt_signal": spec.preempt_signal if spec.preempt_signal != "TERM" else None,
         "grace_seconds": number(spec.grace_seconds) if spec.grace_seconds != 10 else None,
+        "image": spec.image,
+        "runtime": spec.runtime,
+        "mounts": [str(mount) for mount in spec.mounts] or None,
+        "network": spec.network,
     }
     return {name: value for name, value in given.items() if value is not None}
 

@@ -30,6 +30,10 @@ _OPTIONS = {
     "held": "--hold",
     "max_retries": "--max-retries",
     "grace_seconds": "--grace",
+    "image": "--image",
+    "runtime": "--runtime",
+    "mounts": "--mount",
+    "network": "--network",
 }
 
 

@@ -4,10 +4,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from heliostat.models.jobs import PRIORITY_CLASSES, Layout
+from heliostat.models.jobs import NETWORKS, PRIORITY_CLASSES, Layout
 from heliostat.models.quantities import STOP_SIGNALS
 
-Kind = Literal["line", "text", "whole", "number", "seconds", "choice", "flag", "labels", "variables"]
+Kind = Literal["line", "text", "whole", "number", "seconds", "choice", "flag", "labels", "lines", "variables"]
 """How it is typed and read: `texts` has what reads and writes each."""
 Options = Sequence[tuple[str, str]]
 
@@ -152,6 +152,34 @@ GROUPS = (
                 "variables",
                 'NAME=value, one a line; "…" with \\n for several lines.',
                 "WANDB_MODE=offline",
+                wide=True,
+            ),
+        ),
+    ),
+    Group(
+        "Its container",
+        (
+            Field("image", "Image", hint="REGISTRY/NAME:TAG", placeholder="none: the node's own software"),
+            Field(
+                "runtime",
+                "Isolation",
+                "choice",
+                options=(
+                    ("", "as usual"),
+                    ("process", "process: none"),
+                    ("bubblewrap", "bubblewrap: no image, only files it needs"),
+                    ("podman", "podman"),
+                    ("apptainer", "apptainer"),
+                    ("docker", "docker"),
+                ),
+            ),
+            Field("network", "Network", "choice", options=(("", "as usual"), *_choices(NETWORKS))),
+            Field(
+                "mounts",
+                "Mounts",
+                "lines",
+                "What it sees of the node, one a line: SRC:DST or SRC:DST:ro",
+                "/data/scans:/scans:ro",
                 wide=True,
             ),
         ),

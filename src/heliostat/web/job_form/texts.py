@@ -103,6 +103,10 @@ def _labels(text: str) -> list[str] | None:
     return [label for label in re.split(r"[\s,]+", text) if label] or None
 
 
+def _lines(text: str) -> list[str] | None:
+    return [line.strip() for line in text.split("\n") if line.strip()] or None
+
+
 def _variables(text: str) -> dict[str, str] | None:
     found: dict[str, str] = {}
     for line in text.split("\n"):
@@ -148,6 +152,10 @@ def _labels_text(value: object) -> str:
     return ", ".join(map(_as_text, value)) if isinstance(value, list) else _as_text(value)
 
 
+def _lines_text(value: object) -> str:
+    return "\n".join(map(_as_text, value)) if isinstance(value, list) else _as_text(value)
+
+
 def _variables_text(value: object) -> str:
     if not isinstance(value, dict):
         return _as_text(value)
@@ -173,5 +181,6 @@ _KINDS: dict[Kind, _Reading] = {
     "seconds": _Reading(_seconds, _seconds_text),
     "flag": _Reading(_flag),
     "labels": _Reading(_labels, _labels_text),
+    "lines": _Reading(_lines, _lines_text),
     "variables": _Reading(_variables, _variables_text),
 }

@@ -1,0 +1,256 @@
+"""Jobs in containers: what they find on this machine, and what is left of them."""
+
+import contextlib
+import os
+import shutil
+import subprocess
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from resource import RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
+
+from heliostat.config import Settings
+from heliostat.engines.environment import Person
+from heliostat.engines.folders import JobFolder, Refused, make_private
+from heliostat.engines.local.script import Places, base_environment, payload_words, task_environment
+from heliostat.errors import Invalid
+from heliostat.models import Attempt, AttemptId, Mount
+from heliostat.runtimes.catalogue import RUNTIMES
+from heliostat.runtimes.contract import (
+    TOOL_PATH,
+    CannotContain,
+    Command,
+    Confinement,
+    Container,
+    Environment,
+    Identity,
+    Limits,
+    Task,
+)
+from heliostat.runtimes.policy import Asker, admitted, admitted_mounts, rules_of
+
+_FROM_THE_IMAGE = ("PATH", "SHELL")
+_CONFIGURATION = {
+    "CONTAINERS_CONF": "/etc/containers/containers.conf",
+    "CONTAINERS_REGISTRIES_CONF": "/etc/containers/registries.conf",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where the containers of this installation keep their things."""
+
+    settings: Settings
+    instance: str
+    device_files: tuple[str, ...] | None = None  # of its GPUs; None: they are made up
+
+    def scratch(self, attempt_id: AttemptId) -> str:
+        job, _, number = attempt_id.partition(".")
+        return f"{JobFolder.of(self.settings.home.jobs, int(job)).path}/{number}.container"
+
+    @property
+    def runs(self) -> str:
+        """Podman takes only short names here, and wants it empty after a boot."""
+        if os.geteuid() == 0:
+            return f"/run/heliostat-{self.instance}"
+        own = os.environ.get("XDG_RUNTIME_DIR", "")
+        return f"{own}/heliostat-{self.instance}" if os.path.isdir(own) else f"/tmp/heliostat-{self.instance}"  # noqa: S108
+
+
+def check_rules(attempt: Attempt, person: Person, settings: Settings) -> None:
+    """Those of the admins may have changed since it was submitted, and so may the links in its paths."""
+    try:
+        admitted(attempt.job.spec, _asker(attempt, person), rules_of(settings))
+    except Invalid as error:
+        raise Refused(f"{error.message} {error.hint or ''}".strip()) from None
+
+
+def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) -> tuple[Command, ...]:
+    """One for each of its tasks. Raises Refused."""
+    runtime = RUNTIMES[attempt.job.spec.runtime or place.settings.container_runtime]
+    if runtime.program and shutil.which(runtime.program, path=TOOL_PATH) is None:
+        raise Refused(f"{runtime.program} is not installed on this machine, so nothing can run by {runtime.name}")
+    if runtime.name == "podman":
+        _check_sub_ids(person)
+    try:
+        whole = _container(attempt, person, places, place)
+        return tuple(map(runtime.command, _tasks(whole, attempt)))
+    except (CannotContain, Invalid) as error:
+        raise Refused(str(error)) from None
+
+
+def clean(place: Place, attempt_ids: Collection[AttemptId]) -> None:
+    """Of attempts that are over: what their containers wrote outside their mounts, and the tools' own notes."""
+    for attempt_id in attempt_ids:
+        for folder in (place.scratch(attempt_id), f"{place.runs}/{attempt_id}"):
+            if os.path.lexists(folder):
+                _remove(folder)
+        _remove_groups(f"heliostat-{place.instance}/{attempt_id}")
+
+
+def leftovers(place: Place, kept: Collection[AttemptId]) -> list[AttemptId]:
+    """Attempts of an earlier run of Heliostat that were not cleaned up."""
+    with contextlib.suppress(OSError):
+        return [name for name in os.listdir(place.runs) if name not in kept]
+    return []
+
+
+def leave(place: Place) -> None:
+    """Remove the folders of the installation that are empty."""
+    for folder in (place.runs, *map(str, Path("/sys/fs/cgroup").glob(f"*/heliostat-{place.instance}"))):
+        with contextlib.suppress(OSError):
+            os.rmdir(folder)
+
+
+def has_container(place: Place, attempt_id: AttemptId) -> bool:
+    return os.path.lexists(place.scratch(attempt_id))
+
+
+def _asker(attempt: Attempt, person: Person) -> Asker:
+    return Asker(attempt.job.user, person.home, attempt.job.project)
+
+
+def _confinement(attempt: Attempt, person: Person, place: Place) -> Confinement:
+    settings = place.settings
+    store, scratch = f"{settings.home.images}/{person.name}", place.scratch(attempt.id)
+    run = f"{place.runs}/{attempt.id}"
+    _make_shared(str(settings.home.images))
+    _make_shared(place.runs)
+    for folder in (store, scratch, run):
+        make_private(folder, person)
+    named = settings.oci_runtimes.get(attempt.job.project) or settings.oci_runtime
+    return Confinement(
+        store=store,
+        scratch=scratch,
+        run=run,
+        read_only_root=settings.read_only_root,
+        oci_runtime=named or _usual_oci_runtime(),
+        cgroup_parent=f"/heliostat-{place.instance}/{attempt.id}" if os.geteuid() == 0 else None,
+        device_files=place.device_files or (),
+        tool_environment={
+            name: file if os.path.exists(file) else os.devnull for name, file in _CONFIGURATION.items()
+        },
+    )
+
+
+def _container(attempt: Attempt, person: Person, places: Places, place: Place) -> Container:
+    """As if it had one task, with all its devices."""
+    spec, wanted = attempt.job.spec, attempt.job.resources
+    mounts = (
+        *admitted_mounts(spec, _asker(attempt, person), rules_of(place.settings)),
+        *_own_mounts(attempt, places),
+    )
+    return Container(
+        task=Task(
+            payload_words(attempt, places),
+            places.workdir,
+            Identity(person.name, person.uid, person.gid, person.home),
+            spec.image,
+            spec.network or "host",
+        ),
+        environment=Environment(_variables(attempt, person, places, mounts)),
+        mounts=mounts,
+        devices=() if place.device_files is None else attempt.devices,
+        limits=Limits(
+            wanted.memory_mib,
+            wanted.cpus,
+            place.settings.pids_limit,
+            open_files=getrlimit(RLIMIT_NOFILE)[1],
+            processes=_most_processes(),
+        ),
+        confinement=_confinement(attempt, person, place),
+    )
+
+
+def _tasks(whole: Container, attempt: Attempt) -> list[Container]:
+    return [
+        replace(
+            whole,
+            environment=replace(whole.environment, of_task=task_environment(one, rank)),
+            devices=one.devices if whole.devices else (),
+        )
+        for rank, one in enumerate(attempt.places)
+    ] or [whole]
+
+
+def _own_mounts(attempt: Attempt, places: Places) -> list[Mount]:
+    """Of the job's own folder, which nobody needs to be asked for."""
+    mounts = [Mount(places.checkpoints, places.checkpoints)]
+    if attempt.job.spec.workdir is None:
+        mounts.append(Mount(places.workdir, places.workdir))
+    if places.script is not None:
+        mounts.append(Mount(places.script, places.script, read_only=True))
+    return mounts
+
+
+def _variables(attempt: Attempt, person: Person, places: Places, mounts: Sequence[Mount]) -> dict[str, str]:
+    spec = attempt.job.spec
+    variables = base_environment(attempt, person, places)
+    if not any(person.home == mount.target or person.home.startswith(f"{mount.target}/") for mount in mounts):
+        variables["HOME"] = places.workdir
+    for name in _FROM_THE_IMAGE if spec.image is not None else ():
+        del variables[name]
+    return variables | dict(spec.env)
+
+
+def _most_processes() -> int:
+    """Podman gives itself no more than the kernel has numbers for, and nobody after it may have more."""
+    numbers, limit = int(Path("/proc/sys/kernel/pid_max").read_text()), getrlimit(RLIMIT_NPROC)[1]
+    return numbers if limit < 0 else min(numbers, limit)
+
+
+def _usual_oci_runtime() -> str:
+    """Of the two, only crun leaves a container in the cgroup it is started in; it needs cgroup v2."""
+    is_v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
+    return "crun" if is_v2 and shutil.which("crun", path=TOOL_PATH) else "runc"
+
+
+def _check_sub_ids(person: Person) -> None:
+    if person.uid == 0:
+        return
+    with contextlib.suppress(OSError):
+        if "subid:" in Path("/etc/nsswitch.conf").read_text():
+            return
+        owners = {line.split(":")[0] for line in Path("/etc/subuid").read_text().splitlines()}
+        if not owners & {person.name, str(person.uid)}:
+            raise Refused(
+                f"podman needs a range of user numbers for {person.name}, and /etc/subuid has none; an admin "
+                "can add one: usermod --add-subuids 100000-165535 --add-subgids 100000-165535 "
+                f"{person.name} (numbers nobody else has)"
+            )
+
+
+def _make_shared(folder: str) -> None:
+    """The server's own; others may pass through."""
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder)
+    found = os.lstat(folder)
+    if found.st_uid != os.geteuid() or not os.path.isdir(folder) or os.path.islink(folder):
+        raise Refused(f"{folder} belongs to somebody else")
+    os.chmod(folder, 0o711)
+
+
+def _remove(folder: str) -> None:
+    """Never through a mount: what is mounted there may be somebody's home."""
+    for mounted in _mounted_below(folder):
+        subprocess.run(["umount", "--lazy", mounted], check=False, capture_output=True)
+    if _mounted_below(folder):
+        return
+    shutil.rmtree(folder, ignore_errors=True)
+    if os.path.lexists(folder) and os.geteuid() != 0:  # files of the container's other users
+        words = ["unshare", "--map-auto", "--map-root-user", "rm", "-rf", "--", folder]
+        subprocess.run(words, check=False, capture_output=True)
+
+
+def _mounted_below(folder: str) -> list[str]:
+    lines = Path("/proc/self/mounts").read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+    points = [line.split(" ")[1].replace("\\040", " ") for line in lines]
+    return sorted((point for point in points if point.startswith(f"{folder}/")), reverse=True)
+
+
+def _remove_groups(name: str) -> None:
+    """With cgroup v1, a tool that is root makes some in hierarchies that are none of ours."""
+    for top in Path("/sys/fs/cgroup").glob(f"*/{name}"):
+        for folder, _, _ in os.walk(top, topdown=False):
+            with contextlib.suppress(OSError):
+                os.rmdir(folder)

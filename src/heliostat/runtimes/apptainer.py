@@ -1,0 +1,53 @@
+"""Containers as most university clusters have them: one file, one process, the user as he is."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from heliostat.models import Mount
+from heliostat.runtimes.contract import (
+    TOOL_PATH,
+    CannotContain,
+    Command,
+    Container,
+)
+
+_PROGRAM = "apptainer"
+_PREFIX = "APPTAINERENV_"
+
+
+class Apptainer:
+    name = "apptainer"
+    takes_images = True
+    program = _PROGRAM
+
+    def command(self, asked: Container) -> Command:
+        """An image is a file (/data/torch.sif) or a name in a registry."""
+        task, confinement = asked.task, asked.confinement
+        if task.image is None:
+            raise CannotContain("apptainer needs an image")
+        if task.network == "private":
+            raise CannotContain("apptainer gives users no private network: choose host or none")
+        argv = (
+            *(_PROGRAM, "--silent", "exec", "--containall", "--cleanenv", "--no-home", "--no-privs"),
+            *(["--net", "--network=none"] if task.network == "none" else []),
+            *([] if confinement.read_only_root else ["--writable-tmpfs"]),
+            *(["--nv"] if asked.devices else []),
+            f"--pwd={task.workdir}",
+            *_binds(asked.mounts),
+            "--",
+            task.image if task.image.startswith("/") else f"docker://{task.image}",
+            *task.argv,
+        )
+        tools = {"PATH": TOOL_PATH, "HOME": task.identity.home}
+        tools |= {"APPTAINER_CACHEDIR": confinement.store, "APPTAINER_TMPDIR": confinement.scratch}
+        return Command(argv, tools | _prefixed(asked.environment.common), _prefixed(asked.environment.of_task))
+
+
+def _binds(mounts: Sequence[Mount]) -> Iterator[str]:
+    for mount in mounts:
+        mode = ",ro" if mount.read_only else ""
+        yield f"--mount=type=bind,source={mount.source},destination={mount.target}{mode}"
+
+
+def _prefixed(variables: Mapping[str, str]) -> dict[str, str]:
+    """The tool heeds none of these; it hands them on without the prefix."""
+    return {f"{_PREFIX}{name}": value for name, value in variables.items()}

@@ -1,0 +1,78 @@
+"""The node's own software, read-only, and of its files only what was asked for. Needs no image."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from heliostat.models import Mount
+from heliostat.runtimes.contract import (
+    SEALED_DESCRIPTOR,
+    TOOL_PATH,
+    CannotContain,
+    Command,
+    Container,
+)
+
+_PROGRAM = "bwrap"
+# Nobody's files and nobody's sockets are among these.
+_SOFTWARE = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/etc", "/opt", "/sw", "/apps", "/cvmfs", "/nix", "/sys"),
+)
+_EMPTY = ("/tmp", "/var/tmp", "/run")  # noqa: S108
+_NAMES = ("/run/systemd/resolve", "/run/nscd", "/run/nslcd", "/var/lib/sss/pipes")  # who is who, and where
+_GPU_FILES = ("/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia-modeset")
+
+
+class Bubblewrap:
+    name = "bubblewrap"
+    takes_images = False
+    program = _PROGRAM
+
+    def command(self, asked: Container) -> Command:
+        task, confinement = asked.task, asked.confinement
+        if task.image is not None:
+            raise CannotContain("bubblewrap runs the node's own software, not an image")
+        if task.network == "private":
+            raise CannotContain("bubblewrap knows no private network: choose host or none, or another runtime")
+        argv = (
+            _PROGRAM,
+            "--unshare-all",
+            *(["--share-net"] if task.network == "host" else []),
+            "--die-with-parent",
+            *("--cap-drop", "ALL"),
+            "--clearenv",
+            *_files(asked.mounts),
+            *_device_files(confinement.device_files),
+            *("--remount-ro", "/"),
+            *("--chdir", task.workdir),
+            *("--args", str(SEALED_DESCRIPTOR)),
+            *_variables(asked.environment.of_task),
+            "--",
+            *task.argv,
+        )
+        sealed = "".join(f"{word}\0" for word in _variables(asked.environment.common))
+        return Command(argv, {"PATH": TOOL_PATH}, sealed=sealed.encode("utf-8", "surrogateescape"))
+
+
+def _files(mounts: Sequence[Mount]) -> Iterator[str]:
+    """Later ones lie over earlier ones; a mount over another folder comes after that folder."""
+    for folder in _SOFTWARE:
+        yield from ("--ro-bind-try", folder, folder)
+    yield from ("--proc", "/proc", "--dev", "/dev")
+    for folder in _EMPTY:
+        yield from ("--tmpfs", folder)
+    for folder in _NAMES:
+        yield from ("--ro-bind-try", folder, folder)
+    for mount in sorted(mounts, key=lambda mount: mount.target):
+        yield from ("--ro-bind" if mount.read_only else "--bind", mount.source, mount.target)
+
+
+def _device_files(devices: Sequence[str]) -> Iterator[str]:
+    for device in devices:
+        yield from ("--dev-bind", device, device)
+    for file in _GPU_FILES if devices else ():
+        yield from ("--dev-bind-try", file, file)
+
+
+def _variables(variables: Mapping[str, str]) -> Iterator[str]:
+    for name, value in variables.items():
+        yield from ("--setenv", name, value)

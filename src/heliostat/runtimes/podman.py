@@ -1,0 +1,111 @@
+"""Containers without a daemon, as the job's user.
+
+Each attempt has a store of its own for what it writes, on top of the user's images: whatever is killed at any
+moment leaves no trace that another container could stumble over, and to clean up is to remove a folder.
+"""
+
+from collections.abc import Iterator
+from shlex import quote
+
+from heliostat.runtimes import oci
+from heliostat.runtimes.contract import (
+    TOOL_PATH,
+    CannotContain,
+    Command,
+    Confinement,
+    Container,
+    Task,
+)
+from heliostat.runtimes.variables import as_lines, split
+
+_PROGRAM = "podman"
+_WITHOUT_CGROUPS = frozenset({"crun", "krun"})  # that can run a container in the cgroup it is started in
+_FETCH = """\
+store=$1 run=$2 image=$3
+in_store() {
+    podman --root="$store" --runroot="$run/i" --tmpdir="$run/j" --storage-driver=overlay \\
+        --log-level=error "$@"
+}
+rm -rf "$store/libpod" # knows where the run before kept its things, and minds that this one keeps them elsewhere
+in_store image exists "$image" && exit
+echo "heliostat: fetching $image" >&2
+in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" >/dev/null
+"""
+
+
+class Podman:
+    name = "podman"
+    takes_images = True
+    program = _PROGRAM
+
+    def command(self, asked: Container) -> Command:
+        task, confinement = asked.task, asked.confinement
+        if task.image is None:
+            raise CannotContain("podman needs an image")
+        exported, heeded = split(asked.environment.common)
+        sealed = as_lines(heeded)
+        argv = (
+            *_podman(confinement),
+            "run",
+            "--rm",
+            "--init",  # what it starts gets its signals, and is reaped
+            "--pull=never",
+            "--log-driver=passthrough",  # into the job's own log files
+            "--http-proxy=false",
+            "--systemd=false",
+            f"--ulimit=nofile={asked.limits.open_files}:{asked.limits.open_files}",
+            f"--ulimit=nproc={asked.limits.processes}:{asked.limits.processes}",
+            "--security-opt=label=disable",
+            *_namespaces(task, confinement),
+            *oci.root(confinement),
+            *oci.inside(asked),
+            *oci.variables(list(exported), sealed, asked.environment.of_task),
+            "--",
+            task.image,
+            *task.argv,
+        )
+        tools = {"PATH": TOOL_PATH, "HOME": task.identity.home, "XDG_RUNTIME_DIR": confinement.run}
+        return Command(
+            argv,
+            exported | tools | dict(confinement.tool_environment),
+            sealed=sealed,
+            before=_fetch(task.image, confinement),
+        )
+
+
+def _podman(confinement: Confinement) -> Iterator[str]:
+    yield _PROGRAM
+    yield f"--root={confinement.scratch}"
+    yield f"--runroot={confinement.run}/c"
+    yield f"--tmpdir={confinement.run}/t"
+    yield "--storage-driver=overlay"
+    yield f"--storage-opt=additionalimagestore={confinement.store}"
+    yield "--cgroup-manager=cgroupfs"
+    yield "--events-backend=none"
+    yield "--log-level=error"
+    yield f"--runtime={confinement.oci_runtime}"
+
+
+def _namespaces(task: Task, confinement: Confinement) -> Iterator[str]:
+    """Everything stays in the cgroup of the attempt, whose limits hold; where the tool must make one, below it."""
+    is_root = task.identity.is_root
+    if confinement.oci_runtime.rsplit("/", 1)[-1] in _WITHOUT_CGROUPS:
+        yield "--cgroups=disabled"
+        yield "--group-add=keep-groups"
+    else:
+        yield "--cgroups=no-conmon"
+        if is_root and confinement.cgroup_parent:
+            yield f"--cgroup-parent={confinement.cgroup_parent}"
+    if not is_root:
+        yield "--userns=keep-id"
+    private = "bridge" if is_root else "slirp4netns"
+    yield f"--network={private if task.network == 'private' else task.network}"
+
+
+def _fetch(image: str, confinement: Confinement) -> str:
+    """Usually one look into a file. Who waits for another's download finds it done."""
+    known = f"{confinement.store}/overlay-images/images.json"
+    words = ["flock", "-o", f"{confinement.store}/lock", "/bin/sh", "-c", _FETCH, "fetch"]
+    words += [confinement.store, confinement.run, image]
+    quoted = quote(f'"{image}"')
+    return f"grep -qsF -- {quoted} {quote(known)} || {' '.join(map(quote, words))}"

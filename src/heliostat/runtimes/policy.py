@@ -1,0 +1,183 @@
+"""What the admins allow, held against what a job asks for: before it is taken, and again before it starts."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from heliostat.config import Settings
+from heliostat.errors import Invalid
+from heliostat.models import JobSpec, Mount
+from heliostat.models.jobs import NETWORKS
+from heliostat.runtimes.catalogue import RUNTIMES
+from heliostat.runtimes.images import Image, is_file, parse_image
+from heliostat.runtimes.mounts import MayNot, Root, allowed, roots_of
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Whose job it is."""
+
+    user: str
+    home: str | None  # of the Unix user it runs as
+    project: str
+
+
+@dataclass(frozen=True, slots=True)
+class Rules:
+    settings: Settings
+    private: str  # the installation, which nobody may mount
+    oci_runtimes: Mapping[str, str] = field(default_factory=dict)
+
+    def requires_container(self, project: str) -> bool:
+        return self.settings.containers_required or project in self.settings.containers_required_for
+
+    def roots(self, asker: Asker) -> list[Root]:
+        names = {"user": asker.user, "project": asker.project}
+        if asker.home and asker.home != "/":
+            names["home"] = asker.home
+        return roots_of(self.settings.mount_paths, names)
+
+
+def rules_of(settings: Settings) -> Rules:
+    return Rules(settings, str(settings.home.path), settings.oci_runtimes)
+
+
+def admitted(spec: JobSpec, asker: Asker, rules: Rules) -> JobSpec:
+    """With everything it left open decided, and names in full. Raises Invalid when a rule forbids it."""
+    if not spec.wants_container:
+        _check_plain(spec, asker, rules)
+        return spec
+    runtime = spec.runtime or rules.settings.container_runtime
+    _check_runtime(runtime, spec, rules)
+    settled = replace(
+        spec, runtime=runtime, image=_image(spec.image, runtime, rules), network=_network(spec, rules)
+    )
+    admitted_mounts(settled, asker, rules)
+    return settled
+
+
+def admitted_mounts(spec: JobSpec, asker: Asker, rules: Rules) -> tuple[Mount, ...]:
+    """What is really mounted: links followed, and the working directory with it. Raises Invalid."""
+    roots = rules.roots(asker)
+    mounts = tuple(_allowed(mount, roots, rules, "mounts") for mount in spec.mounts)
+    targets = [mount.target for mount in spec.mounts]
+    if len(set(targets)) < len(targets):
+        raise Invalid(
+            "Two mounts have the same place inside.", "Give each its own.", fields={"mounts": "the same"}
+        )
+    if spec.image is not None and is_file(spec.image):
+        _allowed(Mount(spec.image, spec.image, read_only=True), roots, rules, "image")
+    if spec.workdir is None or any(_is_at(spec.workdir, target) for target in targets):
+        return mounts
+    return (*mounts, _allowed(Mount(spec.workdir, spec.workdir), roots, rules, "workdir"))
+
+
+def _check_plain(spec: JobSpec, asker: Asker, rules: Rules) -> None:
+    if rules.requires_container(asker.project):
+        raise Invalid(
+            f"Jobs of {asker.project} must run in a container here.",
+            "Add --image NAME, or --isolate to use the node's own software.",
+            fields={"runtime": "must not be process"},
+        )
+    if spec.runtime is not None and "process" not in rules.settings.runtimes:
+        raise _no_runtime("process", rules)
+    if spec.mounts or spec.network is not None:
+        field_name = "mounts" if spec.mounts else "network"
+        raise Invalid(
+            f"Only a job in a container has {'mounts' if spec.mounts else 'a network'} of its own.",
+            "Add --image NAME or --isolate, or leave it out.",
+            fields={field_name: "needs image or runtime"},
+        )
+
+
+def _check_runtime(runtime: str, spec: JobSpec, rules: Rules) -> None:
+    if runtime not in rules.settings.runtimes or runtime not in RUNTIMES:
+        raise _no_runtime(runtime, rules)
+    takes_images = RUNTIMES[runtime].takes_images
+    if takes_images and spec.image is None:
+        raise Invalid(f"{runtime} needs an image.", "Add --image NAME.", fields={"image": "missing"})
+    if not takes_images and spec.image is not None:
+        raise Invalid(
+            f"{runtime} runs the node's own software, not an image.",
+            f"Leave the image out, or choose --runtime {rules.settings.container_runtime}.",
+            fields={"runtime": "takes no image"},
+        )
+
+
+def _no_runtime(runtime: str, rules: Rules) -> Invalid:
+    known = ", ".join(rules.settings.runtimes)
+    return Invalid(
+        f"The runtime {runtime[:60]!a} is not allowed here.",
+        f"Choose one of: {known}.",
+        fields={"runtime": f"must be one of {known}"},
+    )
+
+
+def _image(text: str | None, runtime: str, rules: Rules) -> str | None:
+    if text is None:
+        return None
+    if is_file(text):
+        return _image_file(text, runtime, rules)
+    try:
+        image = parse_image(text)
+    except ValueError as error:
+        raise Invalid(f"{text[:100]!a} {error}.", "Such as python:3.11.", fields={"image": str(error)}) from None
+    _check_image(image, rules)
+    return str(image)
+
+
+def _check_image(image: Image, rules: Rules) -> None:
+    settings = rules.settings
+    registries = settings.allowed_registries
+    if registries and not any(f"{image.repository}/".startswith(f"{one.rstrip('/')}/") for one in registries):
+        known = ", ".join(registries)
+        raise Invalid(
+            f"Images of {image.repository} are not allowed here.",
+            f"Allowed are those of: {known}.",
+            fields={"image": f"must be of {known}"},
+        )
+    if settings.images_by_digest and image.digest is None:
+        raise Invalid(
+            "Images must be named by their digest here.",
+            "Write NAME@sha256:…; podman image inspect --format '{{.Digest}}' NAME tells it.",
+            fields={"image": "needs @sha256:…"},
+        )
+
+
+def _image_file(path: str, runtime: str, rules: Rules) -> str:
+    if runtime != "apptainer":
+        raise Invalid(
+            "Only apptainer runs an image from a file.", "Add --runtime apptainer.", fields={"image": "is a file"}
+        )
+    if rules.settings.allowed_registries or rules.settings.images_by_digest:
+        raise Invalid(
+            "Images from files are not allowed here.", "Name one in a registry.", fields={"image": "a file"}
+        )
+    return path
+
+
+def _network(spec: JobSpec, rules: Rules) -> str:
+    usable = [name for name in rules.settings.container_networks if name in NETWORKS]
+    wanted = spec.network or (usable[0] if usable else "none")
+    if wanted in usable or wanted == "none":
+        return wanted
+    known = ", ".join(dict.fromkeys([*usable, "none"]))
+    raise Invalid(
+        f"The network {wanted[:60]!a} is not allowed here.",
+        f"Choose one of: {known}.",
+        fields={"network": f"must be one of {known}"},
+    )
+
+
+def _allowed(mount: Mount, roots: Sequence[Root], rules: Rules, field_name: str) -> Mount:
+    try:
+        return allowed(mount, roots, rules.private)
+    except MayNot as error:
+        places = ", ".join(f"{root.path}{' (read-only)' if root.read_only else ''}" for root in roots)
+        hint = f"You may mount what is in: {places}." if places else "Nothing may be mounted here; ask an admin."
+        if field_name == "workdir":
+            hint = f"Choose another --workdir, or leave it out for a fresh folder. {hint}"
+        raise Invalid(f"{error}.", hint, fields={field_name: str(error)}) from None
+
+
+def _is_at(path: str, target: str) -> bool:
+    return path == target or path.startswith(f"{target.rstrip('/')}/")
