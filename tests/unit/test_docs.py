@@ -214,4 +214,6 @@ def _in_toml(value: object) -> str:
         return "not set"
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_in_toml, value))}]"
     return f'"{value}"' if isinstance(value, str) else str(value)

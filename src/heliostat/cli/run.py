@@ -188,11 +188,10 @@ def _read_script(name: str) -> str:
 
 
 def _absolute(mount: str) -> str:
-    """`data:/data` means the folder here."""
-    source, colon, rest = mount.partition(":")
-    same = "" if rest.startswith("/") else f"{os.path.abspath(os.path.expanduser(source))}:"
-    rest = f"{same}{rest}".rstrip(":") if colon or same else rest
-    return f"{os.path.abspath(os.path.expanduser(source))}:{rest}"
+    """`data:/data` means the folder here; without a place inside it is the same there."""
+    source, _, rest = mount.partition(":")
+    source = os.path.abspath(os.path.expanduser(source))
+    return f"{source}:{rest}" if rest.startswith("/") else f"{source}:{source}:{rest}".rstrip(":")
 
 
 def _environment(given: list[str]) -> dict[str, str] | None:
