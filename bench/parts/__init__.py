@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, plan, replay, samples, startup, store, throughput, web
+from bench.parts import latency, memory, plan, replay, runtimes, samples, startup, store, throughput, web
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -16,6 +16,7 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "plan": plan.measure,
     "samples": samples.measure,
     "startup": startup.measure,
+    "runtimes": runtimes.measure,
     "replay": replay.measure,
     "web": web.measure,
 }

@@ -11,6 +11,8 @@ from pathlib import Path
 
 from heliostat.config import Settings
 from heliostat.models import Node, NodeState
+from heliostat.runtimes.catalogue import RUNTIMES
+from heliostat.runtimes.contract import TOOL_PATH
 
 _LOW_BYTES = 5 * 2**30
 _EMPTY_BYTES = 500 * 2**20
@@ -36,7 +38,7 @@ def examine(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Fin
         findings += [*_port(settings), *_nodes(_look(settings))]
     else:
         findings += _nodes(nodes)
-    return [*findings, *_cgroups(), *_tools()]
+    return [*findings, *_cgroups(), *_tools(), *_containers(settings)]
 
 
 def _home(settings: Settings) -> Iterator[Finding]:
@@ -168,6 +170,23 @@ def _tools() -> Iterator[Finding]:
     if os.geteuid() == 0 and not os.access("/usr/bin/setpriv", os.X_OK):
         hint = "apt-get install util-linux"
         yield Finding("tools", "problem", "/usr/bin/setpriv is missing, so jobs cannot run as their users.", hint)
+
+
+def _containers(settings: Settings) -> Iterator[Finding]:
+    tools = {name: RUNTIMES[name].program for name in settings.runtimes if name != "process"}
+    there = [name for name, program in tools.items() if shutil.which(program, path=TOOL_PATH)]
+    missing = [name for name in tools if name not in there]
+    hint = f"Not installed: {', '.join(missing)}." if missing else None
+    if there:
+        yield Finding("containers", "ok", f"Jobs can be isolated by {', '.join(there)}.", hint)
+    elif settings.containers_required or settings.containers_required_for:
+        yield Finding("containers", "problem", "Containers are required, and nothing here can run one.", hint)
+    else:
+        yield Finding("containers", "ok", "Jobs run as plain processes.", hint)
+    if "podman" in there and not shutil.which("catatonit", path=TOOL_PATH):
+        yield Finding(
+            "containers", "problem", "podman cannot start jobs without catatonit.", "apt install catatonit"
+        )
 
 
 def _open_to_others(path: Path) -> bool:

@@ -1,12 +1,17 @@
 """An image without a registry: a busybox, put straight into the store of a user."""
 
+import contextlib
 import io
 import os
 import shutil
+import socket
 import subprocess
 import tarfile
 import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
+
+from support.waiting import wait_until
 
 IMAGE = "localhost/busybox:latest"
 _WORDS = (
@@ -43,12 +48,21 @@ def put_image(home: Path, user: str, image: str = IMAGE) -> None:
     store.parent.chmod(0o711)
     store.mkdir(exist_ok=True)
     shutil.chown(store, user)
+    with _podman(store, user) as podman, tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o755)
+        tar = Path(folder, "root.tar")
+        tar.write_bytes(_root())
+        podman("import", "--quiet", str(tar), image)
+
+
+@contextlib.contextmanager
+def _podman(store: Path, user: str) -> Iterator[Callable[..., None]]:
+    """podman as that user, on that store. What it knows of earlier runs elsewhere is forgotten first."""
     with tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         (run := Path(folder, "run")).mkdir()
         shutil.chown(run, user)
-        tar = Path(folder, "root.tar")
-        tar.write_bytes(_root())
+        shutil.rmtree(store / "libpod", ignore_errors=True)
         words = [
             "podman",
             f"--root={store}",
@@ -57,19 +71,16 @@ def put_image(home: Path, user: str, image: str = IMAGE) -> None:
             "--storage-driver=overlay",
         ]
         as_user = [] if user == "root" else ["/usr/sbin/runuser", "-u", user, "--"]
-        environment = {
-            "PATH": os.environ["PATH"],
-            "XDG_RUNTIME_DIR": str(run),
-            "HOME": os.path.expanduser(f"~{user}"),
-        }
-        done = subprocess.run(
-            [*as_user, *words, "import", "--quiet", str(tar), image],
-            env=environment,
-            cwd="/",
-            capture_output=True,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr.decode()
+        home = os.path.expanduser(f"~{user}")
+        environment = {"PATH": os.environ["PATH"], "XDG_RUNTIME_DIR": str(run), "HOME": home}
+
+        def podman(*more: str) -> None:
+            done = subprocess.run(
+                [*as_user, *words, *more], env=environment, cwd="/", capture_output=True, check=False
+            )
+            assert done.returncode == 0, done.stderr.decode()
+
+        yield podman
         if (pause := run / "t" / "pause.pid").exists():
             os.kill(int(pause.read_text()), 9)
 
@@ -89,3 +100,41 @@ def _root() -> bytes:
         entry = tarfile.TarInfo("etc/this-is-the-image")
         tar.addfile(entry)
     return made.getvalue()
+
+
+@contextlib.contextmanager
+def registry(folder: Path) -> Iterator[str]:
+    """A registry on this machine, as `127.0.0.1:PORT`; empty."""
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{found.getsockname()[1]}"
+    settings = folder / "registry.yml"
+    settings.write_text(
+        "version: 0.1\nlog: {level: error}\n"
+        f"storage: {{filesystem: {{rootdirectory: {folder}/registry}}}}\nhttp: {{addr: '{address}'}}\n"
+    )
+    process = subprocess.Popen(
+        ["docker-registry", "serve", settings], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+    )
+    config = Path("/etc/containers/registries.conf.d") / f"heliostat-test-{os.getpid()}.conf"
+    config.write_text(f'[[registry]]\nlocation = "{address}"\ninsecure = true\n')
+    try:
+        wait_until(lambda: _answers(address), "the registry to answer")
+        yield address
+    finally:
+        config.unlink()
+        process.kill()
+        process.wait()
+
+
+def push(home: Path, user: str, image: str) -> None:
+    """From the images of that user to a registry."""
+    with _podman(home / "images" / user, user) as podman:
+        podman("push", "--quiet", "--tls-verify=false", IMAGE, f"docker://{image}")
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.partition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host, int(port)), 1):
+        return True
+    return False

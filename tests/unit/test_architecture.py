@@ -23,7 +23,7 @@ ALLOWED: dict[str, set[str]] = {
     "simulation": {"models", "errors", "scheduling", "engines"},
     "workers": {"models", "errors", "config", "scheduling", "store", "engines"},
     "auth": {"models", "errors", "config", "store"},
-    "doctor": {"models", "config", "engines"},
+    "doctor": {"models", "config", "runtimes", "engines"},
     "services": {
         "models",
         "errors",

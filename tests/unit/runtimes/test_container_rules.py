@@ -238,8 +238,8 @@ def test_two_mounts_at_the_same_place_are_refused(site: Path) -> None:
 
 
 def test_without_a_home_there_is_no_home_to_mount(site: Path) -> None:
+    spec = replace(BOXED, mounts=(Mount(f"{site}/home/ann", "/x"),))
     with pytest.raises(Invalid):
-        spec = replace(BOXED, mounts=(Mount(f"{site}/home/ann", "/x"),))
         admitted(spec, Asker("ann", None, "vision"), rules(site))
 
 

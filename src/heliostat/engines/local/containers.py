@@ -95,6 +95,14 @@ def leftovers(place: Place, kept: Collection[AttemptId]) -> list[AttemptId]:
     return []
 
 
+def open_groups(enter_files: Collection[str]) -> None:
+    """A container shows its cgroups to those inside, so its user must be able to look at them."""
+    for file in enter_files:
+        group = os.path.dirname(file)
+        os.chmod(group, 0o755)
+        os.chmod(os.path.dirname(group), 0o711)
+
+
 def leave(place: Place) -> None:
     """Remove the folders of the installation that are empty."""
     for folder in (place.runs, *map(str, Path("/sys/fs/cgroup").glob(f"*/heliostat-{place.instance}"))):

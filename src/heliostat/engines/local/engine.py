@@ -193,6 +193,8 @@ class LocalEngine:
         payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib, place))
         group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings))
         try:
+            if payload.commands:
+                containers.open_groups(group.enter_files)
             with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
                 if attempt.id not in self._queued:
                     group.remove()

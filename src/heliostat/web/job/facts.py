@@ -106,11 +106,21 @@ def _asks(job: Job) -> list[tuple[str, str]]:
         ("Memory", words.size(wanted.memory_mib)),
         ("Nodes", ", ".join(text for text in nodes if text)),
         ("Time limit", limit + (", longer while nobody waits" if job.overtime else "")),
+        ("Image", job.spec.image or ""),
+        ("Isolation", _isolation(job)),
+        ("Mounts", ", ".join(map(str, job.spec.mounts))),
         ("Class", "" if rank == "normal" else rank),
         ("Priority", str(job.priority) if job.priority else ""),
         ("Retries", f"{job.retries} of {job.max_retries} used" if job.max_retries else ""),
         ("Made room", words.plural(job.preemptions, "time") if job.preemptions else ""),
     ]
+
+
+def _isolation(job: Job) -> str:
+    spec = job.spec
+    if not spec.wants_container:
+        return ""
+    return f"{spec.runtime or 'as usual'}{f', network {spec.network}' if spec.network else ''}"
 
 
 def _gpus(job: Job) -> str:

@@ -1,0 +1,141 @@
+"""What a start costs in each runtime, next to calling its tool by hand in the same run.
+
+The job does nothing; the time is that from the start by the engine to its word that the job has ended. By hand, the
+tool is called as somebody would who needs the same: one command, its image already there.
+"""
+
+from __future__ import annotations
+
+import getpass
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+import tempfile
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+
+from bench.figures import OURS, Figure
+from bench.settings import Settings
+from heliostat.config import Home
+from heliostat.config import Settings as ServerSettings
+from heliostat.engines.local.engine import LocalEngine
+from heliostat.models import Attempt, Ended, Job, JobSpec, JobState, Observation, Resources, attempt_id
+
+PART = "runtimes"
+IMAGE = "localhost/bench:latest"
+_PATIENCE_SECONDS = 60.0
+_SPECS = {
+    "process": JobSpec(("/bin/true",)),
+    "bubblewrap": JobSpec(("/bin/true",), runtime="bubblewrap", network="host"),
+    "podman": JobSpec(("/bin/true",), image=IMAGE, runtime="podman", network="host"),
+}
+_PROGRAMS = {"process": "true", "bubblewrap": "bwrap", "podman": "podman"}
+
+
+def measure(settings: Settings) -> Iterator[Figure]:
+    with tempfile.TemporaryDirectory(prefix="hb-") as folder:
+        os.chmod(folder, 0o755)
+        for name, spec in _SPECS.items():
+            label = f"a job that does nothing, {name}, median"
+            if shutil.which(_PROGRAMS[name]) is None:
+                yield Figure(PART, label, OURS, None, "", "lower", f"not available: {_PROGRAMS[name]}")
+                continue
+            home = Path(folder, name)
+            home.mkdir()
+            by_hand = _by_hand(name, home)
+            yield _figure(label, OURS, _by_engine(home, spec, settings.starts))
+            yield _figure(label, f"{_PROGRAMS[name]} by hand", [_timed(by_hand) for _ in range(settings.starts)])
+
+
+def _figure(label: str, system: str, seconds: Sequence[float]) -> Figure:
+    times = [one * 1000 for one in seconds]
+    return Figure(PART, label, system, median(times), "ms", "lower", f"{min(times):.1f} to {max(times):.1f}")
+
+
+def _by_engine(home: Path, spec: JobSpec, starts: int) -> list[float]:
+    for name in ("jobs", "attempts"):
+        (home / name).mkdir()
+    engine = LocalEngine(ServerSettings(Home(home), simulate_gpus="1xA100"))
+    over = threading.Event()
+    codes: list[int | None] = []
+
+    def heard(observations: Sequence[Observation]) -> None:
+        for one in observations:
+            if isinstance(one, Ended):
+                codes.append(one.exit_code)
+                over.set()
+
+    engine.on_observation(heard)
+    try:
+        return [_one(engine, spec, number, over, codes) for number in range(1, starts + 2)][1:]
+    finally:
+        engine.close()
+
+
+def _one(engine: LocalEngine, spec: JobSpec, number: int, over: threading.Event, codes: list[int | None]) -> float:
+    over.clear()
+    attempt = _attempt(spec, number)
+    began = time.perf_counter()
+    engine.start([attempt])
+    if not over.wait(_PATIENCE_SECONDS) or codes[-1] != 0:
+        raise RuntimeError(f"the job ended with {codes[-1:] or 'nothing'}")
+    seconds = time.perf_counter() - began
+    engine.forget([attempt.id])
+    return seconds
+
+
+def _attempt(spec: JobSpec, number: int) -> Attempt:
+    user = getpass.getuser()
+    job = Job(
+        id=number,
+        kind="batch",
+        name="bench",
+        state=JobState.STARTING,
+        user=user,
+        unix_user=user,
+        project="default",
+        resources=Resources(1, 512),
+        spec=spec,
+        submitted_at=datetime.now(UTC),
+        attempt=1,
+    )
+    return Attempt(attempt_id(number, 1), job, "here")
+
+
+def _by_hand(name: str, home: Path) -> list[str]:
+    if name == "process":
+        return ["/bin/sh", "-c", "/bin/true"]
+    if name == "bubblewrap":
+        words = ["bwrap", "--unshare-all", "--share-net", "--die-with-parent", "--ro-bind", "/", "/"]
+        return [*words, "--proc", "/proc", "--dev", "/dev", "--", "/bin/true"]
+    store, run = home / "images" / getpass.getuser(), home / "run"
+    for folder in (store, run):
+        folder.mkdir(parents=True)
+    podman = ["podman", f"--root={store}", f"--runroot={run}/c", f"--tmpdir={run}/t", "--storage-driver=overlay"]
+    subprocess.run([*podman, "import", "--quiet", "-", IMAGE], input=_image(), check=True, capture_output=True)
+    podman += ["--runtime=runc", "--cgroup-manager=cgroupfs", "--log-level=error"]
+    limits = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"]
+    return [*podman, "run", "--rm", "--init", *limits, "--network=host", "--pull=never", IMAGE, "/bin/true"]
+
+
+def _timed(command: Sequence[str]) -> float:
+    began = time.perf_counter()
+    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - began
+
+
+def _image() -> bytes:
+    """A busybox, and nothing else."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode="w") as tar:
+        tar.add(shutil.which("busybox") or "/bin/busybox", "bin/busybox")
+        link = tarfile.TarInfo("bin/true")
+        link.type, link.linkname = tarfile.SYMTYPE, "busybox"
+        tar.addfile(link)
+    return made.getvalue()
