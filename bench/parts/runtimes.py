@@ -1,6 +1,6 @@
 """What a start costs in each runtime, next to calling its tool by hand in the same run.
 
-The job does nothing; the time is that from the start by the engine to its word that the job has ended. By hand, the
+The job does nothing; the time is that from its start by the engine to the word that it has ended. By hand, the
 tool is called as somebody would who needs the same: one command, its image already there.
 """
 

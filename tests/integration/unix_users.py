@@ -5,6 +5,8 @@ import fcntl
 import os
 import pwd
 import subprocess
+import sys
+import sysconfig
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +41,18 @@ def people(*names: str, group: str | None = None) -> Iterator[list[Person]]:
             subprocess.run(["userdel", "--remove", "--force", name], capture_output=True, check=False)
         if group is not None:
             subprocess.run(["groupdel", group], capture_output=True, check=False)
+
+
+def python_for(person: Person) -> tuple[str, dict[str, str]]:
+    """A Python that this user may run with our packages, with its environment: ours may be closed to them."""
+    sources = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["heliostat"].__file__ or "")))
+    packages = f"{sources}:{sysconfig.get_path('purelib')}"
+    environment = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "PYTHONPATH": packages}
+    for python in (sys.executable, "/usr/bin/python3"):
+        command = ["/usr/sbin/runuser", "-u", person.name, "--", python, "-c", "import heliostat.server"]
+        if subprocess.run(command, env=environment, capture_output=True, cwd="/", check=False).returncode == 0:
+            return python, environment
+    pytest.skip("no Python here that another Unix user may run with our packages")
 
 
 def _person(name: str) -> Person:

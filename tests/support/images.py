@@ -46,6 +46,7 @@ def put_image(home: Path, user: str, image: str = IMAGE) -> None:
     store = home / "images" / user
     store.parent.mkdir(exist_ok=True)
     store.parent.chmod(0o711)
+    shutil.chown(store.parent, home.stat().st_uid)
     store.mkdir(exist_ok=True)
     shutil.chown(store, user)
     with _podman(store, user) as podman, tempfile.TemporaryDirectory() as folder:

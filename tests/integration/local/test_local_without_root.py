@@ -1,40 +1,23 @@
 """A server that somebody runs for themselves: their own jobs work, others are told why theirs cannot."""
 
 import os
-import subprocess
-import sys
-import sysconfig
 from collections.abc import Iterator
 
 import pytest
 
 from integration.running_server import RunningServer, acting_as
-from integration.unix_users import Person, needs_root
+from integration.unix_users import Person, needs_root, python_for
 
 pytestmark = needs_root
-SOURCES = os.path.dirname(os.path.dirname(os.path.abspath(sys.modules["heliostat"].__file__ or "")))
 
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
     ann = two_people[0]
-    environment = {
-        "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
-        "PYTHONPATH": f"{SOURCES}:{sysconfig.get_path('purelib')}",
-    }
-    python = _python_for(ann, environment)
+    python, environment = python_for(ann)
     server = RunningServer('simulate_gpus = "1xT4"\nnode_name = "hers"\n', environment, ann.name, python)
     yield server
     server.remove()
-
-
-def _python_for(person: Person, environment: dict[str, str]) -> str:
-    """Ours may live where only root can go."""
-    for python in (sys.executable, "/usr/bin/python3"):
-        command = ["/usr/sbin/runuser", "-u", person.name, "--", python, "-c", "import heliostat.server"]
-        if subprocess.run(command, env=environment, capture_output=True, cwd="/", check=False).returncode == 0:
-            return python
-    pytest.skip("no Python here that another Unix user may run with our packages")
 
 
 def test_her_own_jobs_run_and_she_rules(server: RunningServer, ann: Person) -> None:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from heliostat.models import Mount
+from heliostat.runtimes import shell
 from heliostat.runtimes.catalogue import RUNTIMES
 from heliostat.runtimes.contract import (
     CannotContain,
@@ -174,3 +175,17 @@ def test_the_line_before_podman_fetches_nothing_that_is_there(tmp_path: Path) ->
     assert done.returncode == 0
     assert not (tmp_path / "hacked").exists()
     assert shlex.split(before)[0] == "grep"
+
+
+def test_a_script_seals_what_may_not_be_exported_and_leaves_no_file(tmp_path: Path) -> None:
+    given = {"LD_X": "a 'b' \\0 %s", "KEY": "x\ny"}
+    asked = container_of({"command": ["true"], "env": given})
+    sealed = RUNTIMES["bubblewrap"].command(asked)
+    shown = Command(
+        ("cat", "/proc/self/fd/7"), {"PATH": "/usr/bin:/bin", "A": "'; exit 9 #"}, sealed=sealed.sealed
+    )
+    file = tmp_path / "a file; exit 8"
+    script = "\n".join([*shell.seal(shown, str(file)), *shell.prelude(shown), shell.run(shown)])
+    done = subprocess.run(["sh", "-c", script], capture_output=True, env={}, check=True)
+    assert done.stdout == sealed.sealed
+    assert not file.exists()

@@ -4,7 +4,7 @@ It reaches the payload on an open descriptor: the environment in it, which may h
 command line, which everybody can read, nor on the disk.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -12,7 +12,8 @@ from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
 from heliostat.models import Attempt, Place
-from heliostat.runtimes.contract import SEALED, SEALED_DESCRIPTOR, Command
+from heliostat.runtimes import shell
+from heliostat.runtimes.contract import Command
 
 SCRIPT_DESCRIPTOR = 8
 _SCRIPT = f"/proc/self/fd/{SCRIPT_DESCRIPTOR}"
@@ -36,11 +37,11 @@ def payload_script(attempt: Attempt, person: Person, places: Places, commands: S
     if commands:
         return _contained(attempt, commands)
     environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
-    run = _exec(payload_words(attempt, places))
+    run = shell.become(payload_words(attempt, places))
     lines = [
         f"exec {SCRIPT_DESCRIPTOR}<&-",
         "umask 022",
-        *_exports(environment),
+        *shell.exports(environment),
         f"cd -- {quote(places.workdir)} || {{",
         "    echo 'heliostat: the working directory cannot be entered' >&2",
         "    exit 126",
@@ -56,26 +57,16 @@ def payload_words(attempt: Attempt, places: Places) -> tuple[str, ...]:
 
 
 def _contained(attempt: Attempt, commands: Sequence[Command]) -> str:
-    """The tools run with an environment of their own; each task opens the sealed text anew."""
-    first = commands[0]
-    runs = [
-        "; ".join([*_exports(one.task_environment), f"{_exec(one.argv)} {SEALED_DESCRIPTOR}<{SEALED}"])
-        for one in commands
-    ]
+    """The tools run with an environment of their own."""
+    runs = [shell.run(command) for command in commands]
     lines = [
         f"exec {SCRIPT_DESCRIPTOR}<&-",
         "umask 022",
         "unset HELIOSTAT_CONTAINED",
-        *_exports(first.environment),
-        "cd /",
-        *([f"{first.before} || exit 125"] if first.before else []),
+        *shell.prelude(commands[0]),
         *(_gang(attempt, runs) if attempt.places else [runs[0]]),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _exec(words: Sequence[str]) -> str:
-    return f"exec {' '.join(quote(word) for word in words)}"
 
 
 def base_environment(attempt: Attempt, person: Person, places: Places) -> dict[str, str]:
@@ -127,13 +118,14 @@ def _meeting_point(attempt: Attempt, places: Places) -> dict[str, str]:
 def _gang(attempt: Attempt, runs: Sequence[str]) -> Iterator[str]:
     """The tasks, each as a case of a function, and the pipeline that runs them side by side."""
     yield f"heliostat_tasks={len(attempt.places)} heliostat_grace={attempt.job.spec.grace_seconds}"
+    is_one = len(set(runs)) == 1  # in containers, each task may have a line of its own
     yield "heliostat_task() {"
     yield "    case $1 in"
     for rank, place in enumerate(attempt.places):
-        run = "" if len(set(runs)) == 1 else f"; {runs[rank]}"
-        yield f"    {rank}) {'; '.join(_exports(task_environment(place, rank)))}{run} ;;"
+        run = "" if is_one else f"; {runs[rank]}"
+        yield f"    {rank}) {'; '.join(shell.exports(task_environment(place, rank)))}{run} ;;"
     yield "    esac"
-    if len(set(runs)) == 1:
+    if is_one:
         yield f"    {runs[0]}"
     yield "}"
     yield _gang_text()
@@ -148,7 +140,3 @@ def _gang(attempt: Attempt, runs: Sequence[str]) -> Iterator[str]:
 @cache
 def _gang_text() -> str:
     return Path(__file__).with_name("gang.sh").read_text(encoding="utf-8").rstrip()
-
-
-def _exports(environment: Mapping[str, str]) -> list[str]:
-    return [f"export {name}={quote(value)}" for name, value in environment.items()]
