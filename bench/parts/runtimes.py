@@ -75,7 +75,15 @@ def _by_engine(home: Path, spec: JobSpec, starts: int) -> list[float]:
     try:
         return [_one(engine, spec, number, over, codes) for number in range(1, starts + 2)][1:]
     finally:
+        _wait_until_clean(home)
         engine.close()
+
+
+def _wait_until_clean(home: Path) -> None:
+    """The engine takes away what a container has left after it has told its end."""
+    deadline = time.monotonic() + _PATIENCE_SECONDS
+    while any(home.glob("jobs/*/*.container")) and time.monotonic() < deadline:
+        time.sleep(0.01)
 
 
 def _one(engine: LocalEngine, spec: JobSpec, number: int, over: threading.Event, codes: list[int | None]) -> float:

@@ -32,6 +32,7 @@ class Rules:
 
     def roots(self, asker: Asker) -> list[Root]:
         names = {"user": asker.user, "project": asker.project}
+        names = {name: value for name, value in names.items() if "/" not in value and value.strip(".")}
         if asker.home and asker.home != "/":
             names["home"] = asker.home
         return roots_of(self.settings.mount_paths, names)

@@ -237,6 +237,11 @@ def test_two_mounts_at_the_same_place_are_refused(site: Path) -> None:
     refusal(site, replace(BOXED, mounts=same))
 
 
+@pytest.mark.parametrize("name", ["..", ".", "", "a/../.."])
+def test_a_name_that_leads_elsewhere_opens_nothing(site: Path, name: str) -> None:
+    assert [root.path for root in rules(site).roots(Asker("ann", "/", name))] == [f"{site}/data"]
+
+
 def test_without_a_home_there_is_no_home_to_mount(site: Path) -> None:
     spec = replace(BOXED, mounts=(Mount(f"{site}/home/ann", "/x"),))
     with pytest.raises(Invalid):

@@ -300,12 +300,13 @@ class LocalEngine:
     def _clear(self, running: Running) -> Ended:
         """Nothing of it may be left when its end is told: its devices go to somebody else."""
         ending = self._traces.ending(running.attempt.id)
-        for _ in range(100):
+        for tries in range(100):
             if self._removed(running, ending):
                 break
             if not running.group.kill():
                 raise ProcessesLeft(running.attempt.id, running.group.pids()[:20])
-            time.sleep(0.01)  # the kernel may call a group busy for a moment after its last process
+            # The kernel may call a group busy for a moment after its last process, most often after a container.
+            time.sleep(min(0.01, 0.0005 * 2**tries))
         if ending.exit_code is None and not self._marked(running.attempt).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
         return ended(running, ending)
