@@ -1,5 +1,6 @@
 """What containers see, fetch and are refused: mounts, images, GPUs, gangs, rules of the admins, for real."""
 
+import contextlib
 import json
 import os
 import shutil
@@ -72,6 +73,14 @@ def test_it_sees_what_is_mounted_and_nothing_else(
 def test_without_network_there_is_only_itself(server: RunningServer, ann: Person, how: dict[str, str]) -> None:
     assert lines(server, ann, "grep -c : /proc/net/dev", network="none", **how) == ["1"]
     assert int(lines(server, ann, "grep -c : /proc/net/dev", network="host", **how)[0]) > 1
+
+
+def test_a_private_network_has_an_address_of_its_own(server: RunningServer, ann: Person) -> None:
+    tun = Path("/dev/net/tun")
+    if not tun.exists() or tun.stat().st_mode & 0o6 != 0o6 or shutil.which("slirp4netns") is None:
+        pytest.skip("needs slirp4netns, and a /dev/net/tun that everybody may use")
+    found = lines(server, ann, "cat /proc/net/dev", network="private", image=IMAGE)
+    assert [line.split(":")[0].strip() for line in found if ":" in line] == ["lo", "tap0"]
 
 
 @pytest.mark.parametrize("how", [{"image": IMAGE}, {"runtime": "bubblewrap"}], ids=["podman", "bubblewrap"])
@@ -235,27 +244,44 @@ def test_a_container_is_given_its_gpus_and_no_others(on_gpus: RunningServer, ann
     assert both == ["2"]
 
 
-@pytest.fixture
-def stand_in() -> Iterator[Path]:
-    """A program in place of apptainer, which tells what it was called with."""
-    program = Path("/usr/local/bin/apptainer")
-    if program.exists() or Path("/usr/bin/apptainer").exists():
-        pytest.skip("there is a real one here")
-    program.write_text('#!/bin/sh\nprintf "%s\\n" "$@"; echo "$APPTAINERENV_KEY|$KEY|$LD_PRELOAD"; exit 4\n')
+@contextlib.contextmanager
+def stand_in(name: str) -> Iterator[None]:
+    """A program in place of a real one, which tells what it was called with."""
+    program = Path("/usr/local/sbin") / name  # first on the path of tools
+    if program.exists():
+        pytest.skip(f"there is a real {name} here")
+    told = 'printf "%s\\n" "$@"; cat <&7; echo "$APPTAINERENV_KEY|$KEY|$LD_PRELOAD"; exit 4'
+    program.write_text(f"#!/bin/sh\n{told}\n")
     program.chmod(0o755)
-    yield program
-    program.unlink()
+    try:
+        yield
+    finally:
+        program.unlink()
 
 
-def test_apptainer_is_called_as_it_should_be(server: RunningServer, ann: Person, stand_in: Path) -> None:
-    env = {"KEY": "hunter2", "LD_PRELOAD": "evil.so"}
-    job = server.run(
-        ann.uid, command=["python", "a b"], image="python:3.11", runtime="apptainer", env=env, **SMALL
-    )
+def test_apptainer_is_called_as_it_should_be(server: RunningServer, ann: Person) -> None:
+    body = {"command": ["python", "a b"], "image": "python:3.11", "runtime": "apptainer"}
+    with stand_in("apptainer"):
+        job = server.run(ann.uid, env={"KEY": "hunter2", "LD_PRELOAD": "evil.so"}, **body, **SMALL)
     told = server.output(job["id"], ann.uid).splitlines()
     assert job["exit_code"] == 4
     assert told[-5:] == ["--", "docker://docker.io/library/python:3.11", "python", "a b", "hunter2||"]
     assert {"exec", "--containall", "--cleanenv", "--no-privs"} <= set(told)
+
+
+def test_docker_is_called_as_it_should_be_where_it_is_allowed(ann: Person) -> None:
+    server = RunningServer('node_name = "here"\nruntimes = ["docker"]\ncontainer_runtime = "docker"\n')
+    body = {"command": ["python", "a b"], "image": "python:3.11"}
+    try:
+        with stand_in("docker"):
+            job = server.run(ann.uid, env={"KEY": "hunter2", "LD_PRELOAD": "evil.so"}, **body, **SMALL)
+        told = server.output(job["id"], ann.uid).splitlines()
+    finally:
+        server.remove()
+    assert job["exit_code"] == 4
+    assert {"--memory=256m", f"--user={ann.uid}:{ann.gid}", "--cap-drop=all", "--env=KEY"} <= set(told)
+    assert "LD_PRELOAD=evil.so" in told
+    assert told[-1] == "|hunter2|"
 
 
 def test_a_tool_that_is_not_there_is_named(server: RunningServer, ann: Person) -> None:

@@ -107,3 +107,30 @@ def test_a_file_speaks_the_words_of_the_api(helio, serve, tmp_path):
     message = "time_limit: 'x' is not a duration."
     serve(answer({"error": {"code": "invalid", "message": message, "hint": None, "fields": {}}}, 422))
     assert message in helio("submit", str(tmp_path / "job.yaml")).err
+
+
+@pytest.mark.parametrize(
+    ("words", "fields"),
+    [
+        (["--image", "python:3.11"], {"image": "python:3.11"}),
+        (["--isolate"], {"runtime": "bubblewrap"}),
+        (["--runtime", "podman", "--image", "a"], {"runtime": "podman", "image": "a"}),
+        (["--isolate", "--network", "none"], {"runtime": "bubblewrap", "network": "none"}),
+        (["--mount", "data:/in:ro"], {"mounts": ["HERE/data:/in:ro"]}),
+        (["--mount", "data"], {"mounts": ["HERE/data:HERE/data"]}),
+        (["--mount", "data:ro", "--mount", "/x:/y"], {"mounts": ["HERE/data:HERE/data:ro", "/x:/y"]}),
+    ],
+)
+def test_what_is_said_of_a_container_is_sent(helio, serve, words, fields):
+    server = serve(answer({"id": 7, "state": "pending"}, 201))
+    helio("run", *words, "--", "true")
+    body = json.loads(server.requests[0].split(b"\r\n\r\n", 1)[1])
+    expected = json.loads(json.dumps(fields).replace("HERE", os.getcwd()))
+    assert {name: body.get(name) for name in ("image", "runtime", "mounts", "network") if name in body} == expected
+
+
+@pytest.mark.parametrize("words", [["--image", "a"], ["--runtime", "podman"]])
+def test_isolate_is_without_an_image_and_has_its_own_runtime(helio, words):
+    ran = helio("run", "--isolate", *words, "--", "true")
+    assert ran.code == 2
+    assert "bubblewrap" in ran.err
