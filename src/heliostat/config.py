@@ -2,7 +2,8 @@
 
 import math
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -180,7 +181,9 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
     if isinstance(value, dict) and name == "gpu_charges":
         _check_charges(path, name, value)
     elif isinstance(value, dict | list):
-        _check_words(path, name, value)
+        _check_words(path, name, value.values() if isinstance(value, dict) else value)
+    elif name in _WORDS or (name == "oci_runtime" and value is not None):
+        _check_words(path, name, [value])
 
 
 def _kinds(default: object) -> type | tuple[type, ...]:
@@ -191,21 +194,25 @@ def _kinds(default: object) -> type | tuple[type, ...]:
     return list if isinstance(default, tuple) else type(default)
 
 
-def _check_words(path: Path, name: str, value: dict[str, object] | list[object]) -> None:
-    """Several words, or a word for each name; some only of those that are known."""
-    words = list(value.values()) if isinstance(value, dict) else value
-    known = _KNOWN_WORDS.get(name)
+def _check_words(path: Path, name: str, words: Iterable[object]) -> None:
+    """Each must be a word, of some settings one that is known."""
+    pattern, hint = _WORDS.get(name, (r".+", "It holds words in quotation marks."))
     for word in words:
-        if not isinstance(word, str) or not word or (known and word not in known):
-            raise Invalid(
-                f"{path}: {name} holds {word!r}",
-                f"It may hold: {', '.join(known)}." if known else "It holds words in quotation marks.",
-            )
+        if not isinstance(word, str) or not re.fullmatch(pattern, word):
+            raise Invalid(f"{path}: {name} holds {word!r}", hint)
 
 
-_KNOWN_WORDS = {
-    "runtimes": ("process", "bubblewrap", "podman", "apptainer", "docker"),
-    "container_networks": ("host", "private", "none"),
+_WORDS = {
+    "runtimes": (
+        "process|bubblewrap|podman|apptainer|docker",
+        "Runtimes are: process, bubblewrap, podman, apptainer, docker.",
+    ),
+    "container_runtime": ("podman|apptainer|docker", "Images are run by podman, apptainer or docker."),
+    "container_networks": ("host|private|none", "Networks are: host, private, none."),
+    "mount_paths": (
+        r"(/|\{home\})([^{}:]|\{(home|user|project)\})*(:ro)?",
+        'Write "{home}", "/srv/{project}", "/data:ro": absolute paths, with {home}, {user} and {project}.',
+    ),
 }
 
 _TINY = 0.001

@@ -21,6 +21,12 @@ def test_settings_of_the_queue_are_read(tmp_path: Path) -> None:
     assert settings.gpu_charges == {"a100": 2.0, "t4": 1}
 
 
+def test_settings_of_containers_are_read(tmp_path: Path) -> None:
+    settings = load(tmp_path, 'mount_paths = ["{home}", "/data:ro"]\noci_runtimes = { patients = "kata" }\n')
+    assert settings.mount_paths == ("{home}", "/data:ro")
+    assert settings.oci_runtimes == {"patients": "kata"}
+
+
 def test_the_time_zone_is_that_of_the_server_unless_it_is_set(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -60,6 +66,22 @@ def test_the_time_zone_is_that_of_the_server_unless_it_is_set(
         "gpu_charges = { a100 = true }",
         "gpu_charges = { a100 = { x = 1 } }",
         "gpu_charge = { a100 = 1 }",
+        'runtimes = "podman"',
+        'runtimes = ["podman", "rocket"]',
+        "runtimes = [1]",
+        'container_runtime = "rocket"',
+        'container_runtime = "process"',
+        'container_networks = ["everything"]',
+        "containers_required = 1",
+        'containers_required_for = "patients"',
+        'allowed_registries = [""]',
+        "mount_paths = [true]",
+        'mount_paths = ["relative"]',
+        'mount_paths = ["/data:rw"]',
+        'mount_paths = ["/srv/{group}"]',
+        "oci_runtime = 1",
+        "oci_runtimes = { patients = 1 }",
+        'oci_runtimes = { patients = "" }',
     ],
 )
 def test_a_setting_that_makes_no_sense_stops_the_start_and_is_named(tmp_path: Path, line: str) -> None:

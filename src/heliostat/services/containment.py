@@ -15,12 +15,13 @@ def settle_containers(
 ) -> list[JobRequest]:
     """With what was left open decided. Raises Invalid; `projects` says what each project named there means."""
     rules, home = rules_of(context.settings), _home_of(user.unix_user)
-    return [
-        replace(
-            request, spec=_settled(context, request.spec, Asker(user.name, home, projects[request.project]), rules)
-        )
-        for request in requests
-    ]
+
+    def settled(request: JobRequest) -> JobRequest:
+        asker = Asker(user.name, home, projects[request.project])
+        spec = _settled(context, request.spec, asker, rules)
+        return request if spec is request.spec else replace(request, spec=spec)
+
+    return [settled(request) for request in requests]
 
 
 def _settled(context: Context, spec: JobSpec, asker: Asker, rules: Rules) -> JobSpec:
