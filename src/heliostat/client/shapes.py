@@ -107,6 +107,7 @@ class Forecast(TypedDict):
     confidence: float | None  # the part of the trial runs that lies in between
     runs: int
     limits_at: str | None  # if every job takes all its time
+    source: str  # trial runs, or whose plan it is
 
 
 class Accuracy(TypedDict):

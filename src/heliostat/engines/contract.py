@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from heliostat.models import Attempt, AttemptId, JobId, Node, Observation, Readings
+from heliostat.models import Attempt, AttemptId, ForeignJob, JobId, Node, Observation, Readings, Waiting
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -75,10 +75,18 @@ class Reports(Protocol):
 
 @runtime_checkable
 class SaysWhy(Protocol):
-    """An engine with a queue of its own, which knows why an attempt still waits there."""
+    """An engine with a queue of its own, which knows why an attempt still waits there, or does not go on."""
 
-    def waiting_reason(self, attempt_id: AttemptId) -> str | None:
+    def waiting(self, attempt_id: AttemptId) -> Waiting | None:
         """None: it does not wait there, or nothing is known. Returns at once."""
+
+
+@runtime_checkable
+class ShowsOthers(Protocol):
+    """An engine whose machines others use too, without us."""
+
+    def others(self) -> Sequence[ForeignJob]:
+        """Their jobs that are not over, as of a few seconds ago. Returns at once."""
 
 
 @runtime_checkable

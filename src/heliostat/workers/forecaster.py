@@ -62,7 +62,7 @@ class Forecaster:
     def __init__(
         self, store: Store, controller: Controller, now: Callable[[], datetime], *, foresees: bool = True
     ) -> None:
-        """`foresees` is false where another's queue decides: then nothing is ever foretold."""
+        """`foresees` is false where another's queue decides: then that one's plan is all that is told."""
         self._foresees = foresees
         self._store, self._controller, self._now = store, controller, now
         self._forecasts: dict[JobId, Forecast] = {}
@@ -95,7 +95,18 @@ class Forecaster:
 
     def of(self, job: Job) -> Forecast | None:
         """When a waiting job will start, as of the newest forecast."""
-        return self._forecasts.get(job.id) if job.state is JobState.PENDING else None
+        if job.state is not JobState.PENDING:
+            return None
+        return self._forecasts.get(job.id) if self._foresees else self._planned_elsewhere(job)
+
+    def _planned_elsewhere(self, job: Job) -> Forecast | None:
+        """Another's plan counts with time limits: it may well be earlier."""
+        waiting = self._controller.waiting(job)
+        if waiting is None or waiting.starts_at is None:
+            return None
+        now = self._now()
+        at = max(now, waiting.starts_at)
+        return Forecast(now, at, at, None, at, 0, waiting.source)
 
     def accuracy(self) -> Accuracy:
         return self._accuracy

@@ -19,12 +19,14 @@ from heliostat.engines.folders import JobFolder
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.rounds import Rounds
+from heliostat.engines.slurm.submission import former_log
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, JobId, Node, Observation
+from heliostat.models import Attempt, AttemptId, Cause, JobId, Node, Observation, Waiting
 
 log = structlog.get_logger()
 _LOOK_SECONDS = 1.0
 _NODES_SECONDS = 5.0
+_SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
 
 
@@ -100,10 +102,8 @@ class SlurmEngine:
             self._wake.notify()
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        gone = list(attempt_ids)
-        for attempt_id in gone:
-            self._rounds.over.pop(attempt_id, None)
-        self._rounds.traces.remove(gone)
+        for attempt_id in attempt_ids:
+            self._rounds.forget(attempt_id)
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
@@ -111,14 +111,20 @@ class SlurmEngine:
             self._orphans |= set(self._rounds.traces.ids()) - set(attempt_ids)
             self._wake.notify()
 
-    def waiting_reason(self, attempt_id: AttemptId) -> str | None:
+    def waiting(self, attempt_id: AttemptId) -> Waiting | None:
         handed = self._rounds.handed.get(attempt_id)
         if self._away and (handed is None or handed.number is None):
-            return f"waits to be handed to Slurm: {self._away}"
-        return handed.reason if handed else None
+            return Waiting(f"waits to be handed to Slurm: {self._away}", "away")
+        if handed is None or handed.number is None:
+            return None
+        if handed.is_suspended:
+            return Waiting(_SUSPENDED, "suspended")
+        return self._rounds.line.waiting(handed.number)
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
-        return Path(JobFolder.of(self._settings.home.jobs, job_id).log(attempt, stream))
+        folder = JobFolder.of(self._settings.home.jobs, job_id)
+        former = Path(former_log(folder, attempt, stream))
+        return former if former.exists() else Path(folder.log(attempt, stream))
 
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return []
@@ -184,7 +190,7 @@ class SlurmEngine:
             if attempt := self._arrived.get(attempt_id):
                 self._rounds.withdraw(attempt)
                 self._no_longer_new(attempt)
-            if handed := self._rounds.handed.get(attempt_id):
+            if handed := self._rounds.handed.get(attempt_id) or self._rounds.successor_of(attempt_id):
                 handed.ask_to_stop(Cause.STOPPED, signal, kill_at)
             with self._wake:
                 self._wishes.remove(wish)

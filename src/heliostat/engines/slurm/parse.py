@@ -9,7 +9,20 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-SQUEUE_FIELDS = ("JobID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList", "Reason")
+SQUEUE_FIELDS = (
+    *("JobID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList"),
+    *(
+        "RestartCnt",
+        "TimeUsed",
+        "TimeLimit",
+        "PriorityLong",
+        "Partition",
+        "SubmitTime",
+        "JobArrayID",
+        "tres-alloc",
+    ),
+    "Reason",
+)
 SACCT_FIELDS = ("JobIDRaw", "State", "UID", "ExitCode", "Start", "End", "NodeList", "Reason")
 SINFO_FIELDS = ("NodeList", "StateLong", "CPUs", "Memory", "Gres", "Features", "Reason")
 
@@ -33,7 +46,25 @@ OVER = frozenset(
 _STATUS = re.compile(r"(\d{1,6})(?::(\d{1,3}))?")
 _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
 _ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=gpu[^( ]*\(IDX:([\d,-]+)\)")
+_CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,3}):)?(\d{1,3}):(\d\d)")
 _MOST_HOSTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What only Slurm's queue knows of a job. Spans of time are kept as they are printed: few are ever needed."""
+
+    restarts: int = 0  # how often it was put back into the queue
+    used: str = "0:00"  # time it ran, without that in which it was suspended
+    limit: str = "UNLIMITED"
+    priority: int = 0  # 0: held
+    partition: str = ""
+    submitted_at: datetime | None = None
+    name: str = ""  # `12`, `12_3` or `12_[4-9]`
+    tres: str = ""  # what it asks for or has: `cpu=2,mem=1G,node=1,gres/gpu=3`
+
+
+_NOWHERE = Standing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +80,7 @@ class SlurmJob:
     ended_at: datetime | None
     nodes: tuple[str, ...]
     reason: str
+    standing: Standing | None = None  # None: not of squeue
 
     @property
     def is_waiting(self) -> bool:
@@ -58,6 +90,10 @@ class SlurmJob:
     def is_over(self) -> bool:
         """Nothing of it is left; while it is COMPLETING something is."""
         return self.state in OVER
+
+    @property
+    def place(self) -> Standing:
+        return self.standing or _NOWHERE
 
     @property
     def has_run(self) -> bool:
@@ -128,8 +164,19 @@ def devices_of(text: str, nodes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def seconds_of(text: str) -> int | None:
+    """`1-02:03:04`, `02:03:04`, `3:04`; None: `UNLIMITED`, `INVALID` and the like."""
+    found = _CLOCK.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
 def expand_hosts(text: str) -> tuple[str, ...]:
     """`gpu[01-03,7],login` → the name of each node."""
+    if "[" not in text and "," not in text:
+        return (text,) if text else ()
     return tuple(name for part in _outer_parts(text) for name in _expand(part))[:_MOST_HOSTS]
 
 
@@ -146,9 +193,10 @@ def numbers_with_comment(text: str, comment: str) -> list[int]:
 
 
 def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:
+    fields = len(SQUEUE_FIELDS if from_status else SACCT_FIELDS)
     for line in text.splitlines():
-        words = line.split("|", len(SQUEUE_FIELDS) - 1)
-        status = _STATUS.fullmatch(words[3]) if len(words) == len(SQUEUE_FIELDS) else None
+        words = line.split("|", fields - 1)
+        status = _STATUS.fullmatch(words[3]) if len(words) == fields else None
         if status is None or not _are_numbers(words[0], words[2]):
             continue
         code, signal = int(status[1]), int(status[2] or 0)
@@ -163,8 +211,18 @@ def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:
             started_at=_time(words[4]),
             ended_at=_time(words[5]),
             nodes=expand_hosts("" if words[6] in ("None assigned", "(null)") else words[6]),
-            reason=words[7].rstrip("|"),
+            reason=words[-1].rstrip("|"),
+            standing=_standing(words) if from_status else None,
         )
+
+
+def _standing(words: list[str]) -> Standing:
+    restarts, used, limit, priority, partition, submitted, name, tres = words[7:15]
+    return Standing(_number(restarts), used, limit, _number(priority), partition, _time(submitted), name, tres)
+
+
+def _number(text: str) -> int:
+    return int(text) if _are_numbers(text) else 0
 
 
 def _time(text: str) -> datetime | None:
