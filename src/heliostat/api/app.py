@@ -13,7 +13,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
-from heliostat.api import history, jobs, news, nodes, people, queue, reports, reservations, stats, streams
+from heliostat.api import history, jobs, news, nodes, others, people, queue, reports, reservations, stats, streams
 from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
 from heliostat.api.middleware import BodyLimit, ServerTiming
@@ -43,7 +43,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.state.feed = Feed(context.store)
     app.state.folder_watch = FolderWatch()
     app.state.read_job = read_job  # for the web, which stands below
-    for module in (jobs, streams, queue, nodes, people, reservations, reports, history, stats, news):
+    for module in (jobs, streams, queue, others, nodes, people, reservations, reports, history, stats, news):
         app.include_router(module.router, prefix=PREFIX)
     routes.install(app, context)
     app.add_exception_handler(HeliostatError, _ours)

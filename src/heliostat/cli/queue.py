@@ -15,7 +15,7 @@ from heliostat.cli.output import Column, JsonFlag, State, print_facts, print_jso
 from heliostat.cli.units import minute
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import Foreseen, Option, Why
+    from heliostat.client.shapes import Forecast, Foreseen, Option, Why
 
 _SHOWN_AHEAD = 3
 
@@ -40,7 +40,7 @@ def why(
             ("ahead", _ahead(told)),
             ("starts", forecast_in_words(forecast) if forecast else _unforeseen(told)),
             ("by limits", limits_in_words(forecast) if forecast else None),
-            ("forecasts", accuracy_in_words(told["accuracy"])),
+            ("forecasts", accuracy_in_words(told["accuracy"]) if _is_ours(forecast) else None),
         ]
     )
     if "what_if" in told:
@@ -89,6 +89,10 @@ def when(
         print_json(foreseen)
     else:
         _print_foreseen(foreseen)
+
+
+def _is_ours(forecast: "Forecast | None") -> bool:
+    return forecast is None or forecast.get("source", "trial runs") == "trial runs"
 
 
 def _unforeseen(told: "Why") -> str:

@@ -24,7 +24,7 @@ class ForeignJob:
 
     id: str  # slurm:1234
     user: str
-    name: str
+    name: str | None  # None: not for whoever asks
     state: str  # pending, running, suspended, completing
     reason: str | None  # why it waits
     cpus: int

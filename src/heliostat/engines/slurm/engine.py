@@ -18,20 +18,22 @@ from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
+from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.submission import former_log
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, JobId, Node, Observation, Waiting
+from heliostat.models import Attempt, AttemptId, Cause, ForeignJob, JobId, Node, Observation, Waiting
 
 log = structlog.get_logger()
 _LOOK_SECONDS = 1.0
 _NODES_SECONDS = 5.0
+_OTHERS_SECONDS = 5.0
 _SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
 
 
 class SlurmEngine:
-    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy` and `DrainsNodes`."""
+    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy`, `ShowsOthers` and `DrainsNodes`."""
 
     name = "slurm"
     capabilities = Capabilities(queues_itself=True)
@@ -49,6 +51,8 @@ class SlurmEngine:
         self._orphans: set[AttemptId] = set()
         self._nodes: list[Node] = []
         self._next_nodes = 0.0
+        self._others = Others(self._commands)
+        self._next_others = 0.0
         self._away: str | None = None  # why Slurm does not answer
         self._failed = False  # the last round did not come to its end
         self._report: Report = lambda observations: None
@@ -121,6 +125,9 @@ class SlurmEngine:
             return Waiting(_SUSPENDED, "suspended")
         return self._rounds.line.waiting(handed.number)
 
+    def others(self) -> Sequence[ForeignJob]:
+        return self._others.found
+
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         folder = JobFolder.of(self._settings.home.jobs, job_id)
         former = Path(former_log(folder, attempt, stream))
@@ -159,7 +166,7 @@ class SlurmEngine:
     def _round(self) -> None:
         self._stop_wished()
         self._submit_arrived()
-        self._look()
+        self._look_at_all()
         self._rounds.send_signals()
         for attempt_id in list(self._orphans):
             self._rounds.cancel_orphan(attempt_id)
@@ -206,8 +213,18 @@ class SlurmEngine:
         with self._wake:
             self._arrived.pop(attempt.id, None)
 
-    def _look(self) -> None:
-        self._rounds.look({device.uuid: device.type for node in self._nodes for device in node.devices})
+    def _look_at_all(self) -> None:
+        """At the jobs of others too, but not as often; while we have none, only then."""
+        is_time = time.monotonic() >= self._next_others
+        self._look(others=is_time)
+        if is_time:
+            self._next_others = time.monotonic() + _OTHERS_SECONDS
+            ours = {handed.number for handed in self._rounds.handed.values() if handed.number is not None}
+            self._others.look(self._rounds.jobs, ours)
+
+    def _look(self, *, others: bool = False) -> None:
+        types = {device.uuid: device.type for node in self._nodes for device in node.devices}
+        self._rounds.look(types, others=others)
 
     def _set_node(self, node: str, *values: str) -> None:
         with self._turn:

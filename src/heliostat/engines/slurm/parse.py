@@ -5,6 +5,7 @@ and would let one job speak for another.
 """
 
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -190,6 +191,19 @@ def numbers_with_comment(text: str, comment: str) -> list[int]:
     """Of lines `JobID|Comment|`: those that bear it. Only a hint, as anybody may write any comment."""
     pairs = [line.rstrip("|").partition("|") for line in text.splitlines()]
     return [int(number) for number, _, said in pairs if said == comment and _are_numbers(number)]
+
+
+def new_mark() -> str:
+    """What nobody can have written into a name."""
+    return f"_{secrets.token_hex(8)}_"
+
+
+def names_of(text: str, mark: str) -> Iterator[tuple[int, str]]:
+    """Of `12MARKnameMARK` a line, where names may hold anything, also line breaks."""
+    words = text.split(mark)
+    for number, name in zip(words[::2], words[1::2], strict=False):
+        if (plain := number.strip()).isascii() and plain.isdecimal() and len(plain) <= 18:
+            yield int(plain), name
 
 
 def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:

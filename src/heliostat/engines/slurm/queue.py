@@ -24,7 +24,8 @@ class Line:
             return None
         reason = reason_of(job.reason)
         position, of = self._positions.get(number, (None, None))
-        return Waiting(reason.words, reason.kind, position, of, job.started_at, _SOURCE)
+        starts_at = None if reason.kind == "held" else job.started_at
+        return Waiting(reason.words, reason.kind, position, of, starts_at, _SOURCE)
 
     @cached_property
     def _positions(self) -> dict[int, tuple[int, int]]:

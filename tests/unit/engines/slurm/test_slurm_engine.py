@@ -75,6 +75,9 @@ class FakeSlurm:
         self._answer()
         return [number for number, said in self.comments.items() if said == comment]
 
+    def names(self) -> dict[int, str]:
+        return dict.fromkeys(self.known, "a\x1b[2Jb\nc")
+
     def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         return {"n1": (1, 3)}
 
