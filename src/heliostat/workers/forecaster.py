@@ -36,6 +36,7 @@ _REST = 15  # times as long as it thinks, it rests
 _BREATH_SECONDS = 0.0005  # between two steps, for the other threads
 _BACKGROUND = 4.0  # times as long as a step, the others have after it, unless somebody waits for the answer
 _KEPT = timedelta(days=90)
+_FURTHEST = timedelta(days=60)  # a plan beyond that only says that others have no time limit
 _RELOAD_SECONDS = 86400.0
 _MOST_LEARNT = 2_000  # jobs at once
 _JUDGED = 100  # past forecasts that say how good we are
@@ -102,9 +103,9 @@ class Forecaster:
     def _planned_elsewhere(self, job: Job) -> Forecast | None:
         """Another's plan counts with time limits: it may well be earlier."""
         waiting = self._controller.waiting(job)
-        if waiting is None or waiting.starts_at is None:
-            return None
         now = self._now()
+        if waiting is None or waiting.starts_at is None or waiting.starts_at > now + _FURTHEST:
+            return None
         at = max(now, waiting.starts_at)
         return Forecast(now, at, at, None, at, 0, waiting.source)
 

@@ -98,9 +98,7 @@ def test_a_suspended_job_says_so_and_its_time_stands_still(server: RunningServer
 
 def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slurm: TestCluster) -> None:
     first, _ = running(server, gpus=4, gpu_type="t4", time_limit="600s")
-    second, third = (
-        server.submit(command=["true"], gpus=4, gpu_type="t4", time_limit="600s") for _ in range(2)
-    )
+    second, third = (server.submit(command=["true"], gpus=4, gpu_type="t4", time_limit="600s") for _ in range(2))
     number = number_of(server, third)
 
     def why(job: int) -> dict[str, Any]:

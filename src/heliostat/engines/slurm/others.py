@@ -10,7 +10,7 @@ from datetime import datetime
 
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.machines import device_uuid
-from heliostat.engines.slurm.parse import SlurmJob, expand_hosts, seconds_of
+from heliostat.engines.slurm.parse import SlurmJob, expand_hosts, seconds_of, time_of
 from heliostat.engines.slurm.reasons import reason_of
 from heliostat.models import ForeignJob, Place
 
@@ -64,7 +64,7 @@ def foreign_job(job: SlurmJob, name: str, devices: Mapping[str, tuple[int, ...]]
         gpus=gpus,
         tasks=tasks_of(job.place.name),
         places=tuple(_places(job, devices)) if job.has_run else (),
-        submitted_at=job.place.submitted_at,
+        submitted_at=time_of(job.place.submitted),
         started_at=job.started_at if job.has_run else None,
         time_limit_seconds=seconds_of(job.place.limit),
         act_with=f"scancel {job.number}",

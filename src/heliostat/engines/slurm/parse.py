@@ -53,14 +53,14 @@ _MOST_HOSTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """What only Slurm's queue knows of a job. Spans of time are kept as they are printed: few are ever needed."""
+    """What only Slurm's queue knows of a job. Times are kept as they are printed: few are ever needed."""
 
     restarts: int = 0  # how often it was put back into the queue
     used: str = "0:00"  # time it ran, without that in which it was suspended
     limit: str = "UNLIMITED"
     priority: int = 0  # 0: held
     partition: str = ""
-    submitted_at: datetime | None = None
+    submitted: str = ""  # seconds since 1970
     name: str = ""  # `12`, `12_3` or `12_[4-9]`
     tres: str = ""  # what it asks for or has: `cpu=2,mem=1G,node=1,gres/gpu=3`
 
@@ -210,42 +210,55 @@ def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:
     fields = len(SQUEUE_FIELDS if from_status else SACCT_FIELDS)
     for line in text.splitlines():
         words = line.split("|", fields - 1)
-        status = _STATUS.fullmatch(words[3]) if len(words) == fields else None
-        if status is None or not _are_numbers(words[0], words[2]):
+        if len(words) != fields or not (_is_number(words[0]) and _is_number(words[2])):
             continue
-        code, signal = int(status[1]), int(status[2] or 0)
-        if from_status:
-            code, signal = code >> 8, code & 0x7F
+        status = (0, 0) if words[3] == "0" else _status(words[3], from_status=from_status)
+        if status is None:
+            continue
+        code, signal = status
         yield SlurmJob(
             number=int(words[0]),
             state=words[1].partition(" ")[0],  # "CANCELLED by 1000"
             uid=int(words[2]),
             exit_code=code,
             signal=signal,
-            started_at=_time(words[4]),
-            ended_at=_time(words[5]),
+            started_at=time_of(words[4]),
+            ended_at=time_of(words[5]),
             nodes=expand_hosts("" if words[6] in ("None assigned", "(null)") else words[6]),
             reason=words[-1].rstrip("|"),
             standing=_standing(words) if from_status else None,
         )
 
 
+def _status(text: str, *, from_status: bool) -> tuple[int, int] | None:
+    """Exit code and signal."""
+    found = _STATUS.fullmatch(text)
+    if found is None:
+        return None
+    code, signal = int(found[1]), int(found[2] or 0)
+    return (code >> 8, code & 0x7F) if from_status else (code, signal)
+
+
 def _standing(words: list[str]) -> Standing:
     restarts, used, limit, priority, partition, submitted, name, tres = words[7:15]
-    return Standing(_number(restarts), used, limit, _number(priority), partition, _time(submitted), name, tres)
+    return Standing(_number(restarts), used, limit, _number(priority), partition, submitted, name, tres)
 
 
 def _number(text: str) -> int:
-    return int(text) if _are_numbers(text) else 0
+    return int(text) if _is_number(text) else 0
 
 
-def _time(text: str) -> datetime | None:
+def time_of(text: str) -> datetime | None:
     """Seconds since 1970, as SLURM_TIME_FORMAT=%s makes it; "N/A", "Unknown" and the like are none."""
-    return datetime.fromtimestamp(int(text), UTC) if _are_numbers(text) and 0 < int(text) < 2**33 else None
+    return datetime.fromtimestamp(int(text), UTC) if _is_number(text) and 0 < int(text) < 2**33 else None
 
 
 def _are_numbers(*words: str) -> bool:
-    return all(word.isascii() and word.isdecimal() and len(word) <= 18 for word in words)
+    return all(map(_is_number, words))
+
+
+def _is_number(word: str) -> bool:
+    return word.isdecimal() and word.isascii() and len(word) <= 18
 
 
 def _outer_parts(text: str) -> Iterator[str]:
