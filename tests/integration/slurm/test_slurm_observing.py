@@ -1,6 +1,9 @@
 """What people do with Slurm's own tools shows in Heliostat, soon and rightly."""
 
+import contextlib
 import os
+import signal
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -9,6 +12,7 @@ import pytest
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
+from integration.web.surfing import Surfer
 from support.slurm import TestCluster
 
 pytestmark = needs_root
@@ -110,7 +114,8 @@ def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slu
     told = why(second)
     assert (told["blocked_by"], told["forecast"]["source"]) == ("room", "Slurm's plan")
     assert "in use" in told["sentence"]
-    assert server.show(second)["forecast"]["latest_at"] == told["forecast"]["latest_at"]
+    assert server.show(second)["forecast"]["source"] == "Slurm's plan"
+    assert "by Slurm&#39;s plan" in Surfer(server).by_link().get(f"/jobs/{second}").text
     slurm.run("scontrol", "hold", number)
     held = seconds_until(lambda: why(third)["blocked_by"] == "held", "it is held", lambda: why(third))
     assert held < PROMPT_SECONDS
@@ -156,7 +161,50 @@ def test_jobs_that_went_to_slurm_without_us_are_shown_and_counted(
     assert (node["gpus_used"], node["others"], node["jobs"]) == (2, [key], [])
     assert ann.name in node["devices"][0]["used_outside"]
     assert node["devices"][2]["used_outside"] is None
-    ours = server.run(command=["true"])
-    assert ours["state"] == "completed"
+    surfer = Surfer(server).by_link()
+    for path in ("/jobs?whose=all", "/cluster/n4", "/cluster"):
+        page = surfer.get(path).text
+        assert (key in page, "<b>evil" in page) == (True, False), path
     slurm.run("scancel", str(number), str(array))
     wait_for(lambda: not others(), "they are gone", others)
+
+
+def test_jobs_of_a_node_that_fails_are_lost_or_wait_again_as_slurm_was_told(
+    server: RunningServer, slurm: TestCluster
+) -> None:
+    lost, _ = running(server, labels=["fast"])
+    again, number = running(server, labels=["fast"])
+    slurm.run("scontrol", "update", f"JobId={number}", "Requeue=1")
+    slurm.run("scontrol", "update", "NodeName=n1", "State=DOWN", "Reason=broken")
+    try:
+        ended = server.finished(lost)
+        assert (ended["state"], ended["reason"]) == ("lost", "its node failed")
+        wait_for(lambda: server.show(again)["state"] == "pending", "it waits", lambda: server.show(again))
+    finally:
+        with contextlib.suppress(subprocess.CalledProcessError):  # it may have come back by itself
+            slurm.run("scontrol", "update", "NodeName=n1", "State=RESUME")
+    wait_for(lambda: server.show(again)["state"] == "running", "it runs again", lambda: server.show(again))
+    assert server.show(again)["attempt"] == 2
+    server.ask("POST", f"/jobs/{again}/cancel")
+    assert server.finished(again)["state"] == "cancelled"
+
+
+def test_a_server_killed_while_a_job_is_requeued_loses_and_doubles_nothing(
+    slurm: TestCluster,
+) -> None:
+    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    try:
+        job, number = running(server)
+        os.kill(server.pid, signal.SIGKILL)
+        server.process.wait(20)
+        slurm.run("scontrol", "update", f"JobId={number}", "Requeue=1")
+        slurm.run("scontrol", "requeue", number)
+        server.start()
+        wait_for(lambda: server.show(job)["attempt"] == 2, "it is the next attempt", lambda: server.show(job))
+        wait_for(lambda: server.show(job)["state"] == "running", "it runs again", lambda: server.show(job))
+        assert number_of(server, job, 2) == number
+        server.ask("POST", f"/jobs/{job}/cancel")
+        assert server.finished(job)["state"] == "cancelled"
+        assert number not in slurm.run("squeue", "-h", "-t", "PD,R", "-o", "%A").split()
+    finally:
+        server.remove()

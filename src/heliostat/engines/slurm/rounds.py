@@ -169,11 +169,12 @@ class Rounds:
         """Whether Slurm has what an earlier server was about to hand over."""
         if not handed.was_tried:
             return
-        handed.number = self._lookup.number_of(handed)
         attempt = handed.attempt
+        handed.number = self._lookup.marked_number_of(handed)
         if handed.number is None and self._is_former_requeued(handed):
             handed.was_tried = False
             return
+        handed.number = handed.number or self._lookup.number_of(handed)
         handed.was_tried = False
         if handed.number is not None:
             self.traces.put(attempt.id, Trace(handed.uid, handed.number))

@@ -112,6 +112,19 @@ def test_a_server_killed_after_the_requeue_is_recorded_finds_the_job_under_its_n
     assert site.slurm.cancelled == []
 
 
+def test_one_that_runs_again_after_such_a_death_is_not_taken_for_requeued_once_more(site: Site) -> None:
+    attempt = running(site)
+    (site.home.jobs / "1" / "1.begun").write_text("100\n")
+    requeue(site, state="RUNNING")
+    site.wait_until(site.ends, "its end is told")
+    site.restart()
+    again = Attempt("1.2", replace(attempt.job, attempt=2), "")
+    (seen,) = site.engine.observe([again])
+    assert isinstance(seen, Started)
+    assert seen.attempt_id == "1.2"
+    assert site.traces.find("1.2") == Trace(ME, 100, 1, 1)
+
+
 def test_a_stop_that_comes_while_it_is_requeued_takes_it_out_of_slurm(site: Site) -> None:
     attempt = running(site)
     requeue(site)
