@@ -39,7 +39,7 @@ def why(
             ("position", f"{told['position']} of {told['pending']}" if told["position"] else None),
             ("ahead", _ahead(told)),
             ("starts", forecast_in_words(forecast) if forecast else _unforeseen(told)),
-            ("by limits", limits_in_words(forecast) if forecast else None),
+            ("by limits", limits_in_words(forecast) if forecast and _is_ours(forecast) else None),
             ("forecasts", accuracy_in_words(told["accuracy"]) if _is_ours(forecast) else None),
         ]
     )
@@ -137,7 +137,7 @@ def _option_row(option: "Option") -> list[str]:
 
 def _ahead(told: "Why") -> str | None:
     """The first few."""
-    if not told["ahead"]:
+    if not told["ahead"] or not told["first_ahead"]:
         return None
     shown = told["first_ahead"][:_SHOWN_AHEAD]
     words = ", ".join(f"{one['id']} ({one['user']} in {one['project']})" for one in shown)
