@@ -29,7 +29,7 @@ class Condition(StrEnum):
     IDLE = "idle"  # held by a job, and hardly used lately
     DRAINED = "drained"
     FAULTY = "faulty"
-    FOREIGN = "foreign"  # used by a process that is not of the queue
+    FOREIGN = "foreign"  # used by a process or a job that is not of the queue
 
 
 @dataclass(frozen=True, slots=True)
