@@ -38,7 +38,7 @@ class Engine(Protocol):
         Starting an attempt that already runs, ran or was disowned does nothing.
         An engine that queues itself may take as long as it likes between this and the start; until then it says
         nothing of the attempt, and a stop takes it out of its queue. If that queue takes one back, it has ended
-        with cause REQUEUED and waits there as the next attempt, of which nothing is said until the former is forgotten.
+        with cause REQUEUED and waits there as the next attempt; of that nothing is said until this is forgotten.
         """
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
