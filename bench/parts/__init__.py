@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, plan, replay, samples, startup, store, throughput, web
+from bench.parts import latency, memory, plan, replay, samples, slurm_observe, startup, store, throughput, web
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -18,4 +18,5 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "startup": startup.measure,
     "replay": replay.measure,
     "web": web.measure,
+    "slurm-observe": slurm_observe.measure,
 }

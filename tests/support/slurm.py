@@ -76,6 +76,7 @@ class TestCluster(PrivateSlurm):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, cpus=16)
+        self._admitted: set[str] = set()
 
     def configure(self) -> dict[str, int]:
         ports = super().configure()
@@ -88,8 +89,10 @@ class TestCluster(PrivateSlurm):
         self.run("sacctmgr", "-i", "-Q", "add", "account", "lab")
 
     def admit(self, user: str) -> None:
-        """Slurm lets them submit."""
-        self.run("sacctmgr", "-i", "-Q", "add", "user", user, "account=lab")
+        """Slurm lets them submit. Tests share it: who is there already stays."""
+        if user not in self._admitted:
+            self.run("sacctmgr", "-i", "-Q", "add", "user", user, "account=lab")
+            self._admitted.add(user)
 
     def submit(self, script: str, *options: str) -> int:
         """As somebody does who knows nothing of Heliostat."""

@@ -17,7 +17,7 @@ def explanation_view(told: Explanation) -> Json:
         "blocked_by": why.blocked_by if why else None,
         "position": why.position if why else None,
         "pending": why.pending if why else None,
-        "ahead": why.position - 1 if why else None,
+        "ahead": why.position - 1 if why and why.position else None,
         "ahead_projects": why.ahead_projects if why else None,
         "first_ahead": [_ahead_view(job) for job in told.ahead],
         "share_used": why.share_used if why else None,
@@ -50,6 +50,7 @@ def forecast_view(forecast: Forecast | None) -> Json | None:
         "confidence": forecast.confidence,
         "runs": forecast.runs,
         "limits_at": time_view(forecast.limits_at),
+        "source": forecast.source,
     }
 
 

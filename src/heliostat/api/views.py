@@ -1,11 +1,13 @@
 """Records as JSON."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 from heliostat.models import AttemptRecord, Job, JobEvent, Layout, Node, Place
 from heliostat.models.nodes import Device
+from heliostat.services.others import Guest
 
 Json = dict[str, Any]
 
@@ -133,8 +135,8 @@ def event_view(event: JobEvent) -> Json:
     }
 
 
-def node_view(node: Node, jobs: list[Job]) -> Json:
-    """The node with what is used of it by these jobs, of which each has at least one task there."""
+def node_view(node: Node, jobs: list[Job], guests: Sequence[Guest] = ()) -> Json:
+    """The node with what is used of it by these jobs, of which each has at least one task there, and by guests."""
     tasks = [(job, place) for job in jobs for place in job.task_places if place.node == node.name]
     return {
         "name": node.name,
@@ -142,10 +144,14 @@ def node_view(node: Node, jobs: list[Job]) -> Json:
         "reason": node.reason,
         "cpus": node.cpus,
         "memory_mib": node.memory_mib,
-        "cpus_used": sum(job.resources.cpus for job, _ in tasks),
-        "memory_used_mib": sum(job.resources.memory_mib for job, _ in tasks),
-        "gpus_used": _whole_if_it_is(sum(job.resources.gpus for job, _ in tasks)),
+        "cpus_used": sum(job.resources.cpus for job, _ in tasks) + sum(one.cpus for one in guests),
+        "memory_used_mib": sum(job.resources.memory_mib for job, _ in tasks)
+        + sum(one.memory_mib for one in guests),
+        "gpus_used": _whole_if_it_is(
+            sum(job.resources.gpus for job, _ in tasks) + sum(one.gpus for one in guests)
+        ),
         "jobs": [job.id for job in jobs],
+        "others": [one.job.id for one in guests],
         "labels": dict(node.labels),
         "data_class": node.data_class,
         "min_data_class": node.min_data_class,

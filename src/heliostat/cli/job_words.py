@@ -8,7 +8,7 @@ from heliostat.cli.output import Cell, Column, State, counted, print_table
 from heliostat.cli.units import clock, duration, seconds_between, size
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import JobData
+    from heliostat.client.shapes import ForeignJob, JobData
 
 JOB_COLUMNS = (
     Column("ID", right=True),
@@ -36,6 +36,35 @@ def job_row(job: "JobData") -> list[Cell]:
         duration(_time(job)),
         _nodes(job) or "-",
         "; ".join(filter(None, [_soon(job), _why(job)])),
+    ]
+
+
+FOREIGN_COLUMNS = (
+    Column("ID"),
+    Column("NAME", shrinks=True),
+    Column("USER"),
+    Column("STATE"),
+    Column("GPUS", right=True),
+    Column("CPUS", right=True, optional=True),
+    Column("MEM", right=True, optional=True),
+    Column("SINCE"),
+    Column("WHERE", shrinks=True),
+)
+
+
+def foreign_row(job: "ForeignJob") -> list[Cell]:
+    """Of a job that went to Slurm without us."""
+    since = job["started_at"] or job["submitted_at"]
+    return [
+        job["id"],
+        job["name"] or "-",
+        job["user"],
+        State(job["state"]),
+        str(job["gpus"]),
+        str(job["cpus"]),
+        size(job["memory_mib"]),
+        clock(since) if since else "-",
+        ",".join(job["nodes"]) or job["reason"] or "-",
     ]
 
 

@@ -107,6 +107,7 @@ class Forecast(TypedDict):
     confidence: float | None  # the part of the trial runs that lies in between
     runs: int
     limits_at: str | None  # if every job takes all its time
+    source: str  # trial runs, or whose plan it is
 
 
 class Accuracy(TypedDict):
@@ -224,6 +225,7 @@ class Node(TypedDict):
     memory_used_mib: int
     gpus_used: float
     jobs: list[int]
+    others: list[str]  # jobs that went to Slurm without Heliostat: slurm:1234
     notes: list[str]
     labels: dict[str, str]
     data_class: int
@@ -233,6 +235,26 @@ class Node(TypedDict):
     exclusive_job: int | None  # which nobody else may join
     reserved: list[SetAside]  # now, or within a week
     note: NotRequired[str | None]  # after a change: what it means for the jobs there
+
+
+class ForeignJob(TypedDict):
+    """A job that went to Slurm without Heliostat."""
+
+    id: str  # slurm:1234
+    user: str
+    name: str | None  # None: somebody else's
+    state: str  # pending, running, suspended, completing
+    reason: str | None
+    cpus: int
+    memory_mib: int
+    gpus: int
+    tasks: int  # of how many jobs it stands for: an array that waits is one line
+    nodes: list[str]
+    devices: list[str]
+    submitted_at: str | None
+    started_at: str | None
+    time_limit_seconds: int | None
+    act_with: str  # the command that ends it
 
 
 class Occurrence(TypedDict):

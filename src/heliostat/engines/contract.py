@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from heliostat.models import Attempt, AttemptId, JobId, Node, Observation, Readings
+from heliostat.models import Attempt, AttemptId, ForeignJob, JobId, Node, Observation, Readings, Waiting
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -37,7 +37,8 @@ class Engine(Protocol):
         that of the first. One with `overtime` is not ended at its time limit: whoever plans stops it.
         Starting an attempt that already runs, ran or was disowned does nothing.
         An engine that queues itself may take as long as it likes between this and the start; until then it says
-        nothing of the attempt, and a stop takes it out of its queue.
+        nothing of the attempt, and a stop takes it out of its queue. If that queue takes one back, it has ended
+        with cause REQUEUED and waits there as the next attempt; of that nothing is said until this is forgotten.
         """
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
@@ -75,10 +76,18 @@ class Reports(Protocol):
 
 @runtime_checkable
 class SaysWhy(Protocol):
-    """An engine with a queue of its own, which knows why an attempt still waits there."""
+    """An engine with a queue of its own, which knows why an attempt still waits there, or does not go on."""
 
-    def waiting_reason(self, attempt_id: AttemptId) -> str | None:
+    def waiting(self, attempt_id: AttemptId) -> Waiting | None:
         """None: it does not wait there, or nothing is known. Returns at once."""
+
+
+@runtime_checkable
+class ShowsOthers(Protocol):
+    """An engine whose machines others use too, without us."""
+
+    def others(self) -> Sequence[ForeignJob]:
+        """Their jobs that are not over, as of a few seconds ago. Returns at once."""
 
 
 @runtime_checkable

@@ -1,6 +1,7 @@
 """Frozen records and states; the bottom layer, which imports nothing else of ours."""
 
-from heliostat.models.events import AuditEntry, Cause, Ended, JobEvent, Observation, Started
+from heliostat.models.elsewhere import ForeignJob, Waiting
+from heliostat.models.events import AuditEntry, Cause, Ended, JobEvent, Observation, Retimed, Started
 from heliostat.models.jobs import (
     ArrayRange,
     Attempt,
@@ -60,6 +61,7 @@ __all__ = [
     "DeviceReading",
     "Ended",
     "Figure",
+    "ForeignJob",
     "Job",
     "JobEvent",
     "JobId",
@@ -81,12 +83,14 @@ __all__ = [
     "Readings",
     "Reservation",
     "Resources",
+    "Retimed",
     "Role",
     "Series",
     "Started",
     "Token",
     "UsageSummary",
     "User",
+    "Waiting",
     "WebLogin",
     "attempt_id",
     "may_move",

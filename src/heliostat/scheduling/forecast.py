@@ -41,6 +41,7 @@ class Forecast:
     confidence: float | None  # the part of the runs that lies in between; None: there were too few
     limits_at: datetime | None = None  # when it starts if every job takes all its time
     runs: int = RUNS
+    source: str = "trial runs"  # or whose plan it is
 
 
 @dataclass(frozen=True, slots=True)

@@ -72,7 +72,7 @@ def _sentence(job: Job, why: Why | None, reason: str | None) -> str:
     if job.state is JobState.STARTING:
         return f"is being started on {job.node}"
     if job.state is JobState.RUNNING:
-        return _running(job)
+        return _running(job) + (f"; {reason}" if reason and reason != job.reason else "")
     return _over(job)
 
 

@@ -19,6 +19,8 @@ from heliostat.engines.slurm.parse import (
     devices_of,
     jobs_of_sacct,
     jobs_of_squeue,
+    names_of,
+    new_mark,
     nodes_of_sinfo,
     numbers_with_comment,
     submitted_number,
@@ -114,6 +116,13 @@ class Commands:
         """A hint: see `parse.numbers_with_comment`."""
         argv = ["squeue", "--noheader", "--all", "--states=all", f"--user={uid}", "--Format=JobID:|,Comment:|"]
         return numbers_with_comment(self._run(argv), comment)
+
+    def names(self) -> dict[int, str]:
+        """What people call their jobs: any text. A mark that nobody knows beforehand keeps one from speaking for
+        another."""
+        mark = new_mark()
+        argv = ["squeue", "--noheader", "--all", f"--Format=JobID:{mark},Name:{mark}"]
+        return dict(names_of(self._run(argv), mark))
 
     def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         """Which GPUs of each of its nodes a running job has; nothing, if Slurm does not say."""

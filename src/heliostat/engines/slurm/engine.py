@@ -19,18 +19,22 @@ from heliostat.engines.folders import JobFolder
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
+from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.rounds import Rounds
+from heliostat.engines.slurm.submission import former_log
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, JobId, Node, Observation
+from heliostat.models import Attempt, AttemptId, Cause, ForeignJob, JobId, Node, Observation, Waiting
 
 log = structlog.get_logger()
 _LOOK_SECONDS = 1.0
 _NODES_SECONDS = 5.0
+_OTHERS_SECONDS = 5.0
+_SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
 
 
 class SlurmEngine:
-    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy` and `DrainsNodes`."""
+    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy`, `ShowsOthers` and `DrainsNodes`."""
 
     name = "slurm"
     capabilities = Capabilities(queues_itself=True)
@@ -49,6 +53,8 @@ class SlurmEngine:
         self._orphans: set[AttemptId] = set()
         self._nodes: list[Node] = []
         self._next_nodes = 0.0
+        self._others = Others(self._commands)
+        self._next_others = 0.0
         self._away: str | None = None  # why Slurm does not answer
         self._failed = False  # the last round did not come to its end
         self._report: Report = lambda observations: None
@@ -103,10 +109,8 @@ class SlurmEngine:
             self._wake.notify()
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        gone = list(attempt_ids)
-        for attempt_id in gone:
-            self._rounds.over.pop(attempt_id, None)
-        self._rounds.traces.remove(gone)
+        for attempt_id in attempt_ids:
+            self._rounds.forget(attempt_id)
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
@@ -114,14 +118,23 @@ class SlurmEngine:
             self._orphans |= set(self._rounds.traces.ids()) - set(attempt_ids)
             self._wake.notify()
 
-    def waiting_reason(self, attempt_id: AttemptId) -> str | None:
+    def waiting(self, attempt_id: AttemptId) -> Waiting | None:
         handed = self._rounds.handed.get(attempt_id)
         if self._away and (handed is None or handed.number is None):
-            return f"waits to be handed to Slurm: {self._away}"
-        return handed.reason if handed else None
+            return Waiting(f"waits to be handed to Slurm: {self._away}", "away")
+        if handed is None or handed.number is None:
+            return None
+        if handed.is_suspended:
+            return Waiting(_SUSPENDED, "suspended")
+        return self._rounds.line.waiting(handed.number)
+
+    def others(self) -> Sequence[ForeignJob]:
+        return self._others.found
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
-        return Path(JobFolder.of(self._settings.home.jobs, job_id).log(attempt, stream))
+        folder = JobFolder.of(self._settings.home.jobs, job_id)
+        former = Path(former_log(folder, attempt, stream))
+        return former if former.exists() else Path(folder.log(attempt, stream))
 
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return []
@@ -156,7 +169,7 @@ class SlurmEngine:
     def _round(self) -> None:
         self._stop_wished()
         self._submit_arrived()
-        self._look()
+        self._look_at_all()
         self._rounds.send_signals()
         for attempt_id in list(self._orphans):
             self._rounds.cancel_orphan(attempt_id)
@@ -188,7 +201,7 @@ class SlurmEngine:
             if attempt := self._arrived.get(attempt_id):
                 self._rounds.withdraw(attempt)
                 self._no_longer_new(attempt)
-            if handed := self._rounds.handed.get(attempt_id):
+            if handed := self._rounds.handed.get(attempt_id) or self._rounds.successor_of(attempt_id):
                 handed.ask_to_stop(Cause.STOPPED, signal, kill_at)
             with self._wake:
                 self._wishes.remove(wish)
@@ -204,8 +217,18 @@ class SlurmEngine:
         with self._wake:
             self._arrived.pop(attempt.id, None)
 
-    def _look(self) -> None:
-        self._rounds.look({device.uuid: device.type for node in self._nodes for device in node.devices})
+    def _look_at_all(self) -> None:
+        """At the jobs of others too, but not as often; while we have none, only then."""
+        is_time = time.monotonic() >= self._next_others
+        self._look(others=is_time)
+        if is_time:
+            self._next_others = time.monotonic() + _OTHERS_SECONDS
+            ours = {handed.number for handed in self._rounds.handed.values() if handed.number is not None}
+            self._others.look(self._rounds.jobs, ours)
+
+    def _look(self, *, others: bool = False) -> None:
+        types = {device.uuid: device.type for node in self._nodes for device in node.devices}
+        self._rounds.look(types, others=others)
 
     def _set_node(self, node: str, *values: str) -> None:
         with self._turn:

@@ -21,9 +21,18 @@ class Lookup:
 
     def number_of(self, handed: Handed) -> int | None:
         """Of an attempt whose answer was lost: by its mark, or by what its script wrote when it began."""
-        numbers = self._marked(handed.attempt.id, handed.uid)
+        return self.marked_number_of(handed) or self._begun_number_of(handed)
+
+    def marked_number_of(self, handed: Handed) -> int | None:
+        return self._of_right_user(self._marked(handed.attempt.id, handed.uid), handed)
+
+    def _begun_number_of(self, handed: Handed) -> int | None:
+        numbers: list[int] = []
         with contextlib.suppress(OSError, ValueError), open(handed.begun, "rb") as file:
             numbers.append(int(file.read(_LONGEST_NUMBER)))  # the user's own file: it may hold anything
+        return self._of_right_user(numbers, handed)
+
+    def _of_right_user(self, numbers: list[int], handed: Handed) -> int | None:
         if not numbers:
             return None
         known = self.commands.jobs()

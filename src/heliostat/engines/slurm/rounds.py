@@ -4,6 +4,7 @@ Every method may raise EngineUnavailable in the middle. What was seen until then
 is done by the next call.
 """
 
+import contextlib
 import os
 import time
 from collections.abc import Mapping
@@ -14,15 +15,16 @@ from heliostat.config import Settings
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
-from heliostat.engines.slurm.handed import Handed, start_of
+from heliostat.engines.slurm.handed import Handed, limit_set_in_slurm, next_attempt, start_of
 from heliostat.engines.slurm.lookup import Lookup
 from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.engines.slurm.queue import Line
 from heliostat.engines.slurm.script import Site, Unfit
-from heliostat.engines.slurm.submission import begun_path, prepared
+from heliostat.engines.slurm.submission import begin_again, begun_path, prepared
 from heliostat.engines.slurm.traces import Trace, Traces
-from heliostat.engines.slurm.words import ending, may_pass, refusal_in_words, waiting_in_words
+from heliostat.engines.slurm.words import ending, may_pass, refusal_in_words
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, Ended, JobState, Observation, Started
+from heliostat.models import Attempt, AttemptId, Cause, Ended, JobState, Observation, Retimed, Started, attempt_id
 
 _VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
 
@@ -37,6 +39,9 @@ class Rounds:
         self.traces = Traces(settings.home.attempts)
         self.handed: dict[AttemptId, Handed] = {}
         self.over: dict[AttemptId, Ended] = {}  # until they are forgotten
+        self.put_back: dict[AttemptId, Ended] = {}  # requeued by Slurm, until that is recorded
+        self.jobs: Mapping[int, SlurmJob] = {}  # as of the newest look
+        self.line = Line({})
         self._outbox: list[Observation] = []
 
     def told(self) -> list[Observation]:
@@ -47,7 +52,7 @@ class Rounds:
     def known(self, attempt_id: AttemptId) -> list[Observation]:
         """What was told of it last."""
         handed = self.handed.get(attempt_id)
-        newest = self.over.get(attempt_id) or (handed.started if handed else None)
+        newest = self.over.get(attempt_id) or self.put_back.get(attempt_id) or (handed.started if handed else None)
         return [] if newest is None else [newest]
 
     def submit(self, attempt: Attempt) -> None:
@@ -90,7 +95,7 @@ class Rounds:
 
     def take_up(self, attempt: Attempt) -> None:
         """What an earlier server handed over, or did not; where it left no number, `look` finds out."""
-        if attempt.id in self.handed or attempt.id in self.over:
+        if attempt.id in self.handed or attempt.id in self.over or attempt.id in self.put_back:
             return
         trace = self.traces.find(attempt.id)
         try:
@@ -102,15 +107,21 @@ class Rounds:
             return
         handed = Handed(attempt, begun_path(self._settings, attempt), uid, trace.number if trace else None)
         handed.was_tried = handed.number is None
+        if trace is not None:
+            handed.restarts, handed.first = trace.restarts, trace.first
         self.handed[attempt.id] = handed
 
-    def look(self, types: Mapping[str, str]) -> None:
-        """At everything that was handed over, with one question. `types` are those of all devices by uuid."""
+    def look(self, types: Mapping[str, str], *, others: bool = False) -> None:
+        """At everything that was handed over, with one question; if `others`, also when that is nothing.
+
+        `types` are those of all devices by uuid.
+        """
         for handed in list(self.handed.values()):
             self._settle(handed)
-        if not self.handed:
+        if not (self.handed or others):
             return
-        jobs = self._commands.jobs()
+        jobs = self.jobs = self._commands.jobs()
+        self.line = Line(jobs)
         unseen = [handed for handed in self.handed.values() if handed.number not in jobs]
         for handed in list(self.handed.values()):
             if handed.number in jobs:
@@ -136,8 +147,10 @@ class Rounds:
         """Take out of Slurm what nobody wants any more."""
         trace = self.traces.find(attempt_id)
         if trace is not None and trace.uid is not None:
+            wanted = {handed.number for handed in self.handed.values()}
             for number in self._lookup.orphans(attempt_id, trace.uid, trace.number):
-                self._commands.cancel(number)
+                if number not in wanted:  # else it was requeued, and is a later attempt now
+                    self._commands.cancel(number)
         self.traces.remove([attempt_id])
 
     def _site_for(self, attempt: Attempt) -> Site:
@@ -145,18 +158,75 @@ class Rounds:
             return self._site
         return replace(self._site, account=self._accounts.account_for(attempt.job.unix_user, attempt.job.project))
 
+    def forget(self, attempt_id: AttemptId) -> None:
+        """Its end is recorded. If it was requeued, the next attempt may be told of from now on."""
+        self.over.pop(attempt_id, None)
+        if self.put_back.pop(attempt_id, None) is not None and (after := self.successor_of(attempt_id)):
+            self._note(after)
+            after.former = None
+        self.traces.remove([attempt_id])
+
+    def successor_of(self, attempt_id: AttemptId) -> Handed | None:
+        return next((handed for handed in list(self.handed.values()) if handed.former == attempt_id), None)
+
+    def _note(self, handed: Handed) -> None:
+        trace = Trace(handed.uid, handed.number, handed.restarts, handed.first)
+        self.traces.put(handed.attempt.id, trace)
+
     def _settle(self, handed: Handed) -> None:
         """Whether Slurm has what an earlier server was about to hand over."""
         if not handed.was_tried:
             return
-        handed.number = self._lookup.number_of(handed)
-        handed.was_tried = False
         attempt = handed.attempt
+        handed.number = self._lookup.marked_number_of(handed)
+        if handed.number is None and self._is_former_requeued(handed):
+            handed.was_tried = False
+            return
+        handed.number = handed.number or self._lookup.number_of(handed)
+        handed.was_tried = False
         if handed.number is not None:
             self.traces.put(attempt.id, Trace(handed.uid, handed.number))
             return
         self.traces.put(attempt.id, Trace(None))
         self._end(attempt, Cause.LOST if attempt.job.state is JobState.RUNNING else Cause.NOT_STARTED)
+
+    def _is_former_requeued(self, handed: Handed) -> bool:
+        """A server was killed after it had recorded that, and before it had noted the number anew."""
+        job = handed.attempt.job
+        former = attempt_id(job.id, job.attempt - 1)
+        trace = self.traces.find(former)
+        found = self._commands.jobs().get(trace.number) if trace and trace.number else None
+        if trace is None or found is None or found.uid != handed.uid or found.is_over:
+            return False
+        if found.place.restarts <= trace.restarts:
+            return False
+        handed.number, handed.restarts = trace.number, found.place.restarts
+        handed.first = trace.first or job.attempt - 1
+        self._note(handed)
+        self.traces.remove([former])
+        return True
+
+    def _put_back(self, handed: Handed, job: SlurmJob) -> None:
+        """Slurm has it again, under the same number: that is the next attempt."""
+        before, after = handed.attempt, next_attempt(handed.attempt)
+        again = Handed(after, begun_path(self._settings, after), handed.uid, handed.number, former=before.id)
+        again.restarts, again.first = job.place.restarts, handed.first or before.job.attempt
+        with contextlib.suppress(OSError, Refused):  # then both attempts have the same output
+            person = person_of(before.job.unix_user)
+            begin_again(self._settings, after, again.first, person, runs=not job.is_waiting)
+        del self.handed[before.id]
+        self.handed[after.id] = again
+        end = Ended(before.id, _now(), Cause.REQUEUED, detail="requeued by Slurm, or with Slurm's own tools")
+        self.put_back[before.id] = end
+        self._outbox.append(end)
+
+    def _retime(self, handed: Handed, job: SlurmJob) -> None:
+        """Somebody has changed its limit: that is its limit from now on."""
+        if (found := limit_set_in_slurm(handed.attempt, job)) is None:
+            return
+        attempt = handed.attempt
+        handed.attempt = replace(attempt, job=replace(attempt.job, time_limit_seconds=found[0]))
+        self._outbox.append(Retimed(attempt.id, _now(), found[0]))
 
     def _follow(self, handed: Handed, job: SlurmJob | None, types: Mapping[str, str]) -> None:
         if job is None or job.uid != handed.uid:
@@ -164,9 +234,15 @@ class Rounds:
             return
         handed.looks_in_vain = 0
         handed.runs = not job.is_waiting and not job.is_over
-        handed.reason = waiting_in_words(job.reason) if job.is_waiting else None
+        handed.note_pause(job, _now())
+        if handed.former is not None:
+            return
+        if handed.was_requeued(job):
+            self._put_back(handed, job)
+            return
+        self._retime(handed, job)
         if job.is_waiting:
-            handed.started = None  # requeued with Slurm's own tools: its time begins anew
+            handed.started = None  # it is being stopped, and was requeued all the same
         if job.has_run and handed.started is None:
             handed.started = self._start_of(handed.attempt, job, types)
             self._outbox.append(handed.started)
@@ -184,7 +260,7 @@ class Rounds:
 
     def _send(self, handed: Handed, number: int, now: float) -> None:
         is_late = handed.kill_at is not None and now >= handed.kill_at
-        if not handed.runs or (is_late and not handed.hears_signals):
+        if not handed.runs or handed.is_suspended or (is_late and not handed.hears_signals):
             self._commands.cancel(number)
         elif is_late:
             self._commands.signal(number, "KILL")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
-from heliostat.models import Attempt, Layout
+from heliostat.models import Attempt, Job, Layout
 
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 64
@@ -146,15 +146,21 @@ def _size(attempt: Attempt) -> Iterator[str]:
 
 def _conditions(attempt: Attempt) -> Iterator[str]:
     job = attempt.job
-    if job.time_limit_seconds is not None and not job.overtime:
-        seconds = job.time_limit_seconds + job.spec.grace_seconds + _MARGIN_SECONDS
-        yield f"--time={math.ceil(seconds / 60)}"
+    if (minutes := limit_minutes(job)) is not None:
+        yield f"--time={minutes}"
     if job.placement.exclusive:
         yield "--exclusive"
     if job.placement.labels:
         yield f"--constraint={'&'.join(_word(label, 'label') for label in job.placement.labels)}"
     if job.priority_class != "normal":
         yield f"--qos={job.priority_class}"
+
+
+def limit_minutes(job: Job) -> int | None:
+    """The time limit as Slurm is told: rounded up, with the grace, for when no server looks."""
+    if job.time_limit_seconds is None or job.overtime:
+        return None
+    return math.ceil((job.time_limit_seconds + job.spec.grace_seconds + _MARGIN_SECONDS) / 60)
 
 
 def _word(text: str, what: str) -> str:

@@ -40,6 +40,31 @@ def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -
     return Submission(argv, batch_script(attempt, person, paths, around), paths.begun)
 
 
+def begin_again(settings: Settings, attempt: Attempt, first: int, person: Person, *, runs: bool) -> None:
+    """Of a requeued job, which writes where it did as its first attempt: what it wrote so far stays the former
+    attempt's, unless it runs again already. Raises OSError."""
+    folder, newest = JobFolder.of(settings.home.jobs, attempt.job.id), attempt.job.attempt
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{folder.log(first, 'tasks')}/first")
+    for stream in ("stdout", "stderr", "begun"):
+        path = folder.log(first, stream)
+        if not runs:
+            kept = former_log(folder, first, stream)
+            if newest == first + 1 and not os.path.exists(kept):
+                os.rename(path, kept)
+            else:
+                os.unlink(path)  # it has the former attempt's name too
+            with contextlib.ExitStack() as stack:
+                open_log(path, person, stack)
+        with contextlib.suppress(FileExistsError):
+            os.link(path, folder.log(newest, stream), follow_symlinks=False)
+
+
+def former_log(folder: JobFolder, attempt: int, stream: str) -> str:
+    """Where the output of an attempt is once Slurm has requeued it under the same number."""
+    return folder.log(attempt, f"former.{stream}")
+
+
 def _make_files(paths: Paths, person: Person) -> None:
     """The folder is the server's, so that nobody can swap its entries: what the job writes to must be there."""
     for path in (paths.stdout, paths.stderr, paths.begun):

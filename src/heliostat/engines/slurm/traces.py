@@ -1,6 +1,7 @@
 """What the server notes about each hand-over, on disk, so that a killed one leaves nothing doubled or lost.
 
-`attempts/12.1.slurm` is made before the submission (`uid 1001`) and completed after it (`uid 1001 job 4711`).
+`attempts/12.1.slurm` is made before the submission (`uid 1001`) and completed after it (`uid 1001 job 4711`;
+`restarts 2 first 1` follows if it is the Slurm job of attempt 1, which was requeued twice since).
 An attempt that must never be submitted has `disowned`.
 """
 
@@ -13,13 +14,15 @@ from pathlib import Path
 from heliostat.models import AttemptId
 
 _SUFFIX = ".slurm"
-_TEXT = re.compile(r"uid (\d{1,10})(?: job (\d{1,10}))?")
+_TEXT = re.compile(r"uid (\d{1,10})(?: job (\d{1,10})(?: restarts (\d{1,10}) first (\d{1,10}))?)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     uid: int | None  # None: disowned
     number: int | None = None  # None: it is not known whether Slurm has it
+    restarts: int = 0  # how often Slurm had requeued it when this attempt began to wait
+    first: int | None = None  # the attempt it was submitted as, if that is another
 
     @property
     def is_disowned(self) -> bool:
@@ -38,12 +41,14 @@ class Traces:
         found = _TEXT.fullmatch(text.strip())
         if found is None:
             return Trace(None)
-        return Trace(int(found[1]), int(found[2]) if found[2] else None)
+        uid, number, restarts, first = (None if text is None else int(text) for text in found.groups())
+        return Trace(uid, number, restarts or 0, first)
 
     def put(self, attempt_id: AttemptId, trace: Trace) -> None:
         """All of it or nothing."""
         job = "" if trace.number is None else f" job {trace.number}"
-        text = "disowned" if trace.uid is None else f"uid {trace.uid}{job}"
+        again = f" restarts {trace.restarts} first {trace.first}" if job and trace.first is not None else ""
+        text = "disowned" if trace.uid is None else f"uid {trace.uid}{job}{again}"
         draft = self._folder / f"{attempt_id}.draft"
         draft.write_text(text + "\n", encoding="utf-8")
         os.replace(draft, self._path(attempt_id))

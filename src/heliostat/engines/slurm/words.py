@@ -5,24 +5,6 @@ from datetime import UTC, datetime
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.models import Attempt, Cause, Ended
 
-_REASONS = {
-    "None": "waits for Slurm to look at it",
-    "Priority": "waits behind jobs with a higher priority in Slurm",
-    "Resources": "waits for room: what it asks for is in use",
-    "Dependency": "waits for another job in Slurm",
-    "BeginTime": "waits for its begin time",
-    "JobHeldUser": "held in Slurm by its owner; `scontrol release` lets it go",
-    "JobHeldAdmin": "held in Slurm by an administrator",
-    "PartitionDown": "its partition is down",
-    "PartitionTimeLimit": "asks for more time than its partition allows",
-    "PartitionNodeLimit": "asks for more nodes than its partition has",
-    "ReqNodeNotAvail": "a node it needs is not available",
-    "Reservation": "waits for its reservation",
-    "Licenses": "waits for a licence",
-    "AssocGrpGRES": "the account's limit of GPUs is reached",
-    "QOSMaxGRESPerUser": "the limit of GPUs per user is reached",
-    "QOSMaxJobsPerUserLimit": "the limit of running jobs per user is reached",
-}
 _HINTS = {
     "Invalid qos specification": "there is no such QOS for this account in Slurm; ask for the class normal",
     "Invalid account or account/partition combination specified": (
@@ -40,11 +22,6 @@ _BY_STATE = {
     "REVOKED": (Cause.LOST, "Slurm gave it to another cluster"),
     "CANCELLED": (Cause.STOPPED, "cancelled with Slurm's own tools"),
 }
-
-
-def waiting_in_words(reason: str) -> str:
-    """Why a job waits in Slurm's queue; what we have no words for is said as Slurm says it."""
-    return _REASONS.get(reason, f"waits in Slurm: {reason}")
 
 
 def refusal_in_words(said: str) -> str:

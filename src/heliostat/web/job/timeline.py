@@ -24,6 +24,7 @@ EVENT_WORDS = {
     "requeue_requested": "asked to go back to the queue",
     "preempt_requested": "asked to make room",
     "overtime_requested": "asked to stop: its time is over",
+    "limit_changed": "has another time limit",
     "requeued": "back in the queue",
     "preempted": "made room, back in the queue",
     "lost": "lost, back in the queue",

@@ -34,6 +34,7 @@ class FakeSlurm:
         self.is_away = False
         self.loses_answers = False
         self.refuses: str | None = None
+        self.looks = 0
         self._lock = threading.Lock()
 
     def put(self, number: int, comment: str, state: str = "PENDING", uid: int = ME) -> None:
@@ -66,6 +67,7 @@ class FakeSlurm:
 
     def jobs(self) -> dict[int, SlurmJob]:
         self._answer()
+        self.looks += 1
         return dict(self.known)
 
     def past_jobs(self, numbers: Sequence[int]) -> dict[int, SlurmJob]:
@@ -75,6 +77,9 @@ class FakeSlurm:
     def numbers_with_comment(self, uid: int, comment: str) -> list[int]:
         self._answer()
         return [number for number, said in self.comments.items() if said == comment]
+
+    def names(self) -> dict[int, str]:
+        return dict.fromkeys(self.known, "a\x1b[2Jb\nc")
 
     def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         return {"n1": (1, 3)}
@@ -198,7 +203,7 @@ def test_while_slurm_is_away_nothing_is_said_to_have_ended(site: Site) -> None:
     site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "it is handed over")
     site.slurm.is_away = True
     site.engine.start([site.attempt(2)])
-    site.wait_until(lambda: "does not answer" in str(site.engine.waiting_reason("2.1")), "it says so")
+    site.wait_until(lambda: "does not answer" in str(site.engine.waiting("2.1")), "it says so")
     site.restart()
     assert site.engine.observe([site.attempt(1)]) == []
     site.slurm.is_away = False

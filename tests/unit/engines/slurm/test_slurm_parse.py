@@ -16,25 +16,46 @@ from heliostat.engines.slurm.parse import (
     jobs_of_squeue,
     nodes_of_sinfo,
     numbers_with_comment,
+    seconds_of,
     submitted_number,
 )
 from heliostat.models import NodeState
 
+Q = "2|1-02:03:04|30:00|4294901|main|1699999999|12_3|cpu=2,mem=1G,node=1,gres/gpu=3"  # of the queue
+
 
 def test_a_running_job_of_squeue() -> None:
-    (job,) = jobs_of_squeue("12|RUNNING|1001|0|1700000000|1700003600|n[1-2]|None|\n")
+    (job,) = jobs_of_squeue(f"12|RUNNING|1001|0|1700000000|1700003600|n[1-2]|{Q}|None|\n")
     assert (job.number, job.uid, job.nodes) == (12, 1001, ("n1", "n2"))
     assert job.started_at == datetime.fromtimestamp(1700000000, UTC)
     assert (job.is_waiting, job.is_over, job.has_run) == (False, False, True)
+    assert (job.place.restarts, job.place.priority, job.place.partition) == (2, 4294901, "main")
+    assert (job.place.name, seconds_of(job.place.used)) == ("12_3", 93784)
+    assert job.place.submitted == "1699999999"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0:05", 5),
+        ("30:00", 1800),
+        ("02:00:01", 7201),
+        ("365-00:00:00", 31536000),
+        ("UNLIMITED", None),
+        ("", None),
+    ],
+)
+def test_a_span_of_time_is_read_as_slurm_prints_it(text: str, seconds: int | None) -> None:
+    assert seconds_of(text) == seconds
 
 
 def test_a_waiting_job_has_neither_start_nor_nodes() -> None:
-    (job,) = jobs_of_squeue("12|PENDING|1001|0|N/A|N/A||Resources|\n")
+    (job,) = jobs_of_squeue(f"12|PENDING|1001|0|N/A|N/A||{Q}|Resources|\n")
     assert (job.is_waiting, job.has_run, job.started_at, job.reason) == (True, False, None, "Resources")
 
 
 def test_a_job_that_is_expected_to_start_has_not_run() -> None:
-    (job,) = jobs_of_squeue("12|PENDING|1001|0|1700000000|1700003600||Priority|\n")
+    (job,) = jobs_of_squeue(f"12|PENDING|1001|0|1700000000|1700003600||{Q}|Priority|\n")
     assert not job.has_run
 
 
@@ -42,7 +63,7 @@ def test_a_job_that_is_expected_to_start_has_not_run() -> None:
     ("status", "code", "signal"), [("0", 0, 0), ("768", 3, 0), ("15", 0, 15), ("36608", 143, 0)]
 )
 def test_the_status_of_squeue_is_that_of_wait(status: str, code: int, signal: int) -> None:
-    (job,) = jobs_of_squeue(f"12|FAILED|1001|{status}|1700000000|1700000001|n1|NonZeroExitCode|\n")
+    (job,) = jobs_of_squeue(f"12|FAILED|1001|{status}|1700000000|1700000001|n1|{Q}|NonZeroExitCode|\n")
     assert (job.exit_code, job.signal, job.is_over) == (code, signal, True)
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heliostat.engines.slurm.parse import SlurmJob
-from heliostat.engines.slurm.words import ending, refusal_in_words, waiting_in_words
+from heliostat.engines.slurm.words import ending, refusal_in_words
 from heliostat.models import Attempt, Cause, Job, JobSpec, JobState, Resources
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -52,11 +52,6 @@ def test_the_end_of_a_slurm_job_has_a_cause(job: SlurmJob, cause: Cause, exit_co
 def test_who_was_stopped_has_stopped_whatever_slurm_calls_it() -> None:
     ended = ending(ATTEMPT, replace(OVER, state="FAILED", exit_code=7), Cause.STOPPED)
     assert (ended.cause, ended.exit_code) == (Cause.STOPPED, 7)
-
-
-def test_reasons_we_have_no_words_for_are_said_as_slurm_says_them() -> None:
-    assert waiting_in_words("Resources") == "waits for room: what it asks for is in use"
-    assert waiting_in_words("FancyNewReason") == "waits in Slurm: FancyNewReason"
 
 
 def test_a_refusal_names_the_next_step_where_we_know_it() -> None:

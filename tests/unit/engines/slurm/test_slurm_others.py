@@ -1,0 +1,86 @@
+"""Jobs that went to Slurm without us: read, made harmless, never touched."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.engines.slurm.others import foreign_job, harmless, resources_of, tasks_of, user_name
+from heliostat.engines.slurm.parse import SlurmJob, Standing, names_of, new_mark
+from heliostat.models import Place
+from unit.engines.slurm.test_slurm_engine import BEGAN, ME, Site
+
+TRES = "cpu=4,mem=1.50G,node=2,billing=4,gres/gpu=4"
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    site = Site(tmp_path)
+    yield site
+    site.engine.close()
+
+
+@pytest.mark.parametrize(
+    ("tres", "found"),
+    [
+        (TRES, (4, 1536, 4)),
+        ("cpu=1,mem=512K", (1, 0, 0)),
+        ("cpu=2,mem=2T,gres/gpu:a100=2,gres/gpu=2", (2, 2097152, 2)),
+        ("", (0, 0, 0)),
+        ("cpu=x,mem=9Q,gres/gpu=-1,=,==", (0, 0, 0)),
+    ],
+)
+def test_what_a_job_has_is_read_from_slurms_list(tres: str, found: tuple[int, int, int]) -> None:
+    assert resources_of(tres) == found
+
+
+@pytest.mark.parametrize(
+    ("name", "tasks"), [("12", 1), ("12_3", 1), ("12_[4-9%2]", 6), ("12_[1,3,7-8]", 4), ("12_[", 1)]
+)
+def test_an_array_that_waits_stands_for_several(name: str, tasks: int) -> None:
+    assert tasks_of(name) == tasks
+
+
+@given(st.text())
+def test_a_name_becomes_one_short_printable_line(text: str) -> None:
+    name = harmless(text)
+    assert len(name) <= 64
+    assert name.isprintable()
+
+
+@given(st.dictionaries(st.integers(1, 10**9), st.text(), max_size=5))
+def test_no_name_can_pass_for_another_job(names: dict[int, str]) -> None:
+    mark = new_mark()
+    said = "".join(f"{number}{mark}{name}{mark}\n" for number, name in names.items())
+    assert dict(names_of(said, mark)) == names
+
+
+def test_a_user_nobody_knows_is_a_number() -> None:
+    assert user_name(4_000_000_001) == "4000000001"
+    assert user_name(2**70) == str(2**70)
+
+
+def test_a_job_on_two_nodes_has_a_place_on_each() -> None:
+    standing = Standing(name="7_2", tres=TRES, submitted="1700000000", limit="1:00:00")
+    job = SlurmJob(7, "RUNNING", ME, 0, 0, BEGAN, None, ("n1", "n2"), "None", standing)
+    seen = foreign_job(job, "x", {"n1": (0, 1), "n2": (3,)})
+    assert (seen.id, seen.act_with, seen.time_limit_seconds) == ("slurm:7_2", "scancel 7", 3600)
+    assert seen.places == (Place("n1", ("n1:0", "n1:1")), Place("n2", ("n2:3",)))
+    waiting = foreign_job(replace(job, state="PENDING", reason="Priority"), "x", {})
+    assert (waiting.state, waiting.places, waiting.started_at) == ("pending", (), None)
+
+
+def test_others_are_shown_while_we_have_no_job_and_ours_are_not_among_them(site: Site) -> None:
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: 100 in site.slurm.known, "ours is in Slurm")
+    site.slurm.put(7, "")
+    site.slurm.put(8, "")
+    site.slurm.end(8)
+    site.restart()
+    site.engine.observe([site.attempt()])
+    site.wait_until(site.engine.others, "they are shown")
+    assert [(job.id, job.name) for job in site.engine.others()] == [("slurm:7", "a [2Jb c")]
+    assert site.slurm.cancelled == []
