@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from heliostat.models import Attempt, AttemptId, JobId, Node, Observation, Readings
+from heliostat.models import Attempt, AttemptId, Job, JobId, Node, Observation, Readings, Reservation
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -20,6 +20,7 @@ class Capabilities:
     """What an engine can do beyond starting and stopping."""
 
     queues_itself: bool = False  # takes every job at once, and decides when and where it runs
+    limits_arrays: bool = False  # takes all of an array at once, and lets no more run than its limit
     survives_restart: bool = True  # attempts go on while Heliostat is down
 
 
@@ -79,6 +80,28 @@ class SaysWhy(Protocol):
 
     def waiting_reason(self, attempt_id: AttemptId) -> str | None:
         """None: it does not wait there, or nothing is known. Returns at once."""
+
+
+@runtime_checkable
+class ChecksRequests(Protocol):
+    """An engine that can tell beforehand what it could never run."""
+
+    def check(self, job: Job, data_class: int) -> None:
+        """Raises Invalid, with cause and next step. Returns at once; what it does not know now it lets pass."""
+
+
+@runtime_checkable
+class KeepsReservations(Protocol):
+    """An engine that sets nodes aside by itself."""
+
+    def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
+        """For these users; for nobody, if it has no project. Raises Conflict, Invalid or EngineUnavailable."""
+
+    def cancel_reservation(self, reservation: Reservation) -> None:
+        """Already gone is success. Raises Conflict or EngineUnavailable."""
+
+    def reservations(self) -> list[Reservation]:
+        """All it knows of, as of a few seconds ago, whoever made them."""
 
 
 @runtime_checkable

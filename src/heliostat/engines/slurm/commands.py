@@ -16,17 +16,19 @@ from heliostat.engines.slurm.parse import (
     SQUEUE_FIELDS,
     SlurmJob,
     SlurmNode,
+    comments_of,
     devices_of,
     jobs_of_sacct,
     jobs_of_squeue,
     nodes_of_sinfo,
-    numbers_with_comment,
     submitted_number,
 )
 from heliostat.errors import EngineUnavailable
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
 _SECONDS = 30.0
+_AT_ONCE = 500  # jobs that one `scancel` is told
+_SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
 # What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
 _AWAY = (
     "unable to contact",
@@ -91,7 +93,7 @@ class Commands:
 
     def jobs(self) -> dict[int, SlurmJob]:
         """Every job Slurm has in mind, also those that ended a few minutes ago."""
-        said = self._run(["squeue", "--noheader", "--all", "--states=all", f"--Format={_columns(SQUEUE_FIELDS)}"])
+        said = self._run([*_SQUEUE, f"--Format={_columns(SQUEUE_FIELDS)}"])
         return {job.number: job for job in jobs_of_squeue(said)}
 
     def past_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
@@ -108,10 +110,9 @@ class Commands:
         said = self._run(["sacct", "-X", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
         return {job.number: job for job in jobs_of_sacct(said)}
 
-    def numbers_with_comment(self, uid: int, comment: str) -> list[int]:
-        """A hint: see `parse.numbers_with_comment`."""
-        argv = ["squeue", "--noheader", "--all", "--states=all", f"--user={uid}", "--Format=JobID:|,Comment:|"]
-        return numbers_with_comment(self._run(argv), comment)
+    def comments_of(self, uid: int) -> list[tuple[int, str]]:
+        """Of every job of that user: a hint, see `parse.comments_of`."""
+        return list(comments_of(self._run([*_SQUEUE, f"--user={uid}", "--Format=JobArrayID:|,Comment:|"])))
 
     def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         """Which GPUs of each of its nodes a running job has; nothing, if Slurm does not say."""
@@ -129,13 +130,14 @@ class Commands:
         """`State=DRAIN`, `Reason=…`: each is one word."""
         self._run(["scontrol", "update", f"NodeName={node}", *values])
 
-    def cancel(self, number: int) -> None:
-        """At once if it waits; TERM and, some time later, KILL if it runs. Already gone is success."""
-        self._scancel(number)
+    def cancel(self, *numbers: int) -> None:
+        """At once those that wait; TERM and, some time later, KILL for those that run. Already gone is success."""
+        for first in range(0, len(numbers), _AT_ONCE):
+            self._scancel(*map(str, numbers[first : first + _AT_ONCE]))
 
     def signal(self, number: int, name: str) -> None:
         """To every process of a running job. Already gone is success."""
-        self._scancel(number, "--full", f"--signal={name}")
+        self._scancel("--full", f"--signal={name}", str(number))
 
     def version(self) -> str:
         return self._run(["sinfo", "--version"]).strip()
@@ -151,9 +153,9 @@ class Commands:
         path = self.environment.get("PATH")
         return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
 
-    def _scancel(self, number: int, *options: str) -> None:
+    def _scancel(self, *words: str) -> None:
         with contextlib.suppress(SlurmRefused):  # it is gone, or going: the next look says
-            self._run(["scancel", "--quiet", *options, str(number)])
+            self._run(["scancel", "--quiet", *words])
 
     def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
         try:

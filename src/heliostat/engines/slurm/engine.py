@@ -9,6 +9,8 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
 
 import structlog
@@ -16,6 +18,7 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder
+from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.rounds import Rounds
@@ -26,13 +29,14 @@ log = structlog.get_logger()
 _LOOK_SECONDS = 1.0
 _NODES_SECONDS = 5.0
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
+_AT_THE_SAME_TIME = 4
 
 
 class SlurmEngine:
     """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy` and `DrainsNodes`."""
 
     name = "slurm"
-    capabilities = Capabilities(queues_itself=True)
+    capabilities = Capabilities(queues_itself=True, limits_arrays=True)
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
@@ -47,6 +51,7 @@ class SlurmEngine:
         self._orphans: set[AttemptId] = set()
         self._nodes: list[Node] = []
         self._next_nodes = 0.0
+        self._max_array_size = MAX_ARRAY_SIZE
         self._away: str | None = None  # why Slurm does not answer
         self._failed = False  # the last round did not come to its end
         self._report: Report = lambda observations: None
@@ -155,9 +160,9 @@ class SlurmEngine:
         self._submit_arrived()
         self._look()
         self._rounds.send_signals()
-        for attempt_id in list(self._orphans):
-            self._rounds.cancel_orphan(attempt_id)
-            self._orphans.discard(attempt_id)
+        if orphans := set(self._orphans):
+            self._rounds.cancel_orphans(orphans)
+            self._orphans -= orphans
         if time.monotonic() >= self._next_nodes:
             self._look_at_nodes()
 
@@ -190,15 +195,30 @@ class SlurmEngine:
                 self._wishes.remove(wish)
 
     def _submit_arrived(self) -> None:
-        for attempt in list(self._arrived.values())[:_AT_ONCE]:
-            if self._closed:
-                return
-            self._rounds.submit(attempt)
-            self._no_longer_new(attempt)
+        """Several at the same time: Slurm answers each after a while, and the order need not be exact."""
+        chunks = list(islice(chunks_of(list(self._arrived.values()), self._max_array_size), _AT_ONCE))
+        if not chunks:
+            return
+        pool = ThreadPoolExecutor(_AT_THE_SAME_TIME)
+        try:
+            for done in [pool.submit(self._submit, chunk) for chunk in chunks]:
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def _no_longer_new(self, attempt: Attempt) -> None:
+    def _submit(self, chunk: Chunk) -> None:
+        if self._closed:
+            return
+        if len(chunk.elements) == 1 and not chunk.more:
+            self._rounds.submit(chunk.first)
+        else:
+            self._rounds.submit_array(chunk)
+        self._no_longer_new(*chunk.attempts)
+
+    def _no_longer_new(self, *attempts: Attempt) -> None:
         with self._wake:
-            self._arrived.pop(attempt.id, None)
+            for attempt in attempts:
+                self._arrived.pop(attempt.id, None)
 
     def _look(self) -> None:
         self._rounds.look({device.uuid: device.type for node in self._nodes for device in node.devices})

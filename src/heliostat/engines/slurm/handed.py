@@ -7,6 +7,7 @@ from datetime import datetime
 
 from heliostat.engines.slurm.machines import device_uuid
 from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.engines.slurm.traces import Element
 from heliostat.models import Attempt, Cause, Place, Started
 
 
@@ -25,6 +26,7 @@ class Handed:
     heard: set[str] = field(default_factory=set)
     kill_at: float | None = None  # by the monotonic clock
     looks_in_vain: int = 0
+    element: Element | None = None  # if it was submitted together with others
 
     def ask_to_stop(self, cause: Cause, signal: str, kill_at: float) -> None:
         """Of several wishes the first names the cause, the shortest grace counts, and each signal is sent once."""

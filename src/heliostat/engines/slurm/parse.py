@@ -9,8 +9,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-SQUEUE_FIELDS = ("JobID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList", "Reason")
-SACCT_FIELDS = ("JobIDRaw", "State", "UID", "ExitCode", "Start", "End", "NodeList", "Reason")
+from heliostat.engines.slurm.numbers import read_number
+
+SQUEUE_FIELDS = ("JobArrayID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList", "Reason")
+SACCT_FIELDS = ("JobID", "State", "UID", "ExitCode", "Start", "End", "NodeList", "Reason")
 SINFO_FIELDS = ("NodeList", "StateLong", "CPUs", "Memory", "Gres", "Features", "Reason")
 
 WAITING = frozenset(
@@ -139,23 +141,26 @@ def submitted_number(text: str) -> int | None:
     return int(number) if _are_numbers(number) else None
 
 
-def numbers_with_comment(text: str, comment: str) -> list[int]:
-    """Of lines `JobID|Comment|`: those that bear it. Only a hint, as anybody may write any comment."""
-    pairs = [line.rstrip("|").partition("|") for line in text.splitlines()]
-    return [int(number) for number, _, said in pairs if said == comment and _are_numbers(number)]
+def comments_of(text: str) -> Iterator[tuple[int, str]]:
+    """Of lines `JobArrayID|Comment|`: number and comment. Only a hint, as anybody may write any comment."""
+    for line in text.splitlines():
+        word, _, said = line.rstrip("|").partition("|")
+        if (number := read_number(word)) is not None:
+            yield number, said
 
 
 def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:
     for line in text.splitlines():
         words = line.split("|", len(SQUEUE_FIELDS) - 1)
         status = _STATUS.fullmatch(words[3]) if len(words) == len(SQUEUE_FIELDS) else None
-        if status is None or not _are_numbers(words[0], words[2]):
+        number = read_number(words[0])
+        if status is None or number is None or not _are_numbers(words[2]):
             continue
         code, signal = int(status[1]), int(status[2] or 0)
         if from_status:
             code, signal = code >> 8, code & 0x7F
         yield SlurmJob(
-            number=int(words[0]),
+            number=number,
             state=words[1].partition(" ")[0],  # "CANCELLED by 1000"
             uid=int(words[2]),
             exit_code=code,

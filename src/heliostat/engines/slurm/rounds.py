@@ -4,37 +4,24 @@ Every method may raise EngineUnavailable in the middle. What was seen until then
 is done by the next call.
 """
 
-import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import UTC, datetime
 
-from heliostat.config import Settings
 from heliostat.engines.folders import Refused, person_of
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.arrays import arrays_among, taken_out
 from heliostat.engines.slurm.handed import Handed, start_of
-from heliostat.engines.slurm.lookup import Lookup
+from heliostat.engines.slurm.handover import Handover
 from heliostat.engines.slurm.parse import SlurmJob
-from heliostat.engines.slurm.script import Site, Unfit
-from heliostat.engines.slurm.submission import begun_path, prepared
-from heliostat.engines.slurm.traces import Trace, Traces
-from heliostat.engines.slurm.words import ending, may_pass, refusal_in_words, waiting_in_words
+from heliostat.engines.slurm.traces import Trace
+from heliostat.engines.slurm.words import ending, waiting_in_words
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, Ended, JobState, Observation, Started
+from heliostat.models import Attempt, AttemptId, Cause, JobState, Observation, Started
 
 _VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
 
 
-class Rounds:
-    def __init__(self, settings: Settings, commands: Commands, instance: str) -> None:
-        self._settings, self._commands = settings, commands
-        self._site = Site(instance, os.geteuid() == 0)
-        self._lookup = Lookup(commands, instance)
-        self.traces = Traces(settings.home.attempts)
-        self.handed: dict[AttemptId, Handed] = {}
-        self.over: dict[AttemptId, Ended] = {}  # until they are forgotten
-        self._outbox: list[Observation] = []
-
+class Rounds(Handover):
     def told(self) -> list[Observation]:
         """What was seen since this was last asked."""
         told, self._outbox = self._outbox, []
@@ -45,44 +32,6 @@ class Rounds:
         handed = self.handed.get(attempt_id)
         newest = self.over.get(attempt_id) or (handed.started if handed else None)
         return [] if newest is None else [newest]
-
-    def submit(self, attempt: Attempt) -> None:
-        """Noted before and after; if the answer was lost, Slurm is asked before it is handed over once more."""
-        try:
-            person = person_of(attempt.job.unix_user)
-            ready = prepared(attempt, person, self._settings, self._site)
-        except (Refused, Unfit) as error:
-            self._end(attempt, Cause.REFUSED, str(error))
-            return
-        except OSError as error:
-            self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
-            return
-        handed = Handed(attempt, ready.begun, person.uid)
-        if self.traces.find(attempt.id) is not None:
-            handed.number = self._lookup.number_of(handed)
-        if handed.number is None:
-            self.traces.put(attempt.id, Trace(person.uid))
-            try:
-                handed.number = self._commands.submit(ready.argv, ready.script)
-            except SlurmRefused as error:
-                cause = Cause.NOT_STARTED if may_pass(str(error)) else Cause.REFUSED
-                self._end(attempt, cause, refusal_in_words(str(error)))
-                return
-        self.traces.put(attempt.id, Trace(person.uid, handed.number))
-        self.handed[attempt.id] = handed
-
-    def withdraw(self, attempt: Attempt) -> None:
-        """Keep one that waits to be submitted from ever being so; if Slurm has it all the same, it is `handed`."""
-        trace = self.traces.find(attempt.id)
-        if trace is not None and trace.uid is not None:
-            handed = Handed(attempt, begun_path(self._settings, attempt), trace.uid)
-            handed.number = self._lookup.number_of(handed)
-            if handed.number is not None:
-                self.traces.put(attempt.id, Trace(trace.uid, handed.number))
-                self.handed[attempt.id] = handed
-                return
-        self.traces.put(attempt.id, Trace(None))
-        self._end(attempt, Cause.STOPPED)
 
     def take_up(self, attempt: Attempt) -> None:
         """What an earlier server handed over, or did not; where it left no number, `look` finds out."""
@@ -96,14 +45,15 @@ class Rounds:
         if uid is None:
             self._end(attempt, Cause.NOT_STARTED)
             return
-        handed = Handed(attempt, begun_path(self._settings, attempt), uid, trace.number if trace else None)
+        handed = self._handed(attempt, uid)
+        handed.number = trace.number if trace else None
+        handed.element = trace.element if trace else None
         handed.was_tried = handed.number is None
         self.handed[attempt.id] = handed
 
     def look(self, types: Mapping[str, str]) -> None:
         """At everything that was handed over, with one question. `types` are those of all devices by uuid."""
-        for handed in list(self.handed.values()):
-            self._settle(handed)
+        self._settle()
         if not self.handed:
             return
         jobs = self._commands.jobs()
@@ -116,38 +66,39 @@ class Rounds:
             past = self._commands.past_jobs(numbers) if numbers else {}
         except EngineUnavailable:
             return  # the accounting is away, Slurm itself is not: it is asked again
+        arrays = arrays_among(jobs) if unseen else {}
         for handed in unseen:
-            self._follow(handed, past.get(handed.number or 0), types)
+            self._follow(handed, past.get(handed.number or 0) or taken_out(handed, jobs, arrays), types)
 
     def send_signals(self) -> None:
         """To those who are to stop. Of one that the last look has not seen as ours, the number means nothing."""
         now = time.monotonic()
+        to_cancel: list[int] = []
         for handed in list(self.handed.values()):
             if handed.is_over_limit(_now()):
                 handed.ask_to_stop(Cause.TIMED_OUT, "TERM", now + handed.attempt.job.spec.grace_seconds)
             if handed.number is not None and handed.stopped_as is not None and not handed.looks_in_vain:
-                self._send(handed, handed.number, now)
+                to_cancel += self._send(handed, handed.number, now)
+        self._commands.cancel(*to_cancel)
 
-    def cancel_orphan(self, attempt_id: AttemptId) -> None:
+    def cancel_orphans(self, attempt_ids: Collection[AttemptId]) -> None:
         """Take out of Slurm what nobody wants any more."""
-        trace = self.traces.find(attempt_id)
-        if trace is not None and trace.uid is not None:
-            for number in self._lookup.orphans(attempt_id, trace.uid, trace.number):
-                self._commands.cancel(number)
-        self.traces.remove([attempt_id])
+        traces = {attempt_id: trace for attempt_id in attempt_ids if (trace := self.traces.find(attempt_id))}
+        self._commands.cancel(*self._lookup.orphans(traces))
+        self.traces.remove(attempt_ids)
 
-    def _settle(self, handed: Handed) -> None:
+    def _settle(self) -> None:
         """Whether Slurm has what an earlier server was about to hand over."""
-        if not handed.was_tried:
-            return
-        handed.number = self._lookup.number_of(handed)
-        handed.was_tried = False
-        attempt = handed.attempt
-        if handed.number is not None:
-            self.traces.put(attempt.id, Trace(handed.uid, handed.number))
-            return
-        self.traces.put(attempt.id, Trace(None))
-        self._end(attempt, Cause.LOST if attempt.job.state is JobState.RUNNING else Cause.NOT_STARTED)
+        tried = [handed for handed in self.handed.values() if handed.was_tried]
+        found = self._lookup.numbers_of(tried) if tried else {}
+        for handed in tried:
+            handed.was_tried = False
+            attempt = handed.attempt
+            if attempt.id in found:
+                self._note(handed, found[attempt.id])
+                continue
+            self.traces.put(attempt.id, Trace(None))
+            self._end(attempt, Cause.LOST if attempt.job.state is JobState.RUNNING else Cause.NOT_STARTED)
 
     def _follow(self, handed: Handed, job: SlurmJob | None, types: Mapping[str, str]) -> None:
         if job is None or job.uid != handed.uid:
@@ -173,24 +124,18 @@ class Rounds:
         if handed.looks_in_vain >= _VAIN_LOOKS:
             self._end(handed.attempt, Cause.LOST, "Slurm no longer knows it")
 
-    def _send(self, handed: Handed, number: int, now: float) -> None:
+    def _send(self, handed: Handed, number: int, now: float) -> list[int]:
+        """What is to be cancelled; anything else is sent at once."""
         is_late = handed.kill_at is not None and now >= handed.kill_at
         if not handed.runs or (is_late and not handed.hears_signals):
-            self._commands.cancel(number)
-        elif is_late:
+            return [number]
+        if is_late:
             self._commands.signal(number, "KILL")
         elif handed.signals and handed.hears_signals:
             for signal in handed.signals:
                 self._commands.signal(number, signal)
             handed.signals.clear()
-
-    def _end(self, attempt: Attempt, cause: Cause, detail: str | None = None) -> None:
-        self._tell_end(Ended(attempt.id, _now(), cause, detail=detail))
-
-    def _tell_end(self, end: Ended) -> None:
-        self.over[end.attempt_id] = end
-        self.handed.pop(end.attempt_id, None)
-        self._outbox.append(end)
+        return []
 
 
 def _now() -> datetime:

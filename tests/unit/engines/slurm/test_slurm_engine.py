@@ -69,9 +69,9 @@ class FakeSlurm:
         self._answer()
         return {}
 
-    def numbers_with_comment(self, uid: int, comment: str) -> list[int]:
+    def comments_of(self, uid: int) -> list[tuple[int, str]]:
         self._answer()
-        return [number for number, said in self.comments.items() if said == comment]
+        return list(self.comments.items())
 
     def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         return {"n1": (1, 3)}
@@ -80,11 +80,12 @@ class FakeSlurm:
         self._answer()
         return [SlurmNode("n1", "idle", 8, 8000, (("a100", 4),), (), None)]
 
-    def cancel(self, number: int) -> None:
+    def cancel(self, *numbers: int) -> None:
         self._answer()
-        self.cancelled.append(number)
-        if number in self.known and not self.known[number].is_over:
-            self.known[number] = replace(self.known[number], state="CANCELLED")
+        self.cancelled += numbers
+        for number in numbers:
+            if number in self.known and not self.known[number].is_over:
+                self.known[number] = replace(self.known[number], state="CANCELLED")
 
     def signal(self, number: int, name: str) -> None:
         self._answer()

@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.parse import (
     SlurmJob,
+    comments_of,
     devices_of,
     expand_hosts,
     gpus_of,
     jobs_of_sacct,
     jobs_of_squeue,
     nodes_of_sinfo,
-    numbers_with_comment,
     submitted_number,
 )
 from heliostat.models import NodeState
@@ -60,7 +60,7 @@ def test_no_text_breaks_the_reading(text: str) -> None:
     list(gpus_of(text))
     expand_hosts(text)
     submitted_number(text)
-    numbers_with_comment(text, "heliostat:x:1.1")
+    list(comments_of(text))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +123,7 @@ def test_the_number_of_a_submission_is_read_with_and_without_a_cluster() -> None
 
 def test_a_comment_must_be_exactly_ours() -> None:
     text = "7|heliostat:ab:1.1|\n8|heliostat:ab:1.10|\n9||\nx|heliostat:ab:1.1|\n"
-    assert numbers_with_comment(text, "heliostat:ab:1.1") == [7]
+    assert [number for number, said in comments_of(text) if said == "heliostat:ab:1.1"] == [7]
 
 
 def test_the_gpus_of_a_running_job_are_read_for_its_own_nodes() -> None:
