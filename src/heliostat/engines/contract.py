@@ -95,13 +95,16 @@ class KeepsReservations(Protocol):
     """An engine that sets nodes aside by itself."""
 
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
-        """For these users; for nobody, if it has no project. Raises Conflict, Invalid or EngineUnavailable."""
+        """Whole nodes, for these users; for nobody, if it has no project. Raises Conflict or EngineUnavailable."""
 
     def cancel_reservation(self, reservation: Reservation) -> None:
         """Already gone is success. Raises Conflict or EngineUnavailable."""
 
-    def reservations(self) -> list[Reservation]:
-        """All it knows of, as of a few seconds ago, whoever made them."""
+    def has_reservation(self, reservation: Reservation) -> bool:
+        """Whether it still has it, as of a few seconds ago. Unless it is known, yes."""
+
+    def others_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
+        """Those it has besides ours, which were made with its own tools, as of a few seconds ago."""
 
 
 @runtime_checkable

@@ -3,20 +3,27 @@
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from heliostat.models import ACTIVE, Job, JobId, JobState
+from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobState
 
 
 def to_hand_over(
-    jobs: Iterable[Job], delayed: Collection[JobId] = (), *, limits_arrays: bool = False
+    jobs: Iterable[Job],
+    delayed: Collection[JobId] = (),
+    *,
+    ended: Collection[AttemptId] = (),
+    limits_arrays: bool = False,
 ) -> list[Job]:
     """In the order they were submitted; of an array with a limit no more than may run at once.
 
+    `ended` are attempts whose end is about to be recorded: the next of their array may follow at once.
     An engine that `limits_arrays` gets all of an array of which it has nothing yet: it keeps the limit itself.
     """
     waiting: list[Job] = []
     in_hand: Counter[int] = Counter()
     for job in jobs:
         if job.handed_over or job.state in ACTIVE:
+            if job.attempt_id in ended:
+                continue
             in_hand[job.array_id or 0] += 1
         elif job.state is JobState.PENDING and job.id not in delayed:
             waiting.append(job)

@@ -20,9 +20,12 @@ from heliostat.engines.slurm.parse import (
     devices_of,
     jobs_of_sacct,
     jobs_of_squeue,
+    max_array_size_of,
     nodes_of_sinfo,
     submitted_number,
 )
+from heliostat.engines.slurm.partitions import Partition, partitions_of
+from heliostat.engines.slurm.reservations import SlurmReservation, reservations_of
 from heliostat.errors import EngineUnavailable
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
@@ -125,6 +128,23 @@ class Commands:
     def nodes(self) -> list[SlurmNode]:
         argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={_columns(SINFO_FIELDS)}"]
         return list(nodes_of_sinfo(self._run(argv)))
+
+    def partitions(self) -> dict[str, Partition]:
+        return partitions_of(self._run(["scontrol", "--oneliner", "--all", "show", "partition"]))
+
+    def max_array_size(self) -> int | None:
+        """Indexes of arrays are below it; None: Slurm does not say."""
+        return max_array_size_of(self._run(["scontrol", "show", "config"]))
+
+    def reservations(self) -> list[SlurmReservation]:
+        return list(reservations_of(self._run(["scontrol", "--oneliner", "show", "reservation"])))
+
+    def create_reservation(self, words: Sequence[str]) -> None:
+        """Words as `Nodes=n1,n2`."""
+        self._run(["scontrol", "create", "reservation", *words])
+
+    def delete_reservation(self, name: str) -> None:
+        self._run(["scontrol", "delete", f"ReservationName={name}"])
 
     def update_node(self, node: str, *values: str) -> None:
         """`State=DRAIN`, `Reason=…`: each is one word."""

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -18,12 +19,16 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder
+from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
+from heliostat.engines.slurm.partitions import Picture, in_our_words
+from heliostat.engines.slurm.requests import check_request
+from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, JobId, Node, Observation
+from heliostat.models import Attempt, AttemptId, Cause, Job, JobId, Node, Observation, Reservation
 
 log = structlog.get_logger()
 _LOOK_SECONDS = 1.0
@@ -33,7 +38,7 @@ _AT_THE_SAME_TIME = 4
 
 
 class SlurmEngine:
-    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy` and `DrainsNodes`."""
+    """Also `Reports`, `KeepsLogs`, `SaysWhy`, `ChecksRequests`, `KeepsReservations`, `DrainsNodes`."""
 
     name = "slurm"
     capabilities = Capabilities(queues_itself=True, limits_arrays=True)
@@ -52,6 +57,7 @@ class SlurmEngine:
         self._nodes: list[Node] = []
         self._next_nodes = 0.0
         self._max_array_size = MAX_ARRAY_SIZE
+        self._picture = Picture()
         self._away: str | None = None  # why Slurm does not answer
         self._failed = False  # the last round did not come to its end
         self._report: Report = lambda observations: None
@@ -77,6 +83,28 @@ class SlurmEngine:
 
     def resume(self, node: str) -> None:
         self._set_node(node, "State=RESUME")
+
+    def check(self, job: Job, data_class: int) -> None:
+        """While nothing is known of Slurm there is nothing against it: Slurm says so when it gets the job."""
+        check_request(job, data_class, self._picture, self._rounds.site.terms)
+
+    def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
+        with self._turn:
+            reserving.create(self._commands, wish, unix_users)
+            self._look_at_nodes()
+
+    def cancel_reservation(self, reservation: Reservation) -> None:
+        with self._turn:
+            reserving.delete(self._commands, reservation)
+            self._look_at_nodes()
+
+    def others_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
+        names = {name for one in ours for name in names_of(one)}
+        return [as_ours(one) for one in self._picture.reservations or () if one.name not in names]
+
+    def has_reservation(self, reservation: Reservation) -> bool:
+        known = self._picture.reservations
+        return known is None or any(one.name in names_of(reservation) for one in known)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         with self._wake:
@@ -232,8 +260,22 @@ class SlurmEngine:
             self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:
-        nodes = [node_of(node) for node in self._commands.nodes()]
+        self._look_at_partitions()
+        nodes = in_our_words(
+            [node_of(node) for node in self._picture.nodes], self._picture, self._rounds.site.terms
+        )
         self._next_nodes = time.monotonic() + _NODES_SECONDS
         if nodes != self._nodes:
             self._nodes = nodes
             self._nodes_changed()
+
+    def _look_at_partitions(self) -> None:
+        """What Slurm has, as the checks of requests and the words of submissions need it."""
+        self._picture = Picture(
+            self._commands.partitions(), tuple(self._commands.nodes()), tuple(self._commands.reservations())
+        )
+        self._max_array_size = self._commands.max_array_size() or MAX_ARRAY_SIZE
+        site = self._rounds.site
+        seen = {kind.lower(): kind for node in self._picture.nodes for kind, _ in node.gpus}
+        terms = replace(site.terms, seen_gpu_types=seen)
+        self._rounds.site = replace(site, terms=terms, longest_seconds=self._picture.longest_seconds)

@@ -1,7 +1,7 @@
 """Finds in Slurm what is ours when its number is not known, or may be somebody else's by now.
 
-Anybody may give a job any comment: whatever bears our mark must also be of the right user, and the comments of each
-user are asked for alone.
+Anybody may give a job any comment: whatever bears our mark must also be of the right user, and the comments of
+each user are asked for alone.
 """
 
 import contextlib

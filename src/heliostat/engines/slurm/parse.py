@@ -141,6 +141,12 @@ def submitted_number(text: str) -> int | None:
     return int(number) if _are_numbers(number) else None
 
 
+def max_array_size_of(text: str) -> int | None:
+    """Of `scontrol show config`."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", text, re.ASCII | re.MULTILINE)
+    return int(found[1]) if found else None
+
+
 def comments_of(text: str) -> Iterator[tuple[int, str]]:
     """Of lines `JobArrayID|Comment|`: number and comment. Only a hint, as anybody may write any comment."""
     for line in text.splitlines():

@@ -30,10 +30,13 @@ class Terms:
     data_classes: Mapping[int, Place] = field(default_factory=dict)
     labels: Mapping[str, Place] = field(default_factory=dict)
     qos: Mapping[str, str] = field(default_factory=dict)
-    gpu_types: Mapping[str, str] = field(default_factory=dict)  # Slurm's word for ours, in small letters
+    our_gpu_types: Mapping[str, str] = field(default_factory=dict)  # Slurm's word for ours
+    seen_gpu_types: Mapping[str, str] = field(default_factory=dict)  # as Slurm writes them, by small letters
 
     def gpu_type(self, ours: str) -> str:
-        return self.gpu_types.get(ours.lower(), ours)
+        """Slurm's word, which must be right to the letter."""
+        named = {name.lower(): theirs for name, theirs in self.our_gpu_types.items()}
+        return named.get(ours.lower()) or self.seen_gpu_types.get(ours.lower(), ours)
 
     def qos_of(self, priority_class: str) -> str | None:
         """None: whatever Slurm gives to those who name none."""
@@ -46,7 +49,7 @@ def terms_of(settings: Settings) -> Terms:
         data_classes={int(number): _read(text) for number, text in settings.slurm_data_classes.items()},
         labels={label: _read(text) for label, text in settings.slurm_labels.items()},
         qos=settings.slurm_qos,
-        gpu_types={ours.lower(): theirs for ours, theirs in settings.slurm_gpu_types.items()},
+        our_gpu_types=settings.slurm_gpu_types,
     )
 
 
