@@ -98,7 +98,8 @@ def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Ma
     if not isinstance(context.engine, ChecksRequests):
         return
     kinds = {
-        (one.resources, one.placement, one.time_limit_seconds, one.overtime, one.project): one for one in drafts
+        (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.project, job.priority_class): job
+        for job in drafts
     }
     for draft in kinds.values():
         context.engine.check(draft, data_classes.get(draft.project, 0))

@@ -3,6 +3,7 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from heliostat.engines.slurm.parse import SlurmNode, expand_hosts
 from heliostat.engines.slurm.reservations import SlurmReservation
@@ -24,20 +25,21 @@ class Partition:
     max_nodes: int | None = None  # that a job may have
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Picture:
     """What is known of Slurm's side, as of a few seconds ago."""
 
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     nodes: tuple[SlurmNode, ...] = ()
     reservations: tuple[SlurmReservation, ...] | None = None  # None: not known
+    qos: frozenset[str] | None = None  # the names there are; None: not known
 
     @property
     def default(self) -> str | None:
         """The partition of jobs that name none."""
         return next((name for name, one in self.partitions.items() if one.is_default), None)
 
-    @property
+    @cached_property
     def features(self) -> dict[str, frozenset[str]]:
         """By node."""
         return {node.name: frozenset(node.features) for node in self.nodes}

@@ -20,6 +20,7 @@ def check_request(job: Job, data_class: int, picture: Picture, terms: Terms) -> 
     except Unfit as error:
         hint = "Ask for other labels or another GPU type, or ask an admin: see cluster.toml."
         raise _invalid("labels", f"Slurm cannot run this: {error}.", hint) from error
+    _check_qos(job, picture, terms)
     if not picture.partitions:
         return
     refusals = []
@@ -29,6 +30,15 @@ def check_request(job: Job, data_class: int, picture: Picture, terms: Terms) -> 
             return
         refusals.append(refusal)
     raise refusals[0]
+
+
+def _check_qos(job: Job, picture: Picture, terms: Terms) -> None:
+    wanted = terms.qos_of(job.priority_class)
+    if wanted is None or picture.qos is None or wanted in picture.qos:
+        return
+    message = f"Slurm has no QOS {wanted}, which the class {job.priority_class} needs."
+    hint = "Ask for the class normal. An admin can add one with sacctmgr, or set slurm_qos in cluster.toml."
+    raise _invalid("priority_class", message, hint)
 
 
 def _names(place: Place, picture: Picture) -> list[str]:

@@ -1,6 +1,7 @@
 """Arrays: one submission for many, each of them a job of its own, none doubled and none lost."""
 
 import json
+import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
@@ -11,14 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.arrays import Chunk, array_script, chunks_of, ranges
+from heliostat.engines.slurm.arrays import Chunk, array_argv, array_script, chunks_of, ranges
 from heliostat.engines.slurm.numbers import ElementNumber, read_number
 from heliostat.engines.slurm.parse import expand_hosts
+from heliostat.engines.slurm.script import Site as SlurmSite
 from heliostat.engines.slurm.script import array_comment_of
 from heliostat.engines.slurm.traces import Element, Trace
 from heliostat.models import Attempt, Cause, Ended, JobSpec, Started
 from unit.engines.slurm.test_slurm_engine import ME, Site
-from unit.engines.slurm.test_slurm_script import ANN, AROUND, NAMES, attempt_of, load
+from unit.engines.slurm.test_slurm_script import ANN, AROUND, CASES, NAMES, attempt_of, load
+
+ARRAY_CASES = CASES.parent / "slurm_arrays"
 
 
 @pytest.fixture
@@ -233,6 +237,26 @@ def test_a_real_shell_passes_on_what_is_each_elements_own_and_nothing_else(
     assert own.items() <= environment.items()
     assert (folder / "2.begun").read_text() == "70_8\n"
     assert (folder / "2.stderr").read_text() == ""
+
+
+@pytest.mark.parametrize("name", ["plain", "hostile_words", "gang"])
+def test_the_words_and_the_script_of_an_array_are_exactly_these(name: str) -> None:
+    first, expected = attempt_of(load(name)), ARRAY_CASES / f"{name}.txt"
+    attempts = {
+        index: replace(
+            first,
+            id=f"{number}.1",
+            job=replace(first.job, id=number, array_id=4, array_index=index, array_limit=2),
+        )
+        for number, index in ((12, 0), (13, 1), (14, 5))
+    }
+    site = SlurmSite("ab12", as_root=True)
+    argv = array_argv(Chunk(attempts), ANN, site, after=99)
+    script = array_script(Chunk(attempts), ANN, "/srv/it's/jobs", AROUND, "ab12")
+    text = "\n".join(map(repr, argv)) + "\n---\n" + script
+    if os.environ.get("UPDATE_CASES"):
+        expected.write_text(text, encoding="utf-8")
+    assert text == expected.read_text(encoding="utf-8")
 
 
 def test_an_element_slurm_has_made_up_runs_nothing(tmp_path: Path) -> None:
