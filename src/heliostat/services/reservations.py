@@ -72,8 +72,7 @@ def list_reservations(context: Context, caller: Caller, *, past: bool = False) -
 def delete_reservation(context: Context, caller: Caller, name: str) -> None:
     require_admin(caller.user)
     if isinstance(context.engine, KeepsReservations):
-        with context.store.read() as conn:
-            context.engine.cancel_reservation(_found(conn, name))
+        _cancel_there(context, context.engine, name)
 
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
@@ -96,6 +95,19 @@ def _reserve_there(context: Context, engine: KeepsReservations, caller: Caller, 
     except HeliostatError:
         changed(context, caller, lambda tx, actor: stored.delete_reservation(tx, made.name))
         raise
+
+
+def _cancel_there(context: Context, engine: KeepsReservations, name: str) -> None:
+    """Before it is forgotten here."""
+    with context.store.read() as conn:
+        ours = stored.list_reservations(conn)
+        if any(one.name == name for one in engine.others_reservations(ours)):
+            tools = context.engine.name.capitalize()
+            raise Conflict(
+                f"The reservation {shown(name)} was not made here.", f"Delete it with {tools}'s own tools."
+            )
+        found = _found(conn, name)
+    engine.cancel_reservation(found)
 
 
 def _unix_users(context: Context, wish: Reservation) -> set[str]:

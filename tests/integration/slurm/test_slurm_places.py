@@ -127,7 +127,7 @@ def test_reservations_are_made_listed_and_deleted_in_slurm(
     taken = server.ask("POST", "/reservations", reservation("y", nodes=["n1"], project="default"))
     assert (taken.status, "Slurm refuses it" in taken.error["message"]) == (409, True)
     assert "y" not in names(server)
-    assert server.ask("DELETE", "/reservations/theirs").status == 404
+    assert server.ask("DELETE", "/reservations/theirs").status == 409
     assert server.ask("DELETE", "/reservations/course").status == 204
     assert "course" not in slurm.run("scontrol", "-o", "show", "reservation")
     slurm.run("scontrol", "delete", "ReservationName=theirs")
