@@ -10,7 +10,18 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from heliostat.models import Attempt, AttemptId, ForeignJob, JobId, Node, Observation, Readings, Waiting
+from heliostat.models import (
+    Attempt,
+    AttemptId,
+    ForeignJob,
+    Job,
+    JobId,
+    Node,
+    Observation,
+    Readings,
+    Reservation,
+    Waiting,
+)
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -20,6 +31,7 @@ class Capabilities:
     """What an engine can do beyond starting and stopping."""
 
     queues_itself: bool = False  # takes every job at once, and decides when and where it runs
+    limits_arrays: bool = False  # takes all of an array at once, and lets no more run than its limit
     survives_restart: bool = True  # attempts go on while Heliostat is down
 
 
@@ -88,6 +100,31 @@ class ShowsOthers(Protocol):
 
     def others(self) -> Sequence[ForeignJob]:
         """Their jobs that are not over, as of a few seconds ago. Returns at once."""
+
+
+@runtime_checkable
+class ChecksRequests(Protocol):
+    """An engine that can tell beforehand what it could never run."""
+
+    def check(self, job: Job, data_class: int) -> None:
+        """Raises Invalid, with cause and next step. Returns at once; what it does not know now it lets pass."""
+
+
+@runtime_checkable
+class KeepsReservations(Protocol):
+    """An engine that sets nodes aside by itself."""
+
+    def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
+        """Whole nodes, for these users; for nobody, if it has no project. Raises Conflict or EngineUnavailable."""
+
+    def cancel_reservation(self, reservation: Reservation) -> None:
+        """Already gone is success. Raises Conflict or EngineUnavailable."""
+
+    def has_reservation(self, reservation: Reservation) -> bool:
+        """Whether it still has it, as of a few seconds ago. Unless it is known, yes."""
+
+    def others_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
+        """Those it has besides ours, which were made with its own tools, as of a few seconds ago."""
 
 
 @runtime_checkable

@@ -176,6 +176,7 @@ class Attempt:
     devices: tuple[str, ...] = ()  # uuids
     places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
     gpu_type: str | None = None  # of its devices
+    data_class: int = 0  # of its project, when it is handed to an engine that chooses the nodes
 
     @property
     def task_places(self) -> tuple[Place, ...]:

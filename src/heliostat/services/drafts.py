@@ -28,6 +28,7 @@ class Desk:
     default_time_limit_seconds: int | None
     max_time_limit_seconds: int
     max_grace_seconds: float
+    knows_nodes: bool = True  # otherwise nothing can be said of what they could run
     granted: dict[_Wish, Resources] = field(default_factory=dict)  # thousands may ask for the same
 
 
@@ -126,17 +127,18 @@ def _resources(desk: Desk, request: JobRequest, data_class: int) -> Resources:
         data_class,
     )
     if wish not in desk.granted:
-        desk.granted[wish] = _completed(request, desk.nodes, data_class)
+        desk.granted[wish] = _completed(request, desk, data_class)
     return desk.granted[wish]
 
 
-def _completed(request: JobRequest, nodes: Sequence[Node], data_class: int) -> Resources:
+def _completed(request: JobRequest, desk: Desk, data_class: int) -> Resources:
     """What was asked for, completed with a fair part of the smallest suitable node."""
+    nodes = desk.nodes
     suitable = [node for node in nodes if _suits(node, request, data_class)] or list(nodes)
     cpus = request.cpus or min((_fair_cpus(node, request.gpus) for node in suitable), default=1)
     memory = request.memory_mib or min((_fair_memory(node, cpus) for node in suitable), default=1024)
     wanted = Resources(cpus, memory, request.gpus, request.gpu_type, request.gpu_memory_mib)
-    if not could_ever_run(nodes, wanted, request.placement, data_class):
+    if desk.knows_nodes and not could_ever_run(nodes, wanted, request.placement, data_class):
         raise why_impossible(request, wanted, nodes, data_class)
     return wanted
 

@@ -2,12 +2,12 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from sqlalchemy import bindparam, insert, select
 
-from heliostat.engines.contract import Foresees
+from heliostat.engines.contract import ChecksRequests, Foresees
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, User
 from heliostat.services.context import Context
@@ -79,13 +79,32 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
         default_time_limit_seconds=context.settings.default_time_limit_seconds,
         max_time_limit_seconds=context.settings.max_time_limit_seconds,
         max_grace_seconds=context.settings.max_grace_seconds,
+        knows_nodes=_knows_nodes(context),
     )
     _check_size(context, requests)
     drafts = [draft_job(desk, request) for request in requests]
     check_class(context, drafts)
+    _check_with_engine(context, drafts, desk.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):
         return drafts
     return [replace(draft, priority_everywhere=True) for draft in drafts]
+
+
+def _knows_nodes(context: Context) -> bool:
+    """An engine with a queue of its own may be away: what it could never run it says when it is back."""
+    return bool(context.fleet.nodes()) or not context.engine.capabilities.queues_itself
+
+
+def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Mapping[str, int]) -> None:
+    """Each kind of request once: thousands may ask for the same."""
+    if not isinstance(context.engine, ChecksRequests):
+        return
+    kinds = {
+        (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.project, job.priority_class): job
+        for job in drafts
+    }
+    for draft in kinds.values():
+        context.engine.check(draft, data_classes.get(draft.project, 0))
 
 
 def _unix_user(user: User) -> str:

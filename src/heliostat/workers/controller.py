@@ -209,10 +209,12 @@ class Controller:
         if inbox.only_starts and self._seconds_to_next_try() != 0.0:
             return Round(observations, Plan(), now)
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
-        if self._engine.capabilities.queues_itself:
-            return Round(observations, self._made, now, self._queue.to_hand_over(self._delayed()))
-        self._look_for_checkpoints(now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
+        abilities = self._engine.capabilities
+        if abilities.queues_itself:
+            ready = self._queue.to_hand_over(self._delayed(), ended, limits_arrays=abilities.limits_arrays)
+            return Round(observations, self._made, now, ready)
+        self._look_for_checkpoints(now)
         snapshot = self._queue.snapshot(now, ended, self._delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)

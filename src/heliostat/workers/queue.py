@@ -56,8 +56,10 @@ class Queue:
         """Those that wait in the engine's own queue."""
         return [job for job in self.board.jobs.values() if job.handed_over]
 
-    def to_hand_over(self, delayed: Collection[JobId]) -> list[Job]:
-        return to_hand_over(self.board.jobs.values(), delayed)
+    def to_hand_over(
+        self, delayed: Collection[JobId], ended: Collection[AttemptId], *, limits_arrays: bool = False
+    ) -> list[Job]:
+        return to_hand_over(self.board.jobs.values(), delayed, ended=ended, limits_arrays=limits_arrays)
 
     def tally(self) -> tuple[list[Job], int]:
         """Those that start or run, and how many wait in line. Others may ask too."""

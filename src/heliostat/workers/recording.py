@@ -9,6 +9,7 @@ from heliostat.models import ACTIVE, Attempt, AttemptId, Ended, Job, JobId, JobS
 from heliostat.scheduling.snapshot import Plan, Start, Stop
 from heliostat.store import jobs as stored
 from heliostat.store import moves
+from heliostat.store.accounts import data_classes
 from heliostat.store.database import Transaction
 from heliostat.workers.outcome import attempt_state_after
 
@@ -63,6 +64,7 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
     """They go on waiting, in the engine's queue: those that still wait, and have not been handed over."""
     wishes = [job.id for job in this_round.to_hand_over]
     found = stored.get_jobs(tx.conn, wishes) if wishes else {}
+    classes = data_classes(tx.conn) if wishes else {}
     handed: list[Attempt] = []
     for wanted in this_round.to_hand_over:
         job = found.get(wanted.id)
@@ -72,7 +74,7 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
         moves.set_job(tx, job.id, values)
         job = replace(job, **values)
         moves.note_job(tx, job, "handed_over", None, this_round.now)
-        handed.append(Attempt(job.attempt_id, job, ""))
+        handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0)))
     return handed
 
 

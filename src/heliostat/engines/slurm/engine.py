@@ -9,6 +9,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import structlog
@@ -16,14 +19,30 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder
+from heliostat.engines.slurm import reserving
+from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm.partitions import Picture, in_our_words
+from heliostat.engines.slurm.requests import check_request
+from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.submission import former_log
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, ForeignJob, JobId, Node, Observation, Waiting
+from heliostat.models import (
+    Attempt,
+    AttemptId,
+    Cause,
+    ForeignJob,
+    Job,
+    JobId,
+    Node,
+    Observation,
+    Reservation,
+    Waiting,
+)
 
 log = structlog.get_logger()
 _LOOK_SECONDS = 1.0
@@ -31,13 +50,14 @@ _NODES_SECONDS = 5.0
 _OTHERS_SECONDS = 5.0
 _SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
+_AT_THE_SAME_TIME = 4
 
 
 class SlurmEngine:
-    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy`, `ShowsOthers` and `DrainsNodes`."""
+    """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
 
     name = "slurm"
-    capabilities = Capabilities(queues_itself=True)
+    capabilities = Capabilities(queues_itself=True, limits_arrays=True)
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
@@ -55,6 +75,8 @@ class SlurmEngine:
         self._next_nodes = 0.0
         self._others = Others(self._commands)
         self._next_others = 0.0
+        self._max_array_size = MAX_ARRAY_SIZE
+        self._picture = Picture()
         self._away: str | None = None  # why Slurm does not answer
         self._failed = False  # the last round did not come to its end
         self._report: Report = lambda observations: None
@@ -81,6 +103,28 @@ class SlurmEngine:
 
     def resume(self, node: str) -> None:
         self._set_node(node, "State=RESUME")
+
+    def check(self, job: Job, data_class: int) -> None:
+        """While nothing is known of Slurm there is nothing against it: Slurm says so when it gets the job."""
+        check_request(job, data_class, self._picture, self._rounds.site.terms)
+
+    def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
+        with self._turn:
+            reserving.create(self._commands, wish, unix_users)
+            self._look_at_nodes()
+
+    def cancel_reservation(self, reservation: Reservation) -> None:
+        with self._turn:
+            reserving.delete(self._commands, reservation)
+            self._look_at_nodes()
+
+    def others_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
+        names = {name for one in ours for name in names_of(one)}
+        return [as_ours(one) for one in self._picture.reservations or () if one.name not in names]
+
+    def has_reservation(self, reservation: Reservation) -> bool:
+        known = self._picture.reservations
+        return known is None or any(one.name in names_of(reservation) for one in known)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         with self._wake:
@@ -171,9 +215,9 @@ class SlurmEngine:
         self._submit_arrived()
         self._look_at_all()
         self._rounds.send_signals()
-        for attempt_id in list(self._orphans):
-            self._rounds.cancel_orphan(attempt_id)
-            self._orphans.discard(attempt_id)
+        if orphans := set(self._orphans):
+            self._rounds.cancel_orphans(orphans)
+            self._orphans -= orphans
         if time.monotonic() >= self._next_nodes:
             self._look_at_nodes()
         self.accounts.look_if_old()
@@ -207,15 +251,30 @@ class SlurmEngine:
                 self._wishes.remove(wish)
 
     def _submit_arrived(self) -> None:
-        for attempt in list(self._arrived.values())[:_AT_ONCE]:
-            if self._closed:
-                return
-            self._rounds.submit(attempt)
-            self._no_longer_new(attempt)
+        """Several at the same time: Slurm answers each after a while, and the order need not be exact."""
+        chunks = list(islice(chunks_of(list(self._arrived.values()), self._max_array_size), _AT_ONCE))
+        if not chunks:
+            return
+        pool = ThreadPoolExecutor(_AT_THE_SAME_TIME)
+        try:
+            for done in [pool.submit(self._submit, chunk) for chunk in chunks]:
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def _no_longer_new(self, attempt: Attempt) -> None:
+    def _submit(self, chunk: Chunk) -> None:
+        if self._closed:
+            return
+        if len(chunk.elements) == 1 and not chunk.more:
+            self._rounds.submit(chunk.first)
+        else:
+            self._rounds.submit_array(chunk)
+        self._no_longer_new(*chunk.attempts)
+
+    def _no_longer_new(self, *attempts: Attempt) -> None:
         with self._wake:
-            self._arrived.pop(attempt.id, None)
+            for attempt in attempts:
+                self._arrived.pop(attempt.id, None)
 
     def _look_at_all(self) -> None:
         """At the jobs of others too, but not as often; while we have none, only then."""
@@ -239,8 +298,22 @@ class SlurmEngine:
             self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:
-        nodes = [node_of(node) for node in self._commands.nodes()]
+        self._look_at_partitions()
+        nodes = in_our_words(
+            [node_of(node) for node in self._picture.nodes], self._picture, self._rounds.site.terms
+        )
         self._next_nodes = time.monotonic() + _NODES_SECONDS
         if nodes != self._nodes:
             self._nodes = nodes
             self._nodes_changed()
+
+    def _look_at_partitions(self) -> None:
+        """What Slurm has, as the checks of requests and the words of submissions need it."""
+        self._picture = Picture(
+            self._commands.partitions(), tuple(self._commands.nodes()), tuple(self._commands.reservations())
+        )
+        self._max_array_size = self._commands.max_array_size() or MAX_ARRAY_SIZE
+        site = self._rounds.site
+        seen = {kind.lower(): kind for node in self._picture.nodes for kind, _ in node.gpus}
+        terms = replace(site.terms, seen_gpu_types=seen)
+        self._rounds.site = replace(site, terms=terms, longest_seconds=self._picture.longest_seconds)

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from heliostat.engines.slurm.machines import device_uuid
 from heliostat.engines.slurm.parse import SlurmJob, seconds_of
-from heliostat.engines.slurm.script import limit_minutes
+from heliostat.engines.slurm.traces import Element
 from heliostat.models import Attempt, AttemptId, Cause, JobState, Place, Started
 
 _LEAST_PAUSE_SECONDS = 3.0  # less is the difference of two clocks
@@ -21,6 +21,7 @@ class Handed:
     number: int | None = None  # in Slurm
     was_tried: bool = False  # Slurm may have it, though we know no number
     started: Started | None = None  # what was told
+    waits: bool = False  # in Slurm, as of the newest look
     runs: bool = False
     is_suspended: bool = False
     paused_seconds: float = 0.0  # in which it was suspended since it started
@@ -32,6 +33,7 @@ class Handed:
     heard: set[str] = field(default_factory=set)
     kill_at: float | None = None  # by the monotonic clock
     looks_in_vain: int = 0
+    element: Element | None = None  # if it was submitted together with others
 
     def ask_to_stop(self, cause: Cause, signal: str, kill_at: float) -> None:
         """Of several wishes the first names the cause, the shortest grace counts, and each signal is sent once."""
@@ -77,13 +79,12 @@ def next_attempt(attempt: Attempt) -> Attempt:
     return Attempt(job.attempt_id, job, "")
 
 
-def limit_set_in_slurm(attempt: Attempt, job: SlurmJob) -> tuple[int | None] | None:
-    """The limit that somebody has given it with Slurm's own tools; None: nobody has.
+def limit_set_in_slurm(attempt: Attempt, job: SlurmJob, minutes: int | None) -> tuple[int | None] | None:
+    """The limit that somebody has given it with Slurm's own tools; None: nobody has. `minutes`: as we told Slurm.
 
     Of a job without a limit of ours nothing is said: it has that of its partition.
     """
     ours, limit = attempt.job.time_limit_seconds, seconds_of(job.place.limit)
-    minutes = limit_minutes(attempt.job)
     if job.standing is None or minutes is None or limit in (minutes * 60, ours):
         return None
     return (limit,)

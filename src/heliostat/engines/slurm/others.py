@@ -5,12 +5,14 @@ Which GPUs they have costs a question for each job, and their names one for all:
 
 import pwd
 import re
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.machines import device_uuid
-from heliostat.engines.slurm.parse import SlurmJob, expand_hosts, seconds_of, time_of
+from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.parse import SlurmJob, seconds_of, time_of
 from heliostat.engines.slurm.reasons import reason_of
 from heliostat.models import ForeignJob, Place
 
@@ -32,10 +34,13 @@ class Others:
     def look(self, jobs: Mapping[int, SlurmJob], ours: Collection[int]) -> None:
         """At those of `jobs` that are not over and not ours."""
         foreign = [job for job in jobs.values() if job.number not in ours and not job.is_over]
+        sizes = Counter(map(_row, foreign))
+        foreign = list({_row(job): job for job in foreign}.values())
         self._ask_names(foreign)
         self._ask_devices(foreign)
         self.found = tuple(
-            foreign_job(job, self._names.get(job.number, ""), self._devices.get(_run(job), {})) for job in foreign
+            foreign_job(job, self._names.get(job.number, ""), self._devices.get(_run(job), {}), sizes[_row(job)])
+            for job in foreign
         )
 
     def _ask_names(self, foreign: list[SlurmJob]) -> None:
@@ -51,10 +56,11 @@ class Others:
             self._devices[_run(job)] = self._commands.devices(job)
 
 
-def foreign_job(job: SlurmJob, name: str, devices: Mapping[str, tuple[int, ...]]) -> ForeignJob:
+def foreign_job(job: SlurmJob, name: str, devices: Mapping[str, tuple[int, ...]], elements: int = 1) -> ForeignJob:
+    """`elements`: how many of its array it stands for."""
     cpus, memory_mib, gpus = resources_of(job.place.tres)
     return ForeignJob(
-        id=f"slurm:{job.place.name or job.number}",
+        id=f"slurm:{_row(job)}",
         user=user_name(job.uid),
         name=name,
         state="pending" if job.is_waiting else _STATES.get(job.state, "running"),
@@ -62,12 +68,12 @@ def foreign_job(job: SlurmJob, name: str, devices: Mapping[str, tuple[int, ...]]
         cpus=cpus,
         memory_mib=memory_mib,
         gpus=gpus,
-        tasks=tasks_of(job.place.name),
+        tasks=elements,
         places=tuple(_places(job, devices)) if job.has_run else (),
         submitted_at=time_of(job.place.submitted),
         started_at=job.started_at if job.has_run else None,
         time_limit_seconds=seconds_of(job.place.limit),
-        act_with=f"scancel {job.number}",
+        act_with=f"scancel {_row(job)}",
     )
 
 
@@ -77,12 +83,6 @@ def resources_of(tres: str) -> tuple[int, int, int]:
     found = _MEMORY.fullmatch(parts.get("mem", ""))
     memory = float(found[1]) * _UNITS[found[2] or "M"] if found else 0.0
     return _count(parts.get("cpu", "")), round(memory), _count(parts.get("gres/gpu", ""))
-
-
-def tasks_of(name: str) -> int:
-    """How many `12_[4-9%2]` stands for; Slurm shortens long lists, so it may be more."""
-    inside = name.partition("[")[2].partition("]")[0].partition("%")[0]
-    return max(1, len(expand_hosts(f"[{inside}]")) if inside else 1)
 
 
 def harmless(text: str) -> str:
@@ -97,6 +97,11 @@ def user_name(uid: int) -> str:
         return pwd.getpwuid(uid).pw_name
     except (KeyError, OverflowError):
         return str(uid)
+
+
+def _row(job: SlurmJob) -> int:
+    """Elements of an array that wait are one row: there may be thousands."""
+    return job.number.array if job.is_waiting and isinstance(job.number, ElementNumber) else job.number
 
 
 def _run(job: SlurmJob) -> _Run:

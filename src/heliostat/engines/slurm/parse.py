@@ -10,21 +10,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
+from heliostat.engines.slurm.numbers import read_number
+
 SQUEUE_FIELDS = (
-    *("JobID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList"),
-    *(
-        "RestartCnt",
-        "TimeUsed",
-        "TimeLimit",
-        "PriorityLong",
-        "Partition",
-        "SubmitTime",
-        "JobArrayID",
-        "tres-alloc",
-    ),
+    *("JobArrayID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList"),
+    *("RestartCnt", "TimeUsed", "TimeLimit", "PriorityLong", "Partition", "SubmitTime", "tres-alloc"),
     "Reason",
 )
-SACCT_FIELDS = ("JobIDRaw", "State", "UID", "ExitCode", "Start", "End", "NodeList", "Reason")
+SACCT_FIELDS = ("JobID", "State", "UID", "ExitCode", "Start", "End", "NodeList", "Reason")
 SINFO_FIELDS = ("NodeList", "StateLong", "CPUs", "Memory", "Gres", "Features", "Reason")
 
 WAITING = frozenset(
@@ -61,7 +54,6 @@ class Standing:
     priority: int = 0  # 0: held
     partition: str = ""
     submitted: str = ""  # seconds since 1970
-    name: str = ""  # `12`, `12_3` or `12_[4-9]`
     tres: str = ""  # what it asks for or has: `cpu=2,mem=1G,node=1,gres/gpu=3`
 
 
@@ -187,10 +179,18 @@ def submitted_number(text: str) -> int | None:
     return int(number) if _are_numbers(number) else None
 
 
-def numbers_with_comment(text: str, comment: str) -> list[int]:
-    """Of lines `JobID|Comment|`: those that bear it. Only a hint, as anybody may write any comment."""
-    pairs = [line.rstrip("|").partition("|") for line in text.splitlines()]
-    return [int(number) for number, _, said in pairs if said == comment and _are_numbers(number)]
+def max_array_size_of(text: str) -> int | None:
+    """Of `scontrol show config`."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", text, re.ASCII | re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def comments_of(text: str) -> Iterator[tuple[int, str]]:
+    """Of lines `JobArrayID|Comment|`: number and comment. Only a hint, as anybody may write any comment."""
+    for line in text.splitlines():
+        word, _, said = line.rstrip("|").partition("|")
+        if (number := read_number(word)) is not None:
+            yield number, said
 
 
 def new_mark() -> str:
@@ -199,25 +199,26 @@ def new_mark() -> str:
 
 
 def names_of(text: str, mark: str) -> Iterator[tuple[int, str]]:
-    """Of `12MARKnameMARK` a line, where names may hold anything, also line breaks."""
+    """Of `12_3MARKnameMARK` a line, where names may hold anything, also line breaks."""
     words = text.split(mark)
     for number, name in zip(words[::2], words[1::2], strict=False):
-        if (plain := number.strip()).isascii() and plain.isdecimal() and len(plain) <= 18:
-            yield int(plain), name
+        if (known := read_number(number.strip())) is not None:
+            yield known, name
 
 
 def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:
     fields = len(SQUEUE_FIELDS if from_status else SACCT_FIELDS)
     for line in text.splitlines():
         words = line.split("|", fields - 1)
-        if len(words) != fields or not (_is_number(words[0]) and _is_number(words[2])):
+        number = read_number(words[0])
+        if len(words) != fields or number is None or not _is_number(words[2]):
             continue
         status = (0, 0) if words[3] == "0" else _status(words[3], from_status=from_status)
         if status is None:
             continue
         code, signal = status
         yield SlurmJob(
-            number=int(words[0]),
+            number=number,
             state=words[1].partition(" ")[0],  # "CANCELLED by 1000"
             uid=int(words[2]),
             exit_code=code,
@@ -240,8 +241,8 @@ def _status(text: str, *, from_status: bool) -> tuple[int, int] | None:
 
 
 def _standing(words: list[str]) -> Standing:
-    restarts, used, limit, priority, partition, submitted, name, tres = words[7:15]
-    return Standing(_number(restarts), used, limit, _number(priority), partition, submitted, name, tres)
+    restarts, used, limit, priority, partition, submitted, tres = words[7:14]
+    return Standing(_number(restarts), used, limit, _number(priority), partition, submitted, tres)
 
 
 def _number(text: str) -> int:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heliostat.config import Settings
 from heliostat.engines.environment import Person, Surroundings
 from heliostat.engines.folders import JobFolder, lay_out, make_private, open_log
+from heliostat.engines.slurm.arrays import Chunk, array_argv, array_script
 from heliostat.engines.slurm.script import Paths, Site, batch_script, sbatch_argv
 from heliostat.models import Attempt
 
@@ -24,6 +25,23 @@ def begun_path(settings: Settings, attempt: Attempt) -> str:
 
 def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -> Submission:
     """May be called again for the same attempt. Raises OSError when the files cannot be made."""
+    paths = files_made(attempt, person, settings)
+    around = _around(attempt, settings, site)
+    argv = sbatch_argv(attempt, person, paths, site)
+    return Submission(argv, batch_script(attempt, person, paths, around), paths.begun)
+
+
+def array_prepared(
+    chunk: Chunk, person: Person, settings: Settings, site: Site, after: int | None
+) -> tuple[list[str], str]:
+    """The words and the script for all of them. Their files are made by `files_made`."""
+    around = _around(chunk.first, settings, site)
+    script = array_script(chunk, person, str(settings.home.jobs), around, site.instance)
+    return array_argv(chunk, person, site, after), script
+
+
+def files_made(attempt: Attempt, person: Person, settings: Settings) -> Paths:
+    """May be called again for the same attempt. Raises OSError when they cannot be made."""
     folder = JobFolder.of(settings.home.jobs, attempt.job.id)
     workdir, script = lay_out(attempt, person, folder)
     paths = Paths(
@@ -35,9 +53,12 @@ def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -
         tasks=folder.log(attempt.job.attempt, "tasks"),
     )
     _make_files(paths, person)
-    around = Surroundings(str(settings.home.path), f"{site.instance}-{attempt.id}", folder.checkpoints)
-    argv = sbatch_argv(attempt, person, paths, site)
-    return Submission(argv, batch_script(attempt, person, paths, around), paths.begun)
+    return paths
+
+
+def _around(attempt: Attempt, settings: Settings, site: Site) -> Surroundings:
+    checkpoints = JobFolder.of(settings.home.jobs, attempt.job.id).checkpoints
+    return Surroundings(str(settings.home.path), f"{site.instance}-{attempt.id}", checkpoints)
 
 
 def begin_again(settings: Settings, attempt: Attempt, first: int, person: Person, *, runs: bool) -> None:

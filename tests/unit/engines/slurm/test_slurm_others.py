@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.others import foreign_job, harmless, resources_of, tasks_of, user_name
+from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.others import Others, foreign_job, harmless, resources_of, user_name
 from heliostat.engines.slurm.parse import SlurmJob, Standing, names_of, new_mark
 from heliostat.models import Place
 from unit.engines.slurm.test_slurm_engine import BEGAN, ME, Site
@@ -37,11 +38,23 @@ def test_what_a_job_has_is_read_from_slurms_list(tres: str, found: tuple[int, in
     assert resources_of(tres) == found
 
 
-@pytest.mark.parametrize(
-    ("name", "tasks"), [("12", 1), ("12_3", 1), ("12_[4-9%2]", 6), ("12_[1,3,7-8]", 4), ("12_[", 1)]
-)
-def test_an_array_that_waits_stands_for_several(name: str, tasks: int) -> None:
-    assert tasks_of(name) == tasks
+def test_elements_of_an_array_that_wait_are_one_row() -> None:
+    class Named:
+        def names(self) -> dict[int, str]:
+            return {}
+
+    def row(number: int, state: str) -> SlurmJob:
+        return SlurmJob(number, state, ME, 0, 0, None, None, (), "Priority", Standing(tres="cpu=1"))
+
+    elements = [row(ElementNumber.of(7, index), "PENDING") for index in range(3)]
+    rows = [*elements, row(ElementNumber.of(7, 9), "RUNNING"), row(8, "PENDING")]
+    others = Others(Named())  # type: ignore[arg-type]
+    others.look({job.number: job for job in rows}, ())
+    assert [(seen.id, seen.tasks, seen.act_with) for seen in others.found] == [
+        ("slurm:7", 3, "scancel 7"),
+        ("slurm:7_9", 1, "scancel 7_9"),
+        ("slurm:8", 1, "scancel 8"),
+    ]
 
 
 @given(st.text())
@@ -64,10 +77,10 @@ def test_a_user_nobody_knows_is_a_number() -> None:
 
 
 def test_a_job_on_two_nodes_has_a_place_on_each() -> None:
-    standing = Standing(name="7_2", tres=TRES, submitted="1700000000", limit="1:00:00")
-    job = SlurmJob(7, "RUNNING", ME, 0, 0, BEGAN, None, ("n1", "n2"), "None", standing)
+    standing = Standing(tres=TRES, submitted="1700000000", limit="1:00:00")
+    job = SlurmJob(ElementNumber.of(7, 2), "RUNNING", ME, 0, 0, BEGAN, None, ("n1", "n2"), "None", standing)
     seen = foreign_job(job, "x", {"n1": (0, 1), "n2": (3,)})
-    assert (seen.id, seen.act_with, seen.time_limit_seconds) == ("slurm:7_2", "scancel 7", 3600)
+    assert (seen.id, seen.act_with, seen.time_limit_seconds) == ("slurm:7_2", "scancel 7_2", 3600)
     assert seen.places == (Place("n1", ("n1:0", "n1:1")), Place("n2", ("n2:3",)))
     waiting = foreign_job(replace(job, state="PENDING", reason="Priority"), "x", {})
     assert (waiting.state, waiting.places, waiting.started_at) == ("pending", (), None)

@@ -50,7 +50,7 @@ def test_a_requeued_job_ends_as_this_attempt_and_waits_as_the_next(site: Site) -
     site.wait_until(lambda: site.engine.waiting("1.2"), "it waits")
     site.engine.forget(["1.1"])
     assert site.traces.find("1.1") is None
-    assert site.traces.find("1.2") == Trace(ME, 100, 1, 1)
+    assert site.traces.find("1.2") == Trace(ME, 100, restarts=1, first=1)
     requeue(site, state="RUNNING")
     site.wait_until(lambda: starts(site) == ["1.1", "1.2"], "its second start is told")
     site.slurm.end(100)
@@ -106,7 +106,7 @@ def test_a_server_killed_after_the_requeue_is_recorded_finds_the_job_under_its_n
     again = Attempt("1.2", replace(attempt.job, attempt=2), "")
     assert site.engine.observe([again]) == []
     site.engine.forget_all_but({"1.2"})
-    assert site.traces.find("1.2") == Trace(ME, 100, 1, 1)
+    assert site.traces.find("1.2") == Trace(ME, 100, restarts=1, first=1)
     requeue(site, state="RUNNING")
     site.wait_until(lambda: "1.2" in starts(site), "its second start is told")
     assert site.slurm.cancelled == []
@@ -122,7 +122,7 @@ def test_one_that_runs_again_after_such_a_death_is_not_taken_for_requeued_once_m
     (seen,) = site.engine.observe([again])
     assert isinstance(seen, Started)
     assert seen.attempt_id == "1.2"
-    assert site.traces.find("1.2") == Trace(ME, 100, 1, 1)
+    assert site.traces.find("1.2") == Trace(ME, 100, restarts=1, first=1)
 
 
 def test_a_stop_that_comes_while_it_is_requeued_takes_it_out_of_slurm(site: Site) -> None:
@@ -171,7 +171,7 @@ def test_a_limit_is_others_when_it_is_not_what_we_asked_for(
     job = SlurmJob(1, "RUNNING", ME, 0, 0, BEGAN, None, ("n1",), "None", Standing(limit=slurms))
     attempt = site.attempt(time_limit_seconds=ours)
     attempt = replace(attempt, job=replace(attempt.job, spec=replace(attempt.job.spec, grace_seconds=30.0)))
-    assert limit_set_in_slurm(attempt, job) == found
+    assert limit_set_in_slurm(attempt, job, None if ours is None else 12) == found
 
 
 def test_time_in_which_a_job_was_suspended_does_not_count(site: Site) -> None:
