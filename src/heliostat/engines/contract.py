@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from heliostat.models import Attempt, AttemptId, JobId, Node, Observation, Readings
+from heliostat.models import Attempt, AttemptId, AttemptUsage, JobId, Node, Observation, Readings
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -127,3 +127,17 @@ class TakesSamples(Protocol):
 
         What cannot be read is None, or left out. Cpus are those kept busy since the call before.
         """
+
+
+@runtime_checkable
+class Accounts(Protocol):
+    """An engine that finds out afterwards what its attempts have used in all."""
+
+    def used(self) -> dict[AttemptId, AttemptUsage | None]:
+        """Of attempts whose end was recorded, as far as it is known by now; None: it never will be.
+
+        Some, not all, at a time. May take a while. Told again, also after a restart, until it is `noted`.
+        """
+
+    def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
+        """What these have used is safely recorded."""

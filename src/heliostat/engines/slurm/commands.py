@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heliostat.engines.slurm.loads import LOAD_FIELDS, loads_of_sinfo
 from heliostat.engines.slurm.parse import (
     SACCT_FIELDS,
     SINFO_FIELDS,
@@ -23,7 +24,9 @@ from heliostat.engines.slurm.parse import (
     numbers_with_comment,
     submitted_number,
 )
+from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
+from heliostat.models import Reading
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct")
 _SECONDS = 30.0
@@ -107,6 +110,17 @@ class Commands:
         fields = ",".join(SACCT_FIELDS)
         said = self._run(["sacct", "-X", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
         return {job.number: job for job in jobs_of_sacct(said)}
+
+    def uses(self, numbers: Iterable[int]) -> dict[int, Used]:
+        """What these have used, as far as the accounting knows; raises SlurmRefused where there is none."""
+        wanted, fields = ",".join(map(str, numbers)), ",".join(USAGE_FIELDS)
+        said = self._run(["sacct", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
+        return uses_of_sacct(said)
+
+    def loads(self) -> dict[str, Reading]:
+        """How busy each node is."""
+        argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={_columns(LOAD_FIELDS)}"]
+        return loads_of_sinfo(self._run(argv))
 
     def numbers_with_comment(self, uid: int, comment: str) -> list[int]:
         """A hint: see `parse.numbers_with_comment`."""

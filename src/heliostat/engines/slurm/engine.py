@@ -19,17 +19,19 @@ from heliostat.engines.folders import JobFolder
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.rounds import Rounds
+from heliostat.engines.slurm.usage import OwedUsage
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, JobId, Node, Observation
+from heliostat.models import Attempt, AttemptId, AttemptUsage, Cause, JobId, Node, Observation, Readings
 
 log = structlog.get_logger()
 _LOOK_SECONDS = 1.0
 _NODES_SECONDS = 5.0
+_ASKED_AT_ONCE = 500  # jobs whose use is asked for
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
 
 
 class SlurmEngine:
-    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy` and `DrainsNodes`."""
+    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy`, `DrainsNodes`, `TakesSamples` and `Accounts`."""
 
     name = "slurm"
     capabilities = Capabilities(queues_itself=True)
@@ -40,6 +42,7 @@ class SlurmEngine:
         facts = f"{socket.gethostname()}:{settings.home.path}"
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self._rounds = Rounds(settings, self._commands, self.instance)
+        self._owed = OwedUsage(settings.home.attempts)
         self._turn = threading.Lock()  # held by whoever talks to Slurm
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
@@ -103,7 +106,7 @@ class SlurmEngine:
         gone = list(attempt_ids)
         for attempt_id in gone:
             self._rounds.over.pop(attempt_id, None)
-        self._rounds.traces.remove(gone)
+        self._owed.owe(gone)
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
@@ -122,6 +125,27 @@ class SlurmEngine:
 
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return []
+
+    def sample(self) -> Readings:
+        """Of nodes only: to ask what each running job uses, Slurm would have to ask every node for every job."""
+        try:
+            return Readings(nodes=self._commands.loads())
+        except (EngineUnavailable, SlurmRefused):
+            return Readings()  # it is said elsewhere that Slurm is away
+
+    def used(self) -> dict[AttemptId, AttemptUsage | None]:
+        owed = self._owed.all(_ASKED_AT_ONCE)
+        try:
+            known = self._commands.uses([one.number for one in owed]) if owed else {}
+        except EngineUnavailable:
+            return {}
+        except SlurmRefused:
+            known = {}  # there is no accounting
+        told = [(one.attempt_id, *one.settled(known.get(one.number), time.time())) for one in owed]
+        return {attempt_id: usage for attempt_id, is_settled, usage in told if is_settled}
+
+    def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
+        self._owed.remove(attempt_ids)
 
     def close(self) -> None:
         with self._wake:
@@ -157,6 +181,7 @@ class SlurmEngine:
         self._rounds.send_signals()
         for attempt_id in list(self._orphans):
             self._rounds.cancel_orphan(attempt_id)
+            self._owed.owe([attempt_id])
             self._orphans.discard(attempt_id)
         if time.monotonic() >= self._next_nodes:
             self._look_at_nodes()

@@ -129,12 +129,11 @@ class Rounds:
                 self._send(handed, handed.number, now)
 
     def cancel_orphan(self, attempt_id: AttemptId) -> None:
-        """Take out of Slurm what nobody wants any more."""
+        """Take out of Slurm what nobody wants any more; its trace is left."""
         trace = self.traces.find(attempt_id)
         if trace is not None and trace.uid is not None:
             for number in self._lookup.orphans(attempt_id, trace.uid, trace.number):
                 self._commands.cancel(number)
-        self.traces.remove([attempt_id])
 
     def _settle(self, handed: Handed) -> None:
         """Whether Slurm has what an earlier server was about to hand over."""

@@ -26,6 +26,13 @@ class Trace:
         return self.uid is None
 
 
+def trace_in(text: str) -> Trace:
+    found = _TEXT.fullmatch(text.strip())
+    if found is None:
+        return Trace(None)
+    return Trace(int(found[1]), int(found[2]) if found[2] else None)
+
+
 class Traces:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -35,10 +42,7 @@ class Traces:
             text = self._path(attempt_id).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        found = _TEXT.fullmatch(text.strip())
-        if found is None:
-            return Trace(None)
-        return Trace(int(found[1]), int(found[2]) if found[2] else None)
+        return trace_in(text)
 
     def put(self, attempt_id: AttemptId, trace: Trace) -> None:
         """All of it or nothing."""
