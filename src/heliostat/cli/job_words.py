@@ -67,7 +67,6 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("ended", clock(job["ended_at"]) if job["ended_at"] else None),
         ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
         ("used", accounted_in_words(job.get("accounted"))),
-        ("imported", f"from {job['source']}, {job['source_number']} there" if job.get("source") else None),
         ("attempt", _text(job["attempt"] or None)),
         ("command", shlex.join(spec["command"]) if spec.get("command") else None),
         ("script", counted(len(spec["script"].splitlines()), "line") if spec.get("script") else None),
@@ -136,9 +135,8 @@ def _time(job: "JobData") -> float | None:
 def _why(job: "JobData") -> str:
     if job["stop_requested"]:
         return f"being stopped ({job['stop_requested']})"
-    imported = f"imported from {job['source']}" if job.get("source") else None
-    if job["reason"] or imported:
-        return "; ".join(filter(None, [job["reason"], imported]))
+    if job["reason"]:
+        return job["reason"]
     return f"exit code {job['exit_code']}" if job["exit_code"] else ""
 
 

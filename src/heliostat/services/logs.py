@@ -33,6 +33,7 @@ class LogPart:
 
 
 def log_path(context: Context, job: Job, attempt: int, stream: str) -> Path:
+    check_ran_here(job)
     if not isinstance(context.engine, KeepsLogs):
         raise Conflict(f"The {context.engine.name} engine keeps no logs.", "Its jobs only pretend to run.")
     path = context.engine.log_path(job.id, attempt, stream)
@@ -97,6 +98,15 @@ class Tail:
                         "next_offset": self._at - held_back,
                         "text": text,
                     }
+
+
+def check_ran_here(job: Job) -> None:
+    """Of a job that was brought in as history there is only what the other system has told."""
+    if job.source is not None:
+        raise Conflict(
+            f"Job {job.id} was imported: it ran on {job.source} as {job.source_number}, and left no output here.",
+            "Look where it ran; only its times and sizes were brought in.",
+        )
 
 
 def _check_kept(context: Context, job: Job, ended_at: datetime) -> None:
