@@ -22,9 +22,9 @@ def migrate(
     hold: Annotated[bool, typer.Option("--hold", help="Hold waiting jobs that Slurm cannot take.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Move from this machine alone to Slurm, with people, projects, history and waiting jobs.
+    """Move from this machine alone to Slurm.
 
-    Stop Heliostat first. Nothing is changed unless everything is in order.
+    People, projects, history and waiting jobs come along. Stop Heliostat first. Nothing is changed unless everything is in order.
     """
     from heliostat.config import find_home, load_settings
     from heliostat.services.migration import migrate_to_slurm, plan_migration
