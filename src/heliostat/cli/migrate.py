@@ -24,7 +24,8 @@ def migrate(
 ) -> None:
     """Move from this machine alone to Slurm.
 
-    People, projects, history and waiting jobs come along. Stop Heliostat first. Nothing is changed unless everything is in order.
+    People, projects, history and waiting jobs come along. Stop Heliostat first. Nothing is changed unless
+    everything is in order.
     """
     from heliostat.config import find_home, load_settings
     from heliostat.services.migration import migrate_to_slurm, plan_migration

@@ -35,7 +35,7 @@ def test_what_ran_with_plain_sbatch_is_imported_once_whatever_it_is_called(slurm
     server = RunningServer("", {**os.environ, **slurm.env})
     try:
         refused = helio(server, slurm, "history", "import", "slurm")
-        assert (refused.returncode, "accounts 'root'" in refused.stderr) == (2, True), refused
+        assert (refused.returncode, "'root'" in refused.stderr) == (2, True), refused
         words = ("history", "import", "slurm", "--project", "*=default", "--json")
         first = json.loads(helio(server, slurm, *words).stdout)
         assert first["jobs"] >= 4
