@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from heliostat.models import Attempt, AttemptId, AttemptUsage, JobId, Node, Observation, Readings
+from heliostat.models import Attempt, AttemptId, AttemptUsage, JobId, Node, Observation, Reading, Readings
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -127,6 +127,14 @@ class TakesSamples(Protocol):
 
         What cannot be read is None, or left out. Cpus are those kept busy since the call before.
         """
+
+
+@runtime_checkable
+class SamplesNodes(Protocol):
+    """An engine that can say how busy its nodes are, but not what its attempts and devices use."""
+
+    def sample_nodes(self) -> dict[str, Reading]:
+        """Called by one thread, every few seconds. What cannot be read is None, or left out."""
 
 
 @runtime_checkable

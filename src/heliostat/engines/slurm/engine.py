@@ -21,7 +21,7 @@ from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.usage import OwedUsage
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.models import Attempt, AttemptId, AttemptUsage, Cause, JobId, Node, Observation, Readings
+from heliostat.models import Attempt, AttemptId, AttemptUsage, Cause, JobId, Node, Observation, Reading
 
 log = structlog.get_logger()
 _LOOK_SECONDS = 1.0
@@ -31,7 +31,7 @@ _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
 
 
 class SlurmEngine:
-    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy`, `DrainsNodes`, `TakesSamples` and `Accounts`."""
+    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy`, `DrainsNodes`, `SamplesNodes` and `Accounts`."""
 
     name = "slurm"
     capabilities = Capabilities(queues_itself=True)
@@ -126,12 +126,12 @@ class SlurmEngine:
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return []
 
-    def sample(self) -> Readings:
+    def sample_nodes(self) -> dict[str, Reading]:
         """Of nodes only: to ask what each running job uses, Slurm would have to ask every node for every job."""
         try:
-            return Readings(nodes=self._commands.loads())
+            return self._commands.loads()
         except (EngineUnavailable, SlurmRefused):
-            return Readings()  # it is said elsewhere that Slurm is away
+            return {}  # it is said elsewhere that Slurm is away
 
     def used(self) -> dict[AttemptId, AttemptUsage | None]:
         owed = self._owed.all(_ASKED_AT_ONCE)
