@@ -42,7 +42,8 @@ MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 Epilog={epilog}
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
@@ -93,6 +94,11 @@ class TestCluster(PrivateSlurm):
         if user not in self._admitted:
             self.run("sacctmgr", "-i", "-Q", "add", "user", user, "account=lab")
             self._admitted.add(user)
+
+    def start_accounting(self) -> None:
+        """It goes on where it was."""
+        self._start("slurmdbd", "-D")
+        self._until("slurmdbd", lambda: self._answers("sacctmgr", "-n", "list", "cluster"))
 
     def submit(self, script: str, *options: str) -> int:
         """As somebody does who knows nothing of Heliostat."""

@@ -54,6 +54,8 @@ def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json
         "reason": reason,
         "forecast": forecast,
         "stop_requested": job.stop_requested,
+        "source": job.source,
+        "source_number": job.source_number,
     }
 
 

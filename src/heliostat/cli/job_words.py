@@ -1,6 +1,7 @@
 """How a job reads: as a row of a list, and as facts one a line."""
 
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from heliostat.cli.forecast_words import forecast_in_words, likely_in_words
@@ -94,12 +95,24 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("work saved", clock(job["checkpointed_at"]) if job.get("checkpointed_at") else None),
         ("ended", clock(job["ended_at"]) if job["ended_at"] else None),
         ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
+        ("used", accounted_in_words(job.get("accounted"))),
         ("attempt", _text(job["attempt"] or None)),
         ("command", shlex.join(spec["command"]) if spec.get("command") else None),
         ("script", counted(len(spec["script"].splitlines()), "line") if spec.get("script") else None),
         ("workdir", spec.get("workdir")),
         ("env", " ".join(sorted(spec["env"])) if spec.get("env") else None),
     ]
+
+
+def accounted_in_words(used: Mapping[str, Any] | None) -> str | None:
+    """`10m24s of cpu time, 20m00s of GPU time, 3.1G of memory at most`; None: nothing is known."""
+    if not used:
+        return None
+    times = [("cpu_seconds", "cpu time"), ("gpu_seconds", "GPU time")]
+    facts = [f"{duration(used[name])} of {what}" for name, what in times if used[name] is not None]
+    if used["memory_mib"] is not None:
+        facts.append(f"{size(used['memory_mib'])} of memory at most")
+    return ", ".join([*facts, *(["ran out of memory"] if used["out_of_memory"] else [])]) or None
 
 
 def print_attempts(attempts: list[dict[str, Any]]) -> None:

@@ -93,6 +93,9 @@ class JobData(TypedDict, total=False):
     reason: str | None
     forecast: "Forecast | None"
     stop_requested: str | None
+    source: str | None  # where it ran, if it was brought in from elsewhere: slurm
+    source_number: str | None  # its number there
+    accounted: dict[str, Any] | None  # what it used in all, if the engine keeps accounts
     spec: dict[str, Any]
     attempts: list[dict[str, Any]]
     request: dict[str, Any]

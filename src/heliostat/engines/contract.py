@@ -13,11 +13,13 @@ from typing import Protocol, runtime_checkable
 from heliostat.models import (
     Attempt,
     AttemptId,
+    AttemptUsage,
     ForeignJob,
     Job,
     JobId,
     Node,
     Observation,
+    Reading,
     Readings,
     Reservation,
     Waiting,
@@ -173,3 +175,25 @@ class TakesSamples(Protocol):
 
         What cannot be read is None, or left out. Cpus are those kept busy since the call before.
         """
+
+
+@runtime_checkable
+class SamplesNodes(Protocol):
+    """An engine that can say how busy its nodes are, but not what its attempts and devices use."""
+
+    def sample_nodes(self) -> dict[str, Reading]:
+        """Called by one thread, every few seconds. What cannot be read is None, or left out."""
+
+
+@runtime_checkable
+class Accounts(Protocol):
+    """An engine that finds out afterwards what its attempts have used in all."""
+
+    def used(self) -> dict[AttemptId, AttemptUsage | None]:
+        """Of attempts whose end was recorded, as far as it is known by now; None: it never will be.
+
+        Some, not all, at a time. May take a while. Told again, also after a restart, until it is `noted`.
+        """
+
+    def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
+        """What these have used is safely recorded."""

@@ -33,6 +33,7 @@ from heliostat.models.people import (
 )
 from heliostat.models.reservations import Reservation
 from heliostat.models.samples import (
+    AttemptUsage,
     DeviceFigures,
     DeviceReading,
     Figure,
@@ -51,6 +52,7 @@ __all__ = [
     "Attempt",
     "AttemptId",
     "AttemptRecord",
+    "AttemptUsage",
     "AuditEntry",
     "Caller",
     "Cause",

@@ -145,6 +145,7 @@ class Job:
     waited_seconds: float = 0.0  # in the queue, before its present wait; being held or running is not waiting
     waits_since: datetime | None = None  # its present wait; None: since it was submitted, if it waits
     handed_over: bool = False  # while it is pending: its newest attempt waits in the engine's own queue
+    origin: str | None = None  # of one that ran elsewhere and was brought in as history: "slurm:CLUSTER:NUMBER"
 
     @property
     def task_places(self) -> tuple[Place, ...]:
@@ -156,6 +157,16 @@ class Job:
         if self.state is not JobState.PENDING:
             return self.waited_seconds
         return self.waited_seconds + max(0.0, (now - (self.waits_since or self.submitted_at)).total_seconds())
+
+    @property
+    def source(self) -> str | None:
+        """The system it ran on before it was brought in: "slurm"; None: it is ours."""
+        return None if self.origin is None else self.origin.partition(":")[0]
+
+    @property
+    def source_number(self) -> str | None:
+        """Its number there."""
+        return None if self.origin is None else self.origin.rpartition(":")[2]
 
     @property
     def attempt_id(self) -> AttemptId:

@@ -70,6 +70,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "waited_seconds": job.waited_seconds,
         "waits_since": to_seconds(job.waits_since),
         "handed_over": job.handed_over,
+        "origin": job.origin,
     }
 
 
@@ -117,6 +118,7 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         waited_seconds=values["waited_seconds"],
         waits_since=to_time(values["waits_since"]),
         handed_over=bool(values["handed_over"]),
+        origin=values["origin"],
     )
 
 

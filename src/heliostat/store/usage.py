@@ -48,7 +48,7 @@ class UsageRow:
 def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageRow]:
     """Of attempts that ended after `since`, counted from then on at the earliest; not of those that still run.
 
-    One that never came to run has used nothing and is left out.
+    One that never came to run has used nothing and is left out; so are jobs that ran elsewhere.
     """
     held = _seconds_held(to_seconds(since), to_seconds(now)) * tasks_of_job()
     day = cast(_attempts.c.ended_at / _DAY, Integer)
@@ -59,6 +59,7 @@ def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageR
         select(*groups, *sums, func.count())
         .select_from(_attempts.join(_jobs, _jobs.c.id == _attempts.c.job_id))
         .where(_row_number("attempts").in_(_ended_since(since)), _attempts.c.started_at.is_not(None))
+        .where(_jobs.c.origin.is_(None))
         .group_by(*groups)
         .order_by(*groups)
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heliostat.engines.slurm.loads import LOAD_FIELDS, loads_of_sinfo
 from heliostat.engines.slurm.parse import (
     SACCT_FIELDS,
     SINFO_FIELDS,
@@ -28,7 +29,9 @@ from heliostat.engines.slurm.parse import (
 )
 from heliostat.engines.slurm.partitions import Partition, partitions_of
 from heliostat.engines.slurm.reservations import SlurmReservation, reservations_of
+from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
+from heliostat.models import Reading
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
 _SECONDS = 30.0
@@ -127,6 +130,17 @@ class Commands:
         mark = new_mark()
         argv = ["squeue", "--noheader", "--all", "--array", f"--Format=JobArrayID:{mark},Name:{mark}"]
         return dict(names_of(self._run(argv), mark))
+
+    def uses(self, numbers: Iterable[int]) -> dict[int, Used]:
+        """What these have used, as far as the accounting knows; raises SlurmRefused where there is none."""
+        wanted, fields = ",".join(map(str, numbers)), ",".join(USAGE_FIELDS)
+        said = self._run(["sacct", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
+        return uses_of_sacct(said)
+
+    def loads(self) -> dict[str, Reading]:
+        """How busy each node is."""
+        argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={_columns(LOAD_FIELDS)}"]
+        return loads_of_sinfo(self._run(argv))
 
     def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         """Which GPUs of each of its nodes a running job has; nothing, if Slurm does not say."""

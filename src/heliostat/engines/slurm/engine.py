@@ -30,16 +30,19 @@ from heliostat.engines.slurm.requests import check_request
 from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.submission import former_log
+from heliostat.engines.slurm.usage import OwedUsage
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import (
     Attempt,
     AttemptId,
+    AttemptUsage,
     Cause,
     ForeignJob,
     Job,
     JobId,
     Node,
     Observation,
+    Reading,
     Reservation,
     Waiting,
 )
@@ -49,6 +52,7 @@ _LOOK_SECONDS = 1.0
 _NODES_SECONDS = 5.0
 _OTHERS_SECONDS = 5.0
 _SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
+_ASKED_AT_ONCE = 500  # jobs whose use is asked for
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
 _AT_THE_SAME_TIME = 4
 
@@ -66,6 +70,7 @@ class SlurmEngine:
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)
         self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
+        self._owed = OwedUsage(settings.home.attempts)
         self._turn = threading.Lock()  # held by whoever talks to Slurm
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
@@ -153,8 +158,7 @@ class SlurmEngine:
             self._wake.notify()
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        for attempt_id in attempt_ids:
-            self._rounds.forget(attempt_id)
+        self._owed.owe([attempt_id for attempt_id in attempt_ids if self._rounds.forget(attempt_id)])
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
@@ -182,6 +186,27 @@ class SlurmEngine:
 
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return []
+
+    def sample_nodes(self) -> dict[str, Reading]:
+        """Of nodes only: to ask what each running job uses, Slurm would have to ask every node for every job."""
+        try:
+            return self._commands.loads()
+        except (EngineUnavailable, SlurmRefused):
+            return {}  # it is said elsewhere that Slurm is away
+
+    def used(self) -> dict[AttemptId, AttemptUsage | None]:
+        owed = self._owed.all(_ASKED_AT_ONCE)
+        try:
+            known = self._commands.uses([one.number for one in owed]) if owed else {}
+        except EngineUnavailable:
+            return {}
+        except SlurmRefused:
+            known = {}  # there is no accounting
+        told = [(one.attempt_id, *one.settled(known.get(one.number), time.time())) for one in owed]
+        return {attempt_id: usage for attempt_id, is_settled, usage in told if is_settled}
+
+    def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
+        self._owed.remove(attempt_ids)
 
     def close(self) -> None:
         with self._wake:
@@ -217,6 +242,7 @@ class SlurmEngine:
         self._rounds.send_signals()
         if orphans := set(self._orphans):
             self._rounds.cancel_orphans(orphans)
+            self._owed.owe(orphans)
             self._orphans -= orphans
         if time.monotonic() >= self._next_nodes:
             self._look_at_nodes()

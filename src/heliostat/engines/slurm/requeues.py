@@ -25,14 +25,17 @@ class Requeues(Handover):
         super().__init__(settings, commands, instance, accounts)
         self.put_back: dict[AttemptId, Ended] = {}  # requeued by Slurm, until that is recorded
 
-    def forget(self, attempt_id: AttemptId) -> None:
-        """Its end is recorded. If it was requeued, the next attempt may be told of from now on."""
+    def forget(self, attempt_id: AttemptId) -> bool:
+        """Its end is recorded. Whether it is over in Slurm, too; then its trace is left. If it was requeued, the next
+        attempt may be told of from now on."""
         self.over.pop(attempt_id, None)
-        if self.put_back.pop(attempt_id, None) is not None and (after := self.successor_of(attempt_id)):
-            if after.number is not None:
-                self._note(after, after.number)
+        if self.put_back.pop(attempt_id, None) is None:
+            return True
+        if (after := self.successor_of(attempt_id)) and after.number is not None:
+            self._note(after, after.number)
             after.former = None
         self.traces.remove([attempt_id])
+        return False
 
     def successor_of(self, attempt_id: AttemptId) -> Handed | None:
         return next((handed for handed in list(self.handed.values()) if handed.former == attempt_id), None)

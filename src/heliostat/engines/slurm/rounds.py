@@ -98,11 +98,10 @@ class Rounds(Requeues):
         self._commands.cancel(*to_cancel)
 
     def cancel_orphans(self, attempt_ids: Collection[AttemptId]) -> None:
-        """Take out of Slurm what nobody wants any more."""
+        """Take out of Slurm what nobody wants any more; their traces are left."""
         traces = {attempt_id: trace for attempt_id in attempt_ids if (trace := self.traces.find(attempt_id))}
         wanted = {handed.number for handed in self.handed.values()}  # of one that was requeued, by a later attempt
         self._commands.cancel(*(number for number in self._lookup.orphans(traces) if number not in wanted))
-        self.traces.remove(attempt_ids)
 
     def _settle(self) -> None:
         """Whether Slurm has what an earlier server was about to hand over."""

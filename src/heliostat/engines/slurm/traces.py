@@ -44,6 +44,16 @@ class Trace:
         return self.uid is None
 
 
+def trace_in(text: str) -> Trace:
+    found = _TEXT.fullmatch(text.strip())
+    if found is None:
+        return Trace(None)
+    uid, leader, index, number, restarts, first = found.groups()
+    element = Element(leader, int(index)) if leader else None
+    again = (int(restarts), int(first)) if first else (0, None)
+    return Trace(int(uid), read_number(number or ""), element, *again)
+
+
 class Traces:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -53,13 +63,7 @@ class Traces:
             text = self._path(attempt_id).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        found = _TEXT.fullmatch(text.strip())
-        if found is None:
-            return Trace(None)
-        uid, leader, index, number, restarts, first = found.groups()
-        element = Element(leader, int(index)) if leader else None
-        again = (int(restarts), int(first)) if first else (0, None)
-        return Trace(int(uid), read_number(number or ""), element, *again)
+        return trace_in(text)
 
     def put(self, attempt_id: AttemptId, trace: Trace) -> None:
         """All of it or nothing."""
