@@ -1,5 +1,6 @@
 """Frozen records and states; the bottom layer, which imports nothing else of ours."""
 
+from heliostat.models.dependencies import Dependency, Parent, Rule
 from heliostat.models.events import AuditEntry, Cause, Ended, JobEvent, Observation, Started
 from heliostat.models.jobs import (
     ArrayRange,
@@ -54,6 +55,7 @@ __all__ = [
     "Caller",
     "Cause",
     "Department",
+    "Dependency",
     "Device",
     "DeviceFigures",
     "DeviceProcess",
@@ -72,6 +74,7 @@ __all__ = [
     "Node",
     "NodeState",
     "Observation",
+    "Parent",
     "Place",
     "Placement",
     "Project",
@@ -82,6 +85,7 @@ __all__ = [
     "Reservation",
     "Resources",
     "Role",
+    "Rule",
     "Series",
     "Started",
     "Token",

@@ -119,6 +119,8 @@ class Controller:
         """Why a job waits, as of the newest plan."""
         if job.state is not JobState.PENDING:
             return job.reason
+        if words := self._queue.not_in_line_words(job, self._now()):
+            return words
         if job.handed_over and isinstance(self._engine, SaysWhy):
             return self._engine.waiting_reason(job.attempt_id) or "has just been handed over"
         return self._explainer.reason(job.id) or job.reason or "has just been submitted"
@@ -199,7 +201,9 @@ class Controller:
             return Round(observations, Plan(), now)
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
         if self._engine.capabilities.queues_itself:
-            return Round(observations, self._made, now, self._queue.to_hand_over(self._delayed()))
+            to_hand_over = self._queue.to_hand_over(self._delayed(), now)
+            self._made = Plan(wake_at=self._queue.board.next_begin())
+            return Round(observations, self._made, now, to_hand_over)
         self._look_for_checkpoints(now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         snapshot = self._queue.snapshot(now, ended, self._delayed())
