@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, WithJsonSchema
 
 from heliostat.models import Parent, Rule
-from heliostat.models.dependencies import parse_begin, parse_parents
+from heliostat.models.dependencies import MOST_PAIRS, parse_begin, parse_parents
 
 
 def _begin(value: object) -> datetime | timedelta | None:
@@ -17,6 +17,7 @@ def _begin(value: object) -> datetime | timedelta | None:
     return parse_begin(value)
 
 
+_NAMES = ("after", "after_ok", "after_any", "after_failed", "after_each")
 _ONE = {"type": ["integer", "string"]}
 Parents = Annotated[
     tuple[str, ...],
@@ -26,6 +27,14 @@ Parents = Annotated[
 Begin = Annotated[
     datetime | timedelta | None, BeforeValidator(_begin), WithJsonSchema({"type": ["string", "null"]})
 ]
+
+
+def refuse_too_many(jobs: list[object]) -> None:
+    """Of the bodies of one request, before each reference is read."""
+    named = [value for job in jobs if isinstance(job, dict) for name in _NAMES if (value := job.get(name))]
+    count = sum(len(one) if isinstance(one, list) else str(one).count(",") + 1 for one in named)
+    if count > MOST_PAIRS:
+        raise ValueError(f"the jobs of one request may wait for {MOST_PAIRS} others in all")
 
 
 def parents(

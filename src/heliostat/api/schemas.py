@@ -15,7 +15,7 @@ from pydantic import (
     model_validator,
 )
 
-from heliostat.api.after import Begin, Parents, parents
+from heliostat.api.after import Begin, Parents, parents, refuse_too_many
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
 from heliostat.models.quantities import (
     MAX_ARRAY,
@@ -88,6 +88,8 @@ def _array_length(text: str) -> int:
 
 def _not_too_many(jobs: object) -> object:
     """Ten thousand arrays of ten thousand would fill the memory before anybody counted them."""
+    if isinstance(jobs, list):
+        refuse_too_many(jobs)
     arrays = [job.get("array") for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
     if sum(_array_length(array) for array in arrays if isinstance(array, str)) > _MOST_ELEMENTS:
         raise ValueError(f"all arrays together may have {_MOST_ELEMENTS} elements")

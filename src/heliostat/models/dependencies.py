@@ -9,6 +9,7 @@ from enum import StrEnum
 from heliostat.models.states import TERMINAL, JobState
 
 MOST_PARENTS = 10_000  # that one job may name
+MOST_PAIRS = 100_000  # of a job and one it waits for, in one request
 _LONGEST = 200  # characters of one reference
 _ARRAY = "array:"
 

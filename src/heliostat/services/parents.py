@@ -8,11 +8,10 @@ from sqlalchemy import Connection
 
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Caller, Dependency, Job, JobRequest, Parent, Rule
-from heliostat.models.dependencies import MOST_PARENTS, ended_words, find_cycle
+from heliostat.models.dependencies import MOST_PAIRS, MOST_PARENTS, ended_words, find_cycle
 from heliostat.services.rights import listed_jobs, may_inspect
 from heliostat.store import jobs as stored
 
-_MOST_PAIRS = 100_000  # of child and parent, in one request
 _MOST_ELEMENTS = 10_000  # of an array
 _HINT = "You can wait for your own jobs and for those of projects you manage: `helio ps --all` lists them."
 Groups = Sequence[Sequence[Job]]
@@ -31,9 +30,11 @@ def link(conn: Connection, caller: Caller, requests: Sequence[JobRequest], group
     """Raises when a parent does not exist for the caller, has ended otherwise than it should, or waits in turn."""
     if not any(request.after for request in requests):
         return Linked(tuple(job for group in groups for job in group))
+    counts = [len(request.after) for request in requests]
+    _refuse_too_many(sum(count * len(group) for count, group in zip(counts, groups, strict=True)), max(counts))
     _refuse_cycles(requests)
     known = _Known(conn, caller, requests, groups)
-    _refuse_too_many(requests, groups, known)
+    _refuse_too_many(*_pairs(requests, groups, known))
     settled: set[Dependency] = set()
     jobs: list[Job] = []
     for request, group in zip(requests, groups, strict=True):
@@ -130,23 +131,21 @@ def _refuse_cycles(requests: Sequence[JobRequest]) -> None:
     )
 
 
-def _refuse_too_many(requests: Sequence[JobRequest], groups: Groups, known: _Known) -> None:
-    pairs = 0
-    for request, group in zip(requests, groups, strict=True):
-        parents = sum(1 if parent.each else len(known.of(parent)) for parent in request.after)
-        if parents > MOST_PARENTS:
-            raise Invalid(
-                f"A job may wait for {MOST_PARENTS} others, not for {parents}.",
-                _BETWEEN,
-                fields={"after": "too many"},
-            )
-        pairs += len(group) * parents
-    if pairs > _MOST_PAIRS:
-        raise Invalid(
-            f"That makes {pairs} pairs of a job and one it waits for; a request may have {_MOST_PAIRS}.",
-            _BETWEEN,
-            fields={"after": "too many"},
-        )
+def _pairs(requests: Sequence[JobRequest], groups: Groups, known: _Known) -> tuple[int, int]:
+    """Of a job and one it waits for: in all, and of the job that has most."""
+    counts = [sum(1 if one.each else len(known.of(one)) for one in request.after) for request in requests]
+    return sum(count * len(group) for count, group in zip(counts, groups, strict=True)), max(counts)
+
+
+def _refuse_too_many(pairs: int, most: int) -> None:
+    """Asked before anything is looked up, and again when it is known how large the arrays are."""
+    message = ""
+    if most > MOST_PARENTS:
+        message = f"A job may wait for {MOST_PARENTS} others, not for {most}."
+    elif pairs > MOST_PAIRS:
+        message = f"That makes {pairs} pairs of a job and one it waits for; a request may have {MOST_PAIRS}."
+    if message:
+        raise Invalid(message, _BETWEEN, fields={"after": "too many"})
 
 
 _BETWEEN = "Put a small job in between that waits for all the parents, and let the others wait for that one."

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from heliostat.api.refusals import read_job
+from heliostat.api.schemas import BulkBody
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.models import Caller, Dependency, Job, JobState, Rule
 from heliostat.services.families import family_of
@@ -164,3 +165,10 @@ def test_a_job_has_parents_and_children(site: Site) -> None:
     assert [(job.id, rule) for job, rule in family.parents] == [(1, Rule.OK)]
     assert [(job.id, rule) for job, rule in family.children] == [(3, Rule.ANY), (4, Rule.OK)]
     assert (len(few.children), few.child_count) == (1, 2)
+
+
+def test_too_many_references_are_refused_before_anybody_looks_for_them(site: Site) -> None:
+    body = {"array": "0-99", "after": list(range(1, 2000))}
+    assert "pairs" in refused(site, body).message
+    with pytest.raises(ValueError, match="100000 others in all"):
+        BulkBody.model_validate({"jobs": [{"command": "true", "after": [1] * 9000}] * 12})
