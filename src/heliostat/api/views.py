@@ -5,8 +5,9 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from heliostat.models import AttemptRecord, Job, JobEvent, Layout, Node, Place
+from heliostat.models import AttemptRecord, Job, JobEvent, Layout, Node, Place, Rule
 from heliostat.models.nodes import Device
+from heliostat.services.families import Family
 from heliostat.services.others import Guest
 
 Json = dict[str, Any]
@@ -56,6 +57,8 @@ def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json
         "stop_requested": job.stop_requested,
         "source": job.source,
         "source_number": job.source_number,
+        "parents_left": job.parents_left,
+        "begin_at": time_view(job.begin_at),
     }
 
 
@@ -100,7 +103,7 @@ def request_view(job: Job) -> Json:
         "grace_seconds": spec.grace_seconds,
     }
     given = {name: value for name, value in body.items() if value not in (None, {})}
-    return given | _placement_request(job) | _class_request(job)
+    return given | _placement_request(job) | _class_request(job) | _after_request(job)
 
 
 def _placement_request(job: Job) -> Json:
@@ -123,6 +126,32 @@ def _class_request(job: Job) -> Json:
         ("overtime", job.overtime, False),
     )
     return {name: value for name, value, default in asked if value != default}
+
+
+def _after_request(job: Job) -> Json:
+    """A time to begin that has passed makes no difference any more, but stays what was asked for."""
+    fields: tuple[tuple[str, Rule], ...] = (
+        ("after", Rule.OK),
+        ("after_any", Rule.ANY),
+        ("after_failed", Rule.FAILED),
+    )
+    asked = {name: [one.parent for one in job.after if one.rule is rule] for name, rule in fields}
+    begin = {"begin": time_view(job.begin_at)} if job.begin_at else {}
+    return {name: parents for name, parents in asked.items() if parents} | begin
+
+
+def family_view(family: Family) -> Json:
+    """The first parents and children of a job; the counts are of all."""
+    return {
+        "parents": [_relative_view(job, rule) for job, rule in family.parents],
+        "parent_count": family.parent_count,
+        "children": [_relative_view(job, rule) for job, rule in family.children],
+        "child_count": family.child_count,
+    }
+
+
+def _relative_view(job: Job, rule: Rule) -> Json:
+    return {"job_id": job.id, "rule": rule.value, "state": job.state.value}
 
 
 def event_view(event: JobEvent) -> Json:

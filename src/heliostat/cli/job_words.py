@@ -11,6 +11,7 @@ from heliostat.cli.units import clock, duration, seconds_between, size
 if TYPE_CHECKING:
     from heliostat.client.shapes import ForeignJob, JobData
 
+_RELATIVES = 8  # parents or children shown
 JOB_COLUMNS = (
     Column("ID", right=True),
     Column("NAME", shrinks=True),
@@ -85,6 +86,9 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("of nodes", _of_nodes(job)),
         ("time limit", "none" if limit is None else duration(limit) + (", overtime" * job.get("overtime", False))),
         ("array", _array(job)),
+        ("not before", clock(begin) if (begin := job.get("begin_at")) else None),
+        ("waits for" if job.get("parents_left") else "waited for", _relatives(job, "parent")),
+        ("then", _relatives(job, "child")),
         ("priority", _text(job["priority"] or None)),
         ("class", _class(job)),
         ("preempted", counted(job["preemptions"], "time") if job.get("preemptions") else None),
@@ -199,6 +203,20 @@ def _array(job: "JobData") -> str | None:
         return None
     limit = f", {job['array_limit']} at once" if job["array_limit"] else ""
     return f"{job['array_id']}, index {job['array_index']}{limit}"
+
+
+def _relatives(job: "JobData", kind: str) -> str | None:
+    """Parents or children: the first few."""
+    if kind == "parent":
+        found, count = job.get("parents", []), job.get("parent_count", 0)
+    else:
+        found, count = job.get("children", []), job.get("child_count", 0)
+    shown = [f"{one['job_id']} ({_rule(one)}{one['state']})" for one in found[:_RELATIVES]]
+    return ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "") or None
+
+
+def _rule(relative: dict[str, Any]) -> str:
+    return {"any": "however it ends, ", "failed": "if it fails, "}.get(relative["rule"], "")
 
 
 def _text(value: int | None) -> str | None:

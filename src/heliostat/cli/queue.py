@@ -98,6 +98,8 @@ def _is_ours(forecast: "Forecast | None") -> bool:
 def _unforeseen(told: "Why") -> str:
     if told.get("not_before"):
         return f"not before {minute(told['not_before'])}"
+    if told["blocked_by"] == "parents":
+        return "when those it waits for are over"
     if told["blocked_by"] == "nodes":
         return "not with the nodes there are"
     return "not foreseen yet; ask again in a minute"

@@ -1,7 +1,7 @@
 """What the API answers and takes, for type checkers; at run time these are plain dictionaries."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from os import PathLike
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
@@ -32,6 +32,15 @@ class JobOptions(TypedDict, total=False):
     held: bool | None
     max_retries: int | None
     grace_seconds: float | None
+    after: "Parents | None"  # start when these have completed
+    after_any: "Parents | None"  # start when these are over, however they ended
+    after_failed: "Parents | None"  # start when these are over and have not completed
+    after_each: "Parents | None"  # of an array: each element after that of the same index
+    begin: datetime | timedelta | str | None  # not before; "+2h" and timedeltas count from now
+
+
+Parents = Any
+"""A job, its number, an array, "array:5", the name of a job of the same `submit_many`, or a list of such."""
 
 
 class JobFields(JobOptions, total=False):
@@ -99,6 +108,12 @@ class JobData(TypedDict, total=False):
     spec: dict[str, Any]
     attempts: list[dict[str, Any]]
     request: dict[str, Any]
+    parents_left: int  # how many it waits for are not over
+    begin_at: str | None
+    parents: list[dict[str, Any]]
+    parent_count: int
+    children: list[dict[str, Any]]
+    child_count: int
 
 
 class Forecast(TypedDict):

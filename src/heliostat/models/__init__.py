@@ -1,5 +1,6 @@
 """Frozen records and states; the bottom layer, which imports nothing else of ours."""
 
+from heliostat.models.dependencies import Dependency, Parent, Rule
 from heliostat.models.elsewhere import ForeignJob, Waiting
 from heliostat.models.events import AuditEntry, Cause, Ended, JobEvent, Observation, Retimed, Started
 from heliostat.models.jobs import (
@@ -57,6 +58,7 @@ __all__ = [
     "Caller",
     "Cause",
     "Department",
+    "Dependency",
     "Device",
     "DeviceFigures",
     "DeviceProcess",
@@ -76,6 +78,7 @@ __all__ = [
     "Node",
     "NodeState",
     "Observation",
+    "Parent",
     "Place",
     "Placement",
     "Project",
@@ -87,6 +90,7 @@ __all__ = [
     "Resources",
     "Retimed",
     "Role",
+    "Rule",
     "Series",
     "Started",
     "Token",

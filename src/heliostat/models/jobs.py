@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
+from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.states import TERMINAL, JobState
 
 JobId = int
@@ -103,6 +104,8 @@ class JobRequest:
     held: bool = False
     max_retries: int = 0  # how often a lost attempt (node died) is tried again
     array: ArrayRange | None = None
+    after: tuple[Parent, ...] = ()  # whom it waits for
+    begin: datetime | timedelta | None = None  # not before; an interval counts from when it is submitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +149,9 @@ class Job:
     waits_since: datetime | None = None  # its present wait; None: since it was submitted, if it waits
     handed_over: bool = False  # while it is pending: its newest attempt waits in the engine's own queue
     origin: str | None = None  # of one that ran elsewhere and was brought in as history: "slurm:CLUSTER:NUMBER"
+    after: tuple[Dependency, ...] = ()  # whom it waits for, also when they are over
+    parents_left: int = 0  # how many of these are not over; it takes its place in the queue when none is
+    begin_at: datetime | None = None  # it takes its place in the queue not before
 
     @property
     def task_places(self) -> tuple[Place, ...]:
@@ -154,9 +160,19 @@ class Job:
 
     def waited(self, now: datetime) -> float:
         """How many seconds it has stood in the queue by then."""
-        if self.state is not JobState.PENDING:
+        if self.state is not JobState.PENDING or self.parents_left:
             return self.waited_seconds
-        return self.waited_seconds + max(0.0, (now - (self.waits_since or self.submitted_at)).total_seconds())
+        return self.waited_seconds + max(0.0, (now - self.in_line_since).total_seconds())
+
+    @property
+    def in_line_since(self) -> datetime:
+        """When its present wait began: waiting for a parent, or for the time to begin, is no waiting in line."""
+        since = self.waits_since or self.submitted_at
+        return since if self.begin_at is None else max(since, self.begin_at)
+
+    def may_start(self, now: datetime) -> bool:
+        """Its parents are over and its time to begin has come."""
+        return not self.parents_left and (self.begin_at is None or self.begin_at <= now)
 
     @property
     def source(self) -> str | None:

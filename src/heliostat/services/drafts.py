@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from heliostat.errors import Forbidden, Invalid
 from heliostat.models import Job, JobRequest, JobState, Node, Placement, Resources, User
@@ -62,6 +62,7 @@ def draft_job(desk: Desk, request: JobRequest) -> Job:
         priority_class=_priority_class(request),
         preemptible=request.preemptible or request.priority_class in ALWAYS_PREEMPTIBLE,
         overtime=request.overtime,
+        begin_at=desk.now + request.begin if isinstance(request.begin, timedelta) else request.begin,
     )
 
 

@@ -176,6 +176,9 @@ jobs = Table(
     Column("waits_since", Float),
     Column("handed_over", Boolean, nullable=False, server_default="0"),
     Column("origin", String),  # of one that ran elsewhere: "slurm:CLUSTER:NUMBER"
+    Column("after", Text, nullable=False, server_default="[]"),
+    Column("parents_left", Integer, nullable=False, server_default="0"),
+    Column("begin_at", Float),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
     Index(
         "jobs_unfinished",
@@ -231,6 +234,16 @@ jobs = Table(
         sqlite_where=text("origin IS NOT NULL"),
         postgresql_where=text("origin IS NOT NULL"),
     ),
+)
+
+dependencies = Table(
+    "dependencies",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("parent_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("rule", String, primary_key=True),
+    Column("is_settled", Boolean, nullable=False, server_default="0"),  # the parent is over, and the child knows
+    Index("dependencies_by_parent", "parent_id", "job_id"),
 )
 
 attempts = Table(

@@ -78,10 +78,13 @@ def gpus_asked_for(conn: Connection) -> dict[tuple[str, str], float]:
 
 
 def unfinished_by_project(conn: Connection) -> list[tuple[str, JobState, int, float]]:
-    """Project, state, how many jobs that are not over, and how many GPUs they ask for, all tasks together."""
+    """Project, state, how many jobs that are not over, and how many GPUs they ask for, all tasks together.
+
+    Those that wait for another job are not yet among them.
+    """
     query = (
         select(_jobs.c.project, _jobs.c.state, func.count(), func.sum(_jobs.c.gpus * tasks_of_job()))
-        .where(_jobs.c.ended_at.is_(None))
+        .where(_jobs.c.ended_at.is_(None), _jobs.c.parents_left == 0)
         .group_by(_jobs.c.project, _jobs.c.state)
     )
     return [(project, JobState(state), jobs, gpus) for project, state, jobs, gpus in conn.execute(query)]

@@ -121,6 +121,8 @@ class Controller:
         if job.state is not JobState.PENDING:
             waiting = self.waiting(job)
             return waiting.reason if waiting else job.reason
+        if words := self._queue.not_in_line_words(job, self._now()):
+            return words
         if job.handed_over and isinstance(self._engine, SaysWhy):
             waiting = self.waiting(job)
             return waiting.reason if waiting else "has just been handed over"
@@ -212,7 +214,8 @@ class Controller:
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         abilities = self._engine.capabilities
         if abilities.queues_itself:
-            ready = self._queue.to_hand_over(self._delayed(), ended, limits_arrays=abilities.limits_arrays)
+            ready = self._queue.to_hand_over(self._delayed(), now, ended, limits_arrays=abilities.limits_arrays)
+            self._made = Plan(wake_at=self._queue.board.next_begin())
             return Round(observations, self._made, now, ready)
         self._look_for_checkpoints(now)
         snapshot = self._queue.snapshot(now, ended, self._delayed())

@@ -26,8 +26,8 @@ class Requeues(Handover):
         self.put_back: dict[AttemptId, Ended] = {}  # requeued by Slurm, until that is recorded
 
     def forget(self, attempt_id: AttemptId) -> bool:
-        """Its end is recorded. Whether it is over in Slurm, too; then its trace is left. If it was requeued, the next
-        attempt may be told of from now on."""
+        """Its end is recorded. True if that is its end in Slurm, too: its trace is left then. If it was requeued,
+        the next attempt may be told of from now on."""
         self.over.pop(attempt_id, None)
         if self.put_back.pop(attempt_id, None) is None:
             return True

@@ -30,6 +30,7 @@ EVENT_WORDS = {
     "lost": "lost, back in the queue",
     "not_started": "could not start, back in the queue",
     "checkpointed": "saved its work",
+    "parents_over": "took its place in the queue",
 }
 
 

@@ -74,7 +74,7 @@ def waiting(told: Explanation, now: datetime) -> Waiting | None:
         sure=_sure(forecast),
         accuracy=_ELSEWHERE if told.job.handed_over else _accuracy(told.accuracy),
         unforeseen=_unforeseen(told) if forecast is None else "",
-        not_before=why.not_before if why else None,
+        not_before=why.not_before if why else told.job.begin_at if told.not_in_line else None,
     )
 
 
@@ -123,6 +123,8 @@ def _accuracy(accuracy: Accuracy) -> str:
 
 
 def _unforeseen(told: Explanation) -> str:
+    if told.not_in_line == "parents":
+        return "When those it waits for are over."
     if told.why is not None and told.why.blocked_by == "nodes":
         return "Not with the nodes there are."
     if told.job.handed_over:
