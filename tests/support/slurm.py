@@ -100,6 +100,11 @@ class TestCluster(PrivateSlurm):
         self._start("slurmdbd", "-D")
         self._until("slurmdbd", lambda: self._answers("sacctmgr", "-n", "list", "cluster"))
 
+    def resume_nodes(self) -> None:
+        for node in self.nodes:
+            with contextlib.suppress(subprocess.CalledProcessError):  # it is in use already
+                self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
     def submit(self, script: str, *options: str) -> int:
         """As somebody does who knows nothing of Heliostat."""
         return int(self.run("sbatch", "--parsable", "-o/dev/null", *options, "--wrap", script))
