@@ -3,7 +3,20 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, plan, replay, runtimes, samples, startup, store, throughput, web
+from bench.parts import (
+    latency,
+    memory,
+    plan,
+    replay,
+    runtimes,
+    samples,
+    slurm,
+    slurm_observe,
+    startup,
+    store,
+    throughput,
+    web,
+)
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -19,4 +32,6 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "runtimes": runtimes.measure,
     "replay": replay.measure,
     "web": web.measure,
+    "slurm": slurm.measure,
+    "slurm-observe": slurm_observe.measure,
 }

@@ -123,6 +123,11 @@ class Settings:
     fine_samples_days: float = 1.0  # how long every look is kept
     five_minute_samples_days: float = 31.0  # how long their mean and largest of five minutes
     hourly_samples_days: float = 1095.0  # and of an hour
+    slurm_partition: str | None = None  # where jobs go that nothing sends elsewhere; None: Slurm's default
+    slurm_data_classes: Mapping[str, str] = field(default_factory=dict)  # { 2 = "partition=secure feature=vault" }
+    slurm_labels: Mapping[str, str] = field(default_factory=dict)  # { big = "partition=bigmem" }; else features
+    slurm_qos: Mapping[str, str] = field(default_factory=dict)  # { urgent = "high" }; else that of the same name
+    slurm_gpu_types: Mapping[str, str] = field(default_factory=dict)  # our word for it, and Slurm's
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # no setting: where each was set
 
     @property
@@ -178,7 +183,9 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
         _check_zone(path, value)
     if name in _LEAST:
         _check_number(path, name, value, _LEAST[name])
-    if isinstance(value, dict) and name == "gpu_charges":
+    if name in _SLURM:
+        _check_slurm(path, name, value)
+    elif isinstance(value, dict) and name == "gpu_charges":
         _check_charges(path, name, value)
     elif isinstance(value, dict | list):
         _check_words(path, name, value.values() if isinstance(value, dict) else value)
@@ -268,6 +275,27 @@ def _check_charges(path: Path, name: str, charges: dict[str, object]) -> None:
         if isinstance(charge, bool) or not isinstance(charge, int | float):
             raise Invalid(f"{path}: {name}.{kind} = {charge!r} is not a number", "Write { a100 = 2.0, t4 = 0.5 }.")
         _check_number(path, f"{name}.{kind}", charge, _TINY)
+
+
+_WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+_PARTITIONS = rf"{_WORD}(,{_WORD})*"
+_PLACE = rf"(?=.)(partition={_PARTITIONS}( |$))?(feature={_WORD}( |$))*"
+_SLURM: dict[str, tuple[str, str, str]] = {  # what may stand before the equals sign, what after it, an example
+    "slurm_partition": ("", _PARTITIONS, '"gpu"'),
+    "slurm_data_classes": (r"\d{1,2}", _PLACE, '{ 2 = "partition=secure feature=vault" }'),
+    "slurm_labels": (r"[^\s,&|]{1,64}", _PLACE, '{ big = "partition=bigmem", "disk=ssd" = "feature=ssd" }'),
+    "slurm_qos": ("scavenger|normal|interactive|urgent", _WORD, '{ urgent = "high" }'),
+    "slurm_gpu_types": (_WORD, _WORD, '{ A100 = "nvidia_a100" }'),
+}
+
+
+def _check_slurm(path: Path, name: str, value: Any) -> None:
+    before, after, example = _SLURM[name]
+    pairs = value.items() if isinstance(value, dict) else [("", value)]
+    for key, said in pairs:
+        if not (re.fullmatch(before, key) and isinstance(said, str) and re.fullmatch(after, said)):
+            place = f"{name}.{key}" if key else name
+            raise Invalid(f"{path}: {place} = {said!r} means nothing to Slurm", f"Write {name} = {example}.")
 
 
 def _check_number(path: Path, name: str, value: Any, least: float) -> None:

@@ -29,6 +29,7 @@ from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
 from heliostat.store.samples import Retention, SampleStore
+from heliostat.workers.accountant import Accountant
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
@@ -115,6 +116,9 @@ def _start_parts(
     sweeper = Sweeper(store, settings.home.jobs, settings.keep_job_folders_days, utc_now)
     sweeper.start()
     stack.callback(sweeper.close)
+    accountant = Accountant(engine, store)
+    accountant.start()
+    stack.callback(accountant.close)
     samples = _start_sampling(settings, Watched(engine, fleet, controller), stack)
     return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples)
 

@@ -42,7 +42,8 @@ MpiDefault=none
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 Epilog={epilog}
-JobAcctGatherType=jobacct_gather/none
+JobAcctGatherType=jobacct_gather/linux
+JobAcctGatherFrequency=task=1
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core_Memory
 GresTypes=gpu
@@ -76,6 +77,7 @@ class TestCluster(PrivateSlurm):
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, cpus=16)
+        self._admitted: set[str] = set()
 
     def configure(self) -> dict[str, int]:
         ports = super().configure()
@@ -88,8 +90,20 @@ class TestCluster(PrivateSlurm):
         self.run("sacctmgr", "-i", "-Q", "add", "account", "lab")
 
     def admit(self, user: str) -> None:
-        """Slurm lets them submit."""
-        self.run("sacctmgr", "-i", "-Q", "add", "user", user, "account=lab")
+        """Slurm lets them submit. Tests share it: who is there already stays."""
+        if user not in self._admitted:
+            self.run("sacctmgr", "-i", "-Q", "add", "user", user, "account=lab")
+            self._admitted.add(user)
+
+    def start_accounting(self) -> None:
+        """It goes on where it was."""
+        self._start("slurmdbd", "-D")
+        self._until("slurmdbd", lambda: self._answers("sacctmgr", "-n", "list", "cluster"))
+
+    def resume_nodes(self) -> None:
+        for node in self.nodes:
+            with contextlib.suppress(subprocess.CalledProcessError):  # it is in use already
+                self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
 
     def submit(self, script: str, *options: str) -> int:
         """As somebody does who knows nothing of Heliostat."""

@@ -13,7 +13,20 @@ from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
-from heliostat.api import history, jobs, news, nodes, people, queue, reports, reservations, slurm, stats, streams
+from heliostat.api import (
+    history,
+    jobs,
+    news,
+    nodes,
+    others,
+    people,
+    queue,
+    reports,
+    reservations,
+    slurm,
+    stats,
+    streams,
+)
 from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
 from heliostat.api.middleware import BodyLimit, ServerTiming
@@ -25,6 +38,22 @@ from heliostat.web import faults, routes, visits
 
 log = structlog.get_logger()
 PREFIX = "/api/v1"
+
+
+_MODULES = (
+    jobs,
+    streams,
+    queue,
+    others,
+    nodes,
+    people,
+    reservations,
+    reports,
+    history,
+    stats,
+    news,
+    slurm,
+)
 
 
 def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
@@ -43,7 +72,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.state.feed = Feed(context.store)
     app.state.folder_watch = FolderWatch()
     app.state.read_job = read_job  # for the web, which stands below
-    for module in (jobs, streams, queue, nodes, people, reservations, reports, history, stats, news, slurm):
+    for module in _MODULES:
         app.include_router(module.router, prefix=PREFIX)
     routes.install(app, context)
     app.add_exception_handler(HeliostatError, _ours)

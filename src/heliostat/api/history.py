@@ -1,14 +1,17 @@
 """Past jobs for replays."""
 
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.concurrency import run_in_threadpool
-from starlette.responses import Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.api.history_schemas import SacctBody
 from heliostat.services.history import export_history
+from heliostat.services.history_import import import_slurm
 from heliostat.store.past import Period
 
 router = APIRouter(tags=["history"])
@@ -24,6 +27,12 @@ async def export(
     period = Period(_aware(since), _aware(until))
     lines = await run_in_threadpool(export_history, context, caller, period, anonymous)
     return StreamingResponse(lines, media_type="application/x-ndjson", headers={"Cache-Control": "no-store"})
+
+
+@router.post("/history/slurm")
+def bring_in(body: SacctBody, caller: CallerDep, context: ContextDep) -> Response:
+    """Past jobs of a Slurm cluster, as its `sacct` printed them. Said again, they change nothing. Admins only."""
+    return JSONResponse(asdict(import_slurm(context, caller, body.to_text())))
 
 
 def _aware(at: datetime | None) -> datetime | None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -14,15 +15,18 @@ from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
 from heliostat.api.feed import Behind, Feed
 from heliostat.api.queue_views import forecast_view
 from heliostat.api.schemas import BulkBody, CancelBody, JobBody, WaitBody
-from heliostat.api.views import job_detail_view, job_view, public_job_view
+from heliostat.api.views import family_view, job_detail_view, job_view, public_job_view
 from heliostat.errors import Invalid
 from heliostat.models import TERMINAL, Caller, Job, JobId, JobState
 from heliostat.services import jobs as services
 from heliostat.services.context import Context
+from heliostat.services.families import family_of
 from heliostat.services.logs import LogRange, log_order, read_log
 from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs, may_inspect, may_see_values
 from heliostat.services.submission import prepare_submission, submit_jobs
+from heliostat.services.usage import in_all
 from heliostat.store import jobs as stored
+from heliostat.store.attempt_usage import usage_of
 
 router = APIRouter(tags=["jobs"])
 HIDDEN = "(hidden)"
@@ -116,9 +120,11 @@ def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     """One job with all its attempts."""
     job = inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
-        attempts = stored.attempts_of(conn, job_id)
+        attempts, family = stored.attempts_of(conn, job_id), family_of(conn, job)
+        accounted = in_all(usage_of(conn, job_id))
     forecast = forecast_view(context.forecaster.of(job))
-    view = job_detail_view(job, context.controller.reason(job), forecast, attempts)
+    view = job_detail_view(job, context.controller.reason(job), forecast, attempts) | family_view(family)
+    view["accounted"] = None if accounted is None else asdict(accounted)
     if not may_see_values(caller.user, job):
         view["spec"]["env"] = dict.fromkeys(job.spec.env, HIDDEN)
         view["request"].pop("env", None)

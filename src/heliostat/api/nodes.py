@@ -16,6 +16,7 @@ from heliostat.api.views import Json, node_view, time_view
 from heliostat.models import ACTIVE, Caller, Job, Node, Reservation
 from heliostat.services import nodes as services
 from heliostat.services.context import Context
+from heliostat.services.others import guests_by_node, with_guests
 from heliostat.services.reservations import list_reservations
 from heliostat.store import jobs as stored
 
@@ -82,8 +83,9 @@ def _answer(context: Context, caller: Caller, node: Node, note: str | None = Non
 def _views(context: Context, caller: Caller, nodes: Iterable[Node]) -> list[Json]:
     tenants, now = _jobs_on_nodes(context), context.now()
     reservations = list_reservations(context, caller)
+    guests = guests_by_node(context, caller)
     return [
-        node_view(node, tenants[node.name])
+        node_view(with_guests(node, guests.get(node.name, ())), tenants[node.name], guests.get(node.name, ()))
         | {"exclusive_job": _alone(tenants[node.name]), "reserved": reserved_view(node.name, reservations, now)}
         for node in nodes
     ]

@@ -14,15 +14,15 @@ def explanation_view(told: Explanation) -> Json:
         "job_id": told.job.id,
         "state": told.job.state.value,
         "sentence": told.sentence,
-        "blocked_by": why.blocked_by if why else None,
+        "blocked_by": why.blocked_by if why else told.not_in_line,
         "position": why.position if why else None,
         "pending": why.pending if why else None,
-        "ahead": why.position - 1 if why else None,
+        "ahead": why.position - 1 if why and why.position else None,
         "ahead_projects": why.ahead_projects if why else None,
         "first_ahead": [_ahead_view(job) for job in told.ahead],
         "share_used": why.share_used if why else None,
         "starts_by": time_view(why.starts_by) if why else None,
-        "not_before": time_view(why.not_before) if why else None,
+        "not_before": time_view(why.not_before if why else told.job.begin_at if told.not_in_line else None),
         "forecast": forecast_view(told.forecast),
         "accuracy": asdict(told.accuracy),
     }
@@ -50,6 +50,7 @@ def forecast_view(forecast: Forecast | None) -> Json | None:
         "confidence": forecast.confidence,
         "runs": forecast.runs,
         "limits_at": time_view(forecast.limits_at),
+        "source": forecast.source,
     }
 
 

@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from heliostat.api.after import Begin, Parents, parents, refuse_too_many
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
 from heliostat.models.mounts import parse_mount
 from heliostat.models.quantities import (
@@ -93,6 +94,8 @@ def _array_length(text: str) -> int:
 
 def _not_too_many(jobs: object) -> object:
     """Ten thousand arrays of ten thousand would fill the memory before anybody counted them."""
+    if isinstance(jobs, list):
+        refuse_too_many(jobs)
     arrays = [job.get("array") for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
     if sum(_array_length(array) for array in arrays if isinstance(array, str)) > _MOST_ELEMENTS:
         raise ValueError(f"all arrays together may have {_MOST_ELEMENTS} elements")
@@ -186,6 +189,15 @@ class JobBody(BaseModel):
         None
     )
     grace_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False, strict=True)] = 10.0
+    after: Parents = Field(
+        default=(),
+        validation_alias=AliasChoices("after", "after_ok"),
+        description="Start when these have completed: 12, [12, 13], array:5, a job of this request by its name.",
+    )
+    after_any: Parents = Field(default=(), description="Start when these are over, however they ended.")
+    after_failed: Parents = Field(default=(), description="Start when these are over and have not completed.")
+    after_each: Parents = Field(default=(), description="Of an array: each element after that of another's index.")
+    begin: Begin = Field(default=None, description="Not before: 2026-12-01T08:00Z, or +2h.")
 
     image: Line500 | None = Field(default=None, description="The container it runs in: python:3.11.")
     runtime: Literal["process", "bubblewrap", "podman", "apptainer", "docker"] | None = Field(
@@ -201,8 +213,9 @@ class JobBody(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _one_class(cls, values: object) -> object:
-        if isinstance(values, dict) and "class" in values and "priority_class" in values:
-            raise ValueError("class and priority_class are two names of the same field: send only one of them")
+        for other, name in (("class", "priority_class"), ("after_ok", "after")):
+            if isinstance(values, dict) and other in values and name in values:
+                raise ValueError(f"{other} and {name} are two names of the same field: send only one of them")
         return values
 
     @model_validator(mode="after")
@@ -238,6 +251,8 @@ class JobBody(BaseModel):
             held=self.held,
             max_retries=self.max_retries,
             array=self.array,
+            after=parents(self.after, self.after_any, self.after_failed, self.after_each),
+            begin=self.begin,
         )
 
     def _spec(self) -> JobSpec:

@@ -27,6 +27,7 @@ def of_job(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
             "device_memory_mib": list(found.device_memory_mib),
             "verdict": asdict(found.verdict) | {"text": found.verdict.text},
             "summary": asdict(found.summary),
+            "accounted": None if found.accounted is None else asdict(found.accounted),
             "series": _series(found.series),
         }
     )

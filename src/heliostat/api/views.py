@@ -1,11 +1,14 @@
 """Records as JSON."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from heliostat.models import AttemptRecord, Job, JobEvent, Layout, Node, Place
+from heliostat.models import AttemptRecord, Job, JobEvent, Layout, Node, Place, Rule
 from heliostat.models.nodes import Device
+from heliostat.services.families import Family
+from heliostat.services.others import Guest
 
 Json = dict[str, Any]
 
@@ -52,6 +55,10 @@ def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json
         "reason": reason,
         "forecast": forecast,
         "stop_requested": job.stop_requested,
+        "source": job.source,
+        "source_number": job.source_number,
+        "parents_left": job.parents_left,
+        "begin_at": time_view(job.begin_at),
     }
 
 
@@ -100,7 +107,7 @@ def request_view(job: Job) -> Json:
         "grace_seconds": spec.grace_seconds,
     }
     given = {name: value for name, value in body.items() if value not in (None, {})}
-    return given | _placement_request(job) | _class_request(job) | _container_request(job)
+    return given | _placement_request(job) | _class_request(job) | _container_request(job) | _after_request(job)
 
 
 def _container_request(job: Job) -> Json:
@@ -132,6 +139,32 @@ def _class_request(job: Job) -> Json:
     return {name: value for name, value, default in asked if value != default}
 
 
+def _after_request(job: Job) -> Json:
+    """A time to begin that has passed makes no difference any more, but stays what was asked for."""
+    fields: tuple[tuple[str, Rule], ...] = (
+        ("after", Rule.OK),
+        ("after_any", Rule.ANY),
+        ("after_failed", Rule.FAILED),
+    )
+    asked = {name: [one.parent for one in job.after if one.rule is rule] for name, rule in fields}
+    begin = {"begin": time_view(job.begin_at)} if job.begin_at else {}
+    return {name: parents for name, parents in asked.items() if parents} | begin
+
+
+def family_view(family: Family) -> Json:
+    """The first parents and children of a job; the counts are of all."""
+    return {
+        "parents": [_relative_view(job, rule) for job, rule in family.parents],
+        "parent_count": family.parent_count,
+        "children": [_relative_view(job, rule) for job, rule in family.children],
+        "child_count": family.child_count,
+    }
+
+
+def _relative_view(job: Job, rule: Rule) -> Json:
+    return {"job_id": job.id, "rule": rule.value, "state": job.state.value}
+
+
 def event_view(event: JobEvent) -> Json:
     return {
         "id": event.id,
@@ -144,8 +177,8 @@ def event_view(event: JobEvent) -> Json:
     }
 
 
-def node_view(node: Node, jobs: list[Job]) -> Json:
-    """The node with what is used of it by these jobs, of which each has at least one task there."""
+def node_view(node: Node, jobs: list[Job], guests: Sequence[Guest] = ()) -> Json:
+    """The node with what is used of it by these jobs, of which each has at least one task there, and by guests."""
     tasks = [(job, place) for job in jobs for place in job.task_places if place.node == node.name]
     return {
         "name": node.name,
@@ -153,10 +186,14 @@ def node_view(node: Node, jobs: list[Job]) -> Json:
         "reason": node.reason,
         "cpus": node.cpus,
         "memory_mib": node.memory_mib,
-        "cpus_used": sum(job.resources.cpus for job, _ in tasks),
-        "memory_used_mib": sum(job.resources.memory_mib for job, _ in tasks),
-        "gpus_used": _whole_if_it_is(sum(job.resources.gpus for job, _ in tasks)),
+        "cpus_used": sum(job.resources.cpus for job, _ in tasks) + sum(one.cpus for one in guests),
+        "memory_used_mib": sum(job.resources.memory_mib for job, _ in tasks)
+        + sum(one.memory_mib for one in guests),
+        "gpus_used": _whole_if_it_is(
+            sum(job.resources.gpus for job, _ in tasks) + sum(one.gpus for one in guests)
+        ),
         "jobs": [job.id for job in jobs],
+        "others": [one.job.id for one in guests],
         "labels": dict(node.labels),
         "data_class": node.data_class,
         "min_data_class": node.min_data_class,

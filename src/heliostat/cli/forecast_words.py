@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from heliostat.client.shapes import Accuracy, Forecast
 
 _NOW_SECONDS = 60.0
+_OWN = "trial runs"
 
 _FEW = 5  # forecasts: fewer say little about the next one
 
@@ -25,6 +26,8 @@ def forecast_in_words(forecast: "Forecast") -> str:
     span = f"between {begin} and {end}" if begin != end else f"at {begin}"
     part, runs = forecast["confidence"], forecast["runs"]
     sure = "" if part is None else f" (in {round(part * runs)} of {runs} trial runs)"
+    if forecast.get("source", _OWN) != _OWN:
+        return f"{likely_in_words(forecast)}, by {end} ({forecast['source']})"
     return f"{likely_in_words(forecast)}, {span}{sure}"
 
 

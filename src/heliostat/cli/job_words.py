@@ -1,6 +1,7 @@
 """How a job reads: as a row of a list, and as facts one a line."""
 
 import shlex
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from heliostat.cli.forecast_words import forecast_in_words, likely_in_words
@@ -8,8 +9,9 @@ from heliostat.cli.output import Cell, Column, State, counted, print_table
 from heliostat.cli.units import clock, duration, seconds_between, size
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import JobData
+    from heliostat.client.shapes import ForeignJob, JobData
 
+_RELATIVES = 8  # parents or children shown
 JOB_COLUMNS = (
     Column("ID", right=True),
     Column("NAME", shrinks=True),
@@ -39,6 +41,35 @@ def job_row(job: "JobData") -> list[Cell]:
     ]
 
 
+FOREIGN_COLUMNS = (
+    Column("ID"),
+    Column("NAME", shrinks=True),
+    Column("USER"),
+    Column("STATE"),
+    Column("GPUS", right=True),
+    Column("CPUS", right=True, optional=True),
+    Column("MEM", right=True, optional=True),
+    Column("SINCE"),
+    Column("WHERE", shrinks=True),
+)
+
+
+def foreign_row(job: "ForeignJob") -> list[Cell]:
+    """Of a job that went to Slurm without us."""
+    since = job["started_at"] or job["submitted_at"]
+    return [
+        job["id"],
+        job["name"] or "-",
+        job["user"],
+        State(job["state"]),
+        str(job["gpus"]),
+        str(job["cpus"]),
+        size(job["memory_mib"]),
+        clock(since) if since else "-",
+        ",".join(job["nodes"]) or job["reason"] or "-",
+    ]
+
+
 def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
     """Everything about one job; None: not worth a line."""
     spec: dict[str, Any] = job.get("spec") or {}
@@ -55,6 +86,9 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("of nodes", _of_nodes(job)),
         ("time limit", "none" if limit is None else duration(limit) + (", overtime" * job.get("overtime", False))),
         ("array", _array(job)),
+        ("not before", clock(begin) if (begin := job.get("begin_at")) else None),
+        ("waits for" if job.get("parents_left") else "waited for", _relatives(job, "parent")),
+        ("then", _relatives(job, "child")),
         ("priority", _text(job["priority"] or None)),
         ("class", _class(job)),
         ("preempted", counted(job["preemptions"], "time") if job.get("preemptions") else None),
@@ -65,6 +99,7 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("work saved", clock(job["checkpointed_at"]) if job.get("checkpointed_at") else None),
         ("ended", clock(job["ended_at"]) if job["ended_at"] else None),
         ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
+        ("used", accounted_in_words(job.get("accounted"))),
         ("attempt", _text(job["attempt"] or None)),
         ("command", shlex.join(spec["command"]) if spec.get("command") else None),
         ("script", counted(len(spec["script"].splitlines()), "line") if spec.get("script") else None),
@@ -75,6 +110,17 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("workdir", spec.get("workdir")),
         ("env", " ".join(sorted(spec["env"])) if spec.get("env") else None),
     ]
+
+
+def accounted_in_words(used: Mapping[str, Any] | None) -> str | None:
+    """`10m24s of cpu time, 20m00s of GPU time, 3.1G of memory at most`; None: nothing is known."""
+    if not used:
+        return None
+    times = [("cpu_seconds", "cpu time"), ("gpu_seconds", "GPU time")]
+    facts = [f"{duration(used[name])} of {what}" for name, what in times if used[name] is not None]
+    if used["memory_mib"] is not None:
+        facts.append(f"{size(used['memory_mib'])} of memory at most")
+    return ", ".join([*facts, *(["ran out of memory"] if used["out_of_memory"] else [])]) or None
 
 
 def print_attempts(attempts: list[dict[str, Any]]) -> None:
@@ -161,6 +207,20 @@ def _array(job: "JobData") -> str | None:
         return None
     limit = f", {job['array_limit']} at once" if job["array_limit"] else ""
     return f"{job['array_id']}, index {job['array_index']}{limit}"
+
+
+def _relatives(job: "JobData", kind: str) -> str | None:
+    """Parents or children: the first few."""
+    if kind == "parent":
+        found, count = job.get("parents", []), job.get("parent_count", 0)
+    else:
+        found, count = job.get("children", []), job.get("child_count", 0)
+    shown = [f"{one['job_id']} ({_rule(one)}{one['state']})" for one in found[:_RELATIVES]]
+    return ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "") or None
+
+
+def _rule(relative: dict[str, Any]) -> str:
+    return {"any": "however it ends, ", "failed": "if it fails, "}.get(relative["rule"], "")
 
 
 def _text(value: int | None) -> str | None:

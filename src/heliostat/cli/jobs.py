@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.cli.job_words import JOB_COLUMNS, job_facts, job_row, print_attempts
+from heliostat.cli.job_words import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_facts, job_row, print_attempts
 from heliostat.cli.output import JsonFlag, State, counted, print_facts, print_json, print_table, say, styled
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ def ps(
     name: Annotated[str | None, typer.Option(help="Whose name contains this.")] = None,
     node: Annotated[str | None, typer.Option(help="On one machine.")] = None,
     array: Annotated[int | None, typer.Option(help="Of one array; also those that are over.")] = None,
+    others: Annotated[bool, typer.Option("--others", help="Those that went to Slurm without Heliostat.")] = False,
     limit: Annotated[int, typer.Option(help="How many at most.", min=1)] = 50,
     as_json: JsonFlag = False,
 ) -> None:
@@ -32,6 +33,9 @@ def ps(
 
     Without options those that wait or run, of everyone.
     """
+    if others:
+        _list_others(node, limit, as_json)
+        return
     states = [one for item in state or [] for one in item.split(",") if one]
     over_too = all_jobs or bool(states) or array is not None
     found = connect().jobs(
@@ -55,6 +59,18 @@ def ps(
     print_table(JOB_COLUMNS, (job_row(job) for job in jobs[:limit]))
     if len(jobs) > limit:
         say(f"The newest {limit}; there are more: --limit {limit * 4}")
+
+
+def _list_others(node: str | None, limit: int, as_json: bool) -> None:
+    found = connect().others(node=node, limit=limit)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print("All jobs here came through Heliostat.")
+        return
+    print_table(FOREIGN_COLUMNS, (foreign_row(job) for job in found))
+    say(f"They can be changed with Slurm's own tools only: {found[0]['act_with']}")
 
 
 def show(

@@ -15,7 +15,7 @@ from heliostat.cli.output import Column, JsonFlag, State, print_facts, print_jso
 from heliostat.cli.units import minute
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import Foreseen, Option, Why
+    from heliostat.client.shapes import Forecast, Foreseen, Option, Why
 
 _SHOWN_AHEAD = 3
 
@@ -39,8 +39,8 @@ def why(
             ("position", f"{told['position']} of {told['pending']}" if told["position"] else None),
             ("ahead", _ahead(told)),
             ("starts", forecast_in_words(forecast) if forecast else _unforeseen(told)),
-            ("by limits", limits_in_words(forecast) if forecast else None),
-            ("forecasts", accuracy_in_words(told["accuracy"])),
+            ("by limits", limits_in_words(forecast) if forecast and _is_ours(forecast) else None),
+            ("forecasts", accuracy_in_words(told["accuracy"]) if _is_ours(forecast) else None),
         ]
     )
     if "what_if" in told:
@@ -91,9 +91,15 @@ def when(
         _print_foreseen(foreseen)
 
 
+def _is_ours(forecast: "Forecast | None") -> bool:
+    return forecast is None or forecast.get("source", "trial runs") == "trial runs"
+
+
 def _unforeseen(told: "Why") -> str:
     if told.get("not_before"):
         return f"not before {minute(told['not_before'])}"
+    if told["blocked_by"] == "parents":
+        return "when those it waits for are over"
     if told["blocked_by"] == "nodes":
         return "not with the nodes there are"
     return "not foreseen yet; ask again in a minute"
@@ -133,7 +139,7 @@ def _option_row(option: "Option") -> list[str]:
 
 def _ahead(told: "Why") -> str | None:
     """The first few."""
-    if not told["ahead"]:
+    if not told["ahead"] or not told["first_ahead"]:
         return None
     shown = told["first_ahead"][:_SHOWN_AHEAD]
     words = ", ".join(f"{one['id']} ({one['user']} in {one['project']})" for one in shown)

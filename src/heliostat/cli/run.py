@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from heliostat.cli.after import begin_of, parents_of
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import exit_code, first_failure, say_end, say_left_running
 from heliostat.cli.output import JsonFlag, State, counted, print_json, print_json_line, say, styled
@@ -45,6 +46,18 @@ def run(
         bool, typer.Option("--preemptible", help="May be stopped and queued again for others.")
     ] = False,
     preempt_signal: Annotated[str | None, typer.Option(help="What tells it to save and go: USR1.")] = None,
+    after: Annotated[
+        list[str] | None,
+        typer.Option("--after", "--after-ok", help="Start when these have completed: 12,13 or array:5."),
+    ] = None,
+    after_any: Annotated[list[str] | None, typer.Option(help="Start when these are over, however.")] = None,
+    after_failed: Annotated[
+        list[str] | None, typer.Option(help="Start when these are over and have not completed.")
+    ] = None,
+    after_each: Annotated[
+        list[str] | None, typer.Option(help="Each element of --array after that of this array: array:5.")
+    ] = None,
+    begin: Annotated[str | None, typer.Option(help="Not before: 2026-12-01T08:00, or +2h.")] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Do not start it before helio release.")] = False,
     max_retries: Annotated[int | None, typer.Option(help="How often to try again when its node dies.")] = None,
     grace: Annotated[str | None, typer.Option(help="Between TERM and KILL: 10s, 2m.")] = None,
@@ -93,6 +106,11 @@ def run(
         "priority_class": priority_class,
         "preemptible": preemptible or None,
         "preempt_signal": preempt_signal,
+        "after": parents_of(after),
+        "after_any": parents_of(after_any),
+        "after_failed": parents_of(after_failed),
+        "after_each": parents_of(after_each),
+        "begin": None if begin is None else begin_of(begin),
         "held": hold or None,
         "max_retries": max_retries,
         "grace_seconds": None if grace is None else seconds_of(grace, "--grace"),

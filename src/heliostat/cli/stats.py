@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from heliostat.cli.connect import connect
+from heliostat.cli.job_words import accounted_in_words
 from heliostat.cli.output import Column, JsonFlag, State, clean, print_json, print_json_line, print_table, styled
 from heliostat.cli.sparklines import largest, mean_of, sparkline
 from heliostat.cli.units import clock, duration, parse_time, seconds_between, size
@@ -57,6 +58,7 @@ class View(NamedTuple):
     lines: tuple[str, ...]  # above the rows
     rows: list[Row]
     answer: Any
+    is_counted: bool = False  # something is known, though nobody has looked
 
 
 def stats(
@@ -108,8 +110,10 @@ def _of_job(job: "JobData", found: "JobStats") -> View:
     asked = found["asked"]
     wholes: dict[str, float] = {"cpu": asked["cpus"], "memory": asked["memory_mib"]}
     wholes |= {f"gpu{rank}_memory": mib for rank, mib in enumerate(found["device_memory_mib"]) if mib is not None}
-    rows = _usage_rows(found["series"], wholes)
-    return View((" ".join(filter(None, [*words, where])), _verdict(found)), list(rows), found)
+    lines = [" ".join(filter(None, [*words, where])), _verdict(found)]
+    if used := accounted_in_words(found.get("accounted")):
+        lines.append(f"Counted in all: {used}.")
+    return View(tuple(lines), list(_usage_rows(found["series"], wholes)), found, bool(used))
 
 
 def _verdict(found: "JobStats") -> str:
@@ -150,14 +154,16 @@ def _title(name: str) -> str:
 def _print(view: View) -> None:
     if not sys.stdout.isatty():
         print(*view.lines, sep="\n")
-        _print_plain(view.rows)
+        if view.rows or not view.is_counted:
+            _print_plain(view.rows)
         return
     from rich.console import Console
 
     console = Console(highlight=False)
     print(*view.lines, sep="\n")
-    print()
-    console.print(_rich(view.rows, console.width))
+    if view.rows or not view.is_counted:
+        print()
+        console.print(_rich(view.rows, console.width))
 
 
 def _print_plain(rows: list[Row]) -> None:

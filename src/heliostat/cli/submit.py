@@ -2,11 +2,13 @@
 
 import json
 import sys
+from datetime import date
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from heliostat.cli.after import begin_of
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import first_failure, say_left_running
 from heliostat.cli.output import JsonFlag, counted, print_json, say
@@ -22,7 +24,8 @@ def submit(
     The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
     name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
     labels, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries, grace_seconds,
-    image, runtime, mounts, network.
+    image, runtime, mounts, network, after, after_any, after_failed, after_each, begin.
+    Jobs of one file may wait for one another: `after: NAME`.
     All of them are taken or none.
     """
     client = connect()
@@ -102,6 +105,8 @@ def _tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
         tidy["command"] = [_as_text(word) for word in job["command"]]
     if isinstance(job.get("array"), int):
         tidy["array"] = str(job["array"])
+    if isinstance(begin := job.get("begin"), str | date):
+        tidy["begin"] = begin_of(begin)
     if "workdir" not in job and workdir is not None:
         tidy["workdir"] = workdir
     elif isinstance(job.get("workdir"), str) and not job["workdir"].startswith("/") and workdir is not None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.cli.job_words import JOB_COLUMNS, job_row
+from heliostat.cli.job_words import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_row
 from heliostat.cli.jobs import jobs_of
 from heliostat.cli.nodes import NODE_COLUMNS, node_row
 from heliostat.cli.output import JsonFlag, State, counted, print_json, print_table, rich_cell, rich_table
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
 
     from heliostat.client import Client
-    from heliostat.client.shapes import JobData, Node, Status
+    from heliostat.client.shapes import ForeignJob, JobData, Node, Status
 
 _MOST_JOBS = 200
 
@@ -28,6 +28,7 @@ class View(NamedTuple):
     status: "Status"
     nodes: "list[Node]"
     jobs: "list[JobData]"
+    others: "list[ForeignJob]"  # which went to Slurm without us
 
 
 def top(
@@ -52,7 +53,7 @@ def _look(client: "Client") -> View:
     jobs = jobs_of(client, _MOST_JOBS)
     order = {"running": 0, "starting": 1, "pending": 2, "held": 3}
     jobs.sort(key=lambda job: (order.get(job["state"], 2), job["id"]))
-    return View(client.status(), client.nodes(), jobs)
+    return View(client.status(), client.nodes(), jobs, client.others(limit=_MOST_JOBS))
 
 
 def _print_once(view: View) -> None:
@@ -64,6 +65,9 @@ def _print_once(view: View) -> None:
         print_table(JOB_COLUMNS, (job_row(job) for job in view.jobs))
     else:
         print("Nothing waits or runs. Submit one: helio run -- hostname")
+    if view.others:
+        print("\nNot submitted here:")
+        print_table(FOREIGN_COLUMNS, (foreign_row(job) for job in view.others))
 
 
 def _watch(client: "Client", every: float) -> None:
@@ -98,6 +102,9 @@ def _screen(view: View, size: "ConsoleDimensions", note: str) -> "RenderableType
         parts.append(rich_table(JOB_COLUMNS, (job_row(job) for job in view.jobs[:room]), size.width))
     else:
         parts.append(rich_cell("Nothing waits or runs."))
+    if left := max(0, room - len(view.jobs) - 1) if view.others else 0:
+        parts.append(Text("Not submitted here:"))
+        parts.append(rich_table(FOREIGN_COLUMNS, (foreign_row(job) for job in view.others[:left]), size.width))
     more = f"… and {hidden_jobs} more   " if hidden_jobs > 0 else ""
     parts.append(Text(f"{more}q leaves", style="bright_black"))
     return Group(*parts)

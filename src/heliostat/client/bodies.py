@@ -2,15 +2,17 @@
 
 import os
 from collections.abc import Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from heliostat.client.jobs import JobArray, JobHandle
 from heliostat.client.shapes import JobFields, JobFilters
 
 _FIELDS = frozenset(JobFields.__annotations__)
 _FILTERS = frozenset(JobFilters.__annotations__)
 _RENAMED = {"time": "time_limit"}
-_ALSO = {"time_limit": "time", "class": "priority_class"}  # as job files write them
+_ALSO = {"time_limit": "time", "class": "priority_class", "after_ok": "after"}  # as job files write them
 
 
 def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -19,6 +21,8 @@ def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     unknown = sorted(given.keys() - _FIELDS)
     if unknown:
         raise TypeError(f"a job has no field {unknown[0]!r}; it has: {', '.join(sorted(_FIELDS))}")
+    if isinstance(begin := given.get("begin"), datetime | timedelta):
+        given["begin"] = _begin(begin)
     return {_RENAMED.get(name, name): _plain(name, value) for name, value in given.items() if value is not None}
 
 
@@ -43,4 +47,19 @@ def _plain(name: str, value: Any) -> Any:
         return {key: str(text) for key, text in value.items()}
     if name == "command" and not isinstance(value, str):
         return [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in value]
-    return value
+    return _parents(value) if name.startswith("after") else value
+
+
+def _parents(value: Any) -> Any:
+    if isinstance(value, JobHandle):
+        return value.id
+    if isinstance(value, JobArray):
+        return f"array:{value.id}"
+    return value if isinstance(value, int | str) else [_parents(one) for one in value]
+
+
+def _begin(value: datetime | timedelta) -> str:
+    """A time without a zone is that of this machine."""
+    if isinstance(value, timedelta):
+        return f"+{max(0, int(value.total_seconds()))}s"
+    return value.astimezone().isoformat()

@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from heliostat.client.shapes import Node, Reservation
+from heliostat.client.shapes import ForeignJob, Node, Reservation
 from heliostat.client.transport import Transport
 
 
@@ -18,6 +18,13 @@ class ClusterVerbs:
 
     def node(self, name: str) -> Node:
         found: Node = self._transport.call("GET", _path(name))
+        return found
+
+    def others(self, *, node: str | None = None, limit: int | None = None) -> list[ForeignJob]:
+        """Jobs that went to Slurm without Heliostat: those that run, then those that wait."""
+        query = [("node", node)] if node else []
+        query += [("limit", str(limit))] if limit else []
+        found: list[ForeignJob] = self._transport.call("GET", "/others", query=query)["items"]
         return found
 
     def drain(self, node: str, reason: str) -> Node:

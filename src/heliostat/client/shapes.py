@@ -1,7 +1,7 @@
 """What the API answers and takes, for type checkers; at run time these are plain dictionaries."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from os import PathLike
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
@@ -36,6 +36,15 @@ class JobOptions(TypedDict, total=False):
     runtime: str | None  # process, bubblewrap, podman, apptainer, docker
     mounts: Sequence[str] | None  # what its container sees of the node: "/data:/data:ro"
     network: str | None  # host, private, none
+    after: "Parents | None"  # start when these have completed
+    after_any: "Parents | None"  # start when these are over, however they ended
+    after_failed: "Parents | None"  # start when these are over and have not completed
+    after_each: "Parents | None"  # of an array: each element after that of the same index
+    begin: datetime | timedelta | str | None  # not before; "+2h" and timedeltas count from now
+
+
+Parents = Any
+"""A job, its number, an array, "array:5", the name of a job of the same `submit_many`, or a list of such."""
 
 
 class JobFields(JobOptions, total=False):
@@ -97,9 +106,18 @@ class JobData(TypedDict, total=False):
     reason: str | None
     forecast: "Forecast | None"
     stop_requested: str | None
+    source: str | None  # where it ran, if it was brought in from elsewhere: slurm
+    source_number: str | None  # its number there
+    accounted: dict[str, Any] | None  # what it used in all, if the engine keeps accounts
     spec: dict[str, Any]
     attempts: list[dict[str, Any]]
     request: dict[str, Any]
+    parents_left: int  # how many it waits for are not over
+    begin_at: str | None
+    parents: list[dict[str, Any]]
+    parent_count: int
+    children: list[dict[str, Any]]
+    child_count: int
 
 
 class Forecast(TypedDict):
@@ -111,6 +129,7 @@ class Forecast(TypedDict):
     confidence: float | None  # the part of the trial runs that lies in between
     runs: int
     limits_at: str | None  # if every job takes all its time
+    source: str  # trial runs, or whose plan it is
 
 
 class Accuracy(TypedDict):
@@ -228,6 +247,7 @@ class Node(TypedDict):
     memory_used_mib: int
     gpus_used: float
     jobs: list[int]
+    others: list[str]  # jobs that went to Slurm without Heliostat: slurm:1234
     notes: list[str]
     labels: dict[str, str]
     data_class: int
@@ -237,6 +257,26 @@ class Node(TypedDict):
     exclusive_job: int | None  # which nobody else may join
     reserved: list[SetAside]  # now, or within a week
     note: NotRequired[str | None]  # after a change: what it means for the jobs there
+
+
+class ForeignJob(TypedDict):
+    """A job that went to Slurm without Heliostat."""
+
+    id: str  # slurm:1234
+    user: str
+    name: str | None  # None: somebody else's
+    state: str  # pending, running, suspended, completing
+    reason: str | None
+    cpus: int
+    memory_mib: int
+    gpus: int
+    tasks: int  # of how many jobs it stands for: an array that waits is one line
+    nodes: list[str]
+    devices: list[str]
+    submitted_at: str | None
+    started_at: str | None
+    time_limit_seconds: int | None
+    act_with: str  # the command that ends it
 
 
 class Occurrence(TypedDict):

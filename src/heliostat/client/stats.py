@@ -50,12 +50,21 @@ class Verdict(TypedDict):
     text: str
 
 
+class AttemptUsage(TypedDict):
+    elapsed_seconds: float
+    cpu_seconds: float | None
+    memory_mib: float | None
+    gpu_seconds: float | None
+    out_of_memory: bool
+
+
 class JobStats(TypedDict):
     job_id: int
     asked: Asked
     device_memory_mib: list[int | None]
     verdict: Verdict
     summary: UsageSummary
+    accounted: AttemptUsage | None
     series: list[Series]
 
 

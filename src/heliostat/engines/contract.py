@@ -10,7 +10,20 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
-from heliostat.models import Attempt, AttemptId, JobId, Node, Observation, Readings
+from heliostat.models import (
+    Attempt,
+    AttemptId,
+    AttemptUsage,
+    ForeignJob,
+    Job,
+    JobId,
+    Node,
+    Observation,
+    Reading,
+    Readings,
+    Reservation,
+    Waiting,
+)
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -20,6 +33,7 @@ class Capabilities:
     """What an engine can do beyond starting and stopping."""
 
     queues_itself: bool = False  # takes every job at once, and decides when and where it runs
+    limits_arrays: bool = False  # takes all of an array at once, and lets no more run than its limit
     survives_restart: bool = True  # attempts go on while Heliostat is down
     contains: bool = False  # runs jobs in containers
 
@@ -38,7 +52,8 @@ class Engine(Protocol):
         that of the first. One with `overtime` is not ended at its time limit: whoever plans stops it.
         Starting an attempt that already runs, ran or was disowned does nothing.
         An engine that queues itself may take as long as it likes between this and the start; until then it says
-        nothing of the attempt, and a stop takes it out of its queue.
+        nothing of the attempt, and a stop takes it out of its queue. If that queue takes one back, it has ended
+        with cause REQUEUED and waits there as the next attempt; of that nothing is said until this is forgotten.
         """
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
@@ -76,10 +91,43 @@ class Reports(Protocol):
 
 @runtime_checkable
 class SaysWhy(Protocol):
-    """An engine with a queue of its own, which knows why an attempt still waits there."""
+    """An engine with a queue of its own, which knows why an attempt still waits there, or does not go on."""
 
-    def waiting_reason(self, attempt_id: AttemptId) -> str | None:
+    def waiting(self, attempt_id: AttemptId) -> Waiting | None:
         """None: it does not wait there, or nothing is known. Returns at once."""
+
+
+@runtime_checkable
+class ShowsOthers(Protocol):
+    """An engine whose machines others use too, without us."""
+
+    def others(self) -> Sequence[ForeignJob]:
+        """Their jobs that are not over, as of a few seconds ago. Returns at once."""
+
+
+@runtime_checkable
+class ChecksRequests(Protocol):
+    """An engine that can tell beforehand what it could never run."""
+
+    def check(self, job: Job, data_class: int) -> None:
+        """Raises Invalid, with cause and next step. Returns at once; what it does not know now it lets pass."""
+
+
+@runtime_checkable
+class KeepsReservations(Protocol):
+    """An engine that sets nodes aside by itself."""
+
+    def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
+        """Whole nodes, for these users; for nobody, if it has no project. Raises Conflict or EngineUnavailable."""
+
+    def cancel_reservation(self, reservation: Reservation) -> None:
+        """Already gone is success. Raises Conflict or EngineUnavailable."""
+
+    def has_reservation(self, reservation: Reservation) -> bool:
+        """Whether it still has it, as of a few seconds ago. Unless it is known, yes."""
+
+    def others_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
+        """Those it has besides ours, which were made with its own tools, as of a few seconds ago."""
 
 
 @runtime_checkable
@@ -128,3 +176,25 @@ class TakesSamples(Protocol):
 
         What cannot be read is None, or left out. Cpus are those kept busy since the call before.
         """
+
+
+@runtime_checkable
+class SamplesNodes(Protocol):
+    """An engine that can say how busy its nodes are, but not what its attempts and devices use."""
+
+    def sample_nodes(self) -> dict[str, Reading]:
+        """Called by one thread, every few seconds. What cannot be read is None, or left out."""
+
+
+@runtime_checkable
+class Accounts(Protocol):
+    """An engine that finds out afterwards what its attempts have used in all."""
+
+    def used(self) -> dict[AttemptId, AttemptUsage | None]:
+        """Of attempts whose end was recorded, as far as it is known by now; None: it never will be.
+
+        Some, not all, at a time. May take a while. Told again, also after a restart, until it is `noted`.
+        """
+
+    def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
+        """What these have used is safely recorded."""

@@ -1,6 +1,8 @@
 """Frozen records and states; the bottom layer, which imports nothing else of ours."""
 
-from heliostat.models.events import AuditEntry, Cause, Ended, JobEvent, Observation, Started
+from heliostat.models.dependencies import Dependency, Parent, Rule
+from heliostat.models.elsewhere import ForeignJob, Waiting
+from heliostat.models.events import AuditEntry, Cause, Ended, JobEvent, Observation, Retimed, Started
 from heliostat.models.jobs import (
     ArrayRange,
     Attempt,
@@ -33,6 +35,7 @@ from heliostat.models.people import (
 )
 from heliostat.models.reservations import Reservation
 from heliostat.models.samples import (
+    AttemptUsage,
     DeviceFigures,
     DeviceReading,
     Figure,
@@ -51,16 +54,19 @@ __all__ = [
     "Attempt",
     "AttemptId",
     "AttemptRecord",
+    "AttemptUsage",
     "AuditEntry",
     "Caller",
     "Cause",
     "Department",
+    "Dependency",
     "Device",
     "DeviceFigures",
     "DeviceProcess",
     "DeviceReading",
     "Ended",
     "Figure",
+    "ForeignJob",
     "Job",
     "JobEvent",
     "JobId",
@@ -74,6 +80,7 @@ __all__ = [
     "Node",
     "NodeState",
     "Observation",
+    "Parent",
     "Place",
     "Placement",
     "Project",
@@ -83,12 +90,15 @@ __all__ = [
     "Readings",
     "Reservation",
     "Resources",
+    "Retimed",
     "Role",
+    "Rule",
     "Series",
     "Started",
     "Token",
     "UsageSummary",
     "User",
+    "Waiting",
     "WebLogin",
     "attempt_id",
     "may_move",

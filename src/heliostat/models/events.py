@@ -31,6 +31,7 @@ class Cause(StrEnum):
     STOPPED = "stopped"  # because we asked
     LOST = "lost"  # its processes are gone and left no exit code
     NOT_STARTED = "not_started"  # certain that nothing of it ever ran
+    REQUEUED = "requeued"  # its engine's own queue has it again, where it waits as the next attempt
     REFUSED = "refused"  # it can never start like this: no such directory, user, command
 
 
@@ -53,7 +54,16 @@ class Ended:
     detail: str | None = None
 
 
-Observation = Started | Ended
+@dataclass(frozen=True, slots=True)
+class Retimed:
+    """Its time limit was changed where it waits or runs, by others than us."""
+
+    attempt_id: AttemptId
+    at: datetime
+    time_limit_seconds: int | None  # None: it has no limit any more
+
+
+Observation = Started | Ended | Retimed
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,9 +3,10 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 
+from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.states import TERMINAL, JobState
 
 JobId = int
@@ -127,6 +128,8 @@ class JobRequest:
     held: bool = False
     max_retries: int = 0  # how often a lost attempt (node died) is tried again
     array: ArrayRange | None = None
+    after: tuple[Parent, ...] = ()  # whom it waits for
+    begin: datetime | timedelta | None = None  # not before; an interval counts from when it is submitted
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,10 @@ class Job:
     waited_seconds: float = 0.0  # in the queue, before its present wait; being held or running is not waiting
     waits_since: datetime | None = None  # its present wait; None: since it was submitted, if it waits
     handed_over: bool = False  # while it is pending: its newest attempt waits in the engine's own queue
+    origin: str | None = None  # of one that ran elsewhere and was brought in as history: "slurm:CLUSTER:NUMBER"
+    after: tuple[Dependency, ...] = ()  # whom it waits for, also when they are over
+    parents_left: int = 0  # how many of these are not over; it takes its place in the queue when none is
+    begin_at: datetime | None = None  # it takes its place in the queue not before
 
     @property
     def task_places(self) -> tuple[Place, ...]:
@@ -177,9 +184,29 @@ class Job:
 
     def waited(self, now: datetime) -> float:
         """How many seconds it has stood in the queue by then."""
-        if self.state is not JobState.PENDING:
+        if self.state is not JobState.PENDING or self.parents_left:
             return self.waited_seconds
-        return self.waited_seconds + max(0.0, (now - (self.waits_since or self.submitted_at)).total_seconds())
+        return self.waited_seconds + max(0.0, (now - self.in_line_since).total_seconds())
+
+    @property
+    def in_line_since(self) -> datetime:
+        """When its present wait began: waiting for a parent, or for the time to begin, is no waiting in line."""
+        since = self.waits_since or self.submitted_at
+        return since if self.begin_at is None else max(since, self.begin_at)
+
+    def may_start(self, now: datetime) -> bool:
+        """Its parents are over and its time to begin has come."""
+        return not self.parents_left and (self.begin_at is None or self.begin_at <= now)
+
+    @property
+    def source(self) -> str | None:
+        """The system it ran on before it was brought in: "slurm"; None: it is ours."""
+        return None if self.origin is None else self.origin.partition(":")[0]
+
+    @property
+    def source_number(self) -> str | None:
+        """Its number there."""
+        return None if self.origin is None else self.origin.rpartition(":")[2]
 
     @property
     def attempt_id(self) -> AttemptId:
@@ -200,6 +227,7 @@ class Attempt:
     devices: tuple[str, ...] = ()  # uuids
     places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
     gpu_type: str | None = None  # of its devices
+    data_class: int = 0  # of its project, when it is handed to an engine that chooses the nodes
 
     @property
     def task_places(self) -> tuple[Place, ...]:

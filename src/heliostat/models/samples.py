@@ -51,6 +51,17 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True)
+class AttemptUsage:
+    """What an attempt has used in all, as its engine counts it once it is over; None is not known."""
+
+    elapsed_seconds: float
+    cpu_seconds: float | None = None
+    memory_mib: float | None = None  # the most at a time
+    gpu_seconds: float | None = None  # in which it held them
+    out_of_memory: bool = False  # it, or a part of it, was ended for that
+
+
+@dataclass(frozen=True, slots=True)
 class Series:
     """One value over time, in steps of equal length; None where nothing is known."""
 

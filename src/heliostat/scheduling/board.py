@@ -1,5 +1,6 @@
 """A picture of all jobs that are not over, kept as columns so that a plan need not read them one by one."""
 
+import heapq
 import math
 from collections import defaultdict
 from collections.abc import Collection, Iterable
@@ -49,6 +50,7 @@ class Board:
         self._held_back: set[JobId] = (
             set()
         )  # pending jobs that their array or the budget of their class may hold back
+        self._later: list[tuple[float, JobId]] = []  # a heap: when those that may not begin yet may
         self._running = Columns(RUNNING)
         self._rows: dict[JobId, int] = {}  # of active jobs: how many rows they have
         self._began: dict[JobId, float] = {}  # when an active job was first seen as such
@@ -93,15 +95,37 @@ class Board:
             return
         self.jobs[job.id] = job
         if job.state is JobState.PENDING:
-            self._pending.add(job.id, self._pending_row(job))
-            if (
-                job.array_limit is not None
-                or self.policy.class_of(job.priority_class).gpu_hours_per_month is not None
-            ):
-                self._held_back.add(job.id)
+            self._let_wait(job, now.timestamp())
         elif job.state in ACTIVE:
             self._began.setdefault(job.id, now.timestamp())
             self._add_running(job)
+
+    def _let_wait(self, job: Job, now: float) -> None:
+        """In line, unless it waits for its parents or for its time to begin."""
+        if job.parents_left:
+            return
+        if job.begin_at is not None and job.begin_at.timestamp() > now:
+            heapq.heappush(self._later, (job.begin_at.timestamp(), job.id))
+            return
+        self._pending.add(job.id, self._pending_row(job))
+        if job.array_limit is not None or self.policy.class_of(job.priority_class).gpu_hours_per_month is not None:
+            self._held_back.add(job.id)
+
+    def let_in(self, now: float) -> None:
+        """Those whose time to begin has come; others may have gone meanwhile."""
+        while self._later and self._later[0][0] <= now:
+            job = self.jobs.get(heapq.heappop(self._later)[1])
+            if job and job.state is JobState.PENDING and job.id not in self._pending:
+                self._let_wait(job, now)
+
+    @property
+    def in_line(self) -> int:
+        """How many wait in line."""
+        return len(self._pending)
+
+    def next_begin(self) -> datetime | None:
+        """When a job takes its place in line though nothing happens."""
+        return datetime.fromtimestamp(self._later[0][0], UTC) if self._later else None
 
     def snapshot(self, now: datetime, ended: Collection[JobId] = (), delayed: Collection[JobId] = ()) -> Snapshot:
         """As it will be once these have ended; the delayed are not to be tried yet."""
@@ -134,6 +158,7 @@ class Board:
         """As it is. It shares what the board holds: good until the next change."""
         seconds = now.timestamp()
         self._turn_month(seconds)
+        self.let_in(seconds)
         if self._tree is None or len(self._tree.leaves) != len(self._leaves.things):
             self._tree = tree_of(tuple(self._leaves.things), self.accounts)
         return Snapshot(
@@ -153,6 +178,7 @@ class Board:
             month=self._month,
             month_began=self._month_began,
             others_matter=bool(self._held_back),
+            next_begin=self.next_begin(),
         )
 
     def fork(self) -> "Board":
@@ -164,12 +190,12 @@ class Board:
         other._month, other._month_began = self._month.copy(), self._month_began
         other.jobs, other._rows, other._began = self.jobs.copy(), self._rows.copy(), self._began.copy()
         other._pending, other._running = self._pending.fork(), self._running.fork()
-        other._held_back = self._held_back.copy()
+        other._held_back, other._later = self._held_back.copy(), self._later.copy()
         other._held, other._parts, other._free = self._held.copy(), self._parts.copy(), self._free.copy()
         return other
 
     def _take_out(self, before: Job, after: Job, now: datetime) -> None:
-        if before.state is JobState.PENDING:
+        if before.id in self._pending:
             self._pending.remove(before.id)
             self._held_back.discard(before.id)
         if after.state not in ACTIVE:
@@ -198,7 +224,7 @@ class Board:
             job.id,
             fixed_points(job, self.policy, cost),
             inner_points(job),
-            (job.waits_since or job.submitted_at).timestamp() - job.waited_seconds,
+            job.in_line_since.timestamp() - job.waited_seconds,
             limit,
             self._shapes.of(self._shape(job)),
             self._leaves.of((job.project, job.user)),
@@ -301,9 +327,9 @@ class Board:
 
     def _renew_pending(self) -> None:
         """Their rows speak of shapes, which know the data class of the project."""
-        self._pending = Columns(PENDING)
+        before, self._pending = self._pending, Columns(PENDING)
         for job in self.jobs.values():
-            if job.state is JobState.PENDING:
+            if job.id in before:
                 self._pending.add(job.id, self._pending_row(job))
 
     def _renew_running(self) -> None:

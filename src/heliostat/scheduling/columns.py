@@ -21,6 +21,9 @@ class Columns:
     def __len__(self) -> int:
         return len(self._keys)
 
+    def __contains__(self, key: Hashable) -> bool:
+        return key in self._where
+
     def add(self, key: Hashable, row: tuple[Any, ...]) -> np.void:
         place = len(self._keys)
         if place == len(self._rows):

@@ -13,6 +13,7 @@ import numpy as np
 
 from heliostat.models import ACTIVE, Job, JobId, JobState
 from heliostat.scheduling.board import Board
+from heliostat.scheduling.dependencies import Families
 from heliostat.scheduling.durations import Durations
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.snapshot import Plan, Start, Stop
@@ -41,6 +42,7 @@ class Forecast:
     confidence: float | None  # the part of the runs that lies in between; None: there were too few
     limits_at: datetime | None = None  # when it starts if every job takes all its time
     runs: int = RUNS
+    source: str = "trial runs"  # or whose plan it is
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +89,7 @@ class _Run:
         self._grain, self._least = (_GRAIN, _MINUTE) if len(self._board.jobs) > _FEW else (0.0, 0.0)
         self._pending = frozenset(job.id for job in jobs if job.state is JobState.PENDING)
         self._missing = set(self._pending if effort.wanted is None else self._pending & set(effort.wanted))
+        self._families = Families(self._board.jobs)
         self.was_cut_short = False
         for job in jobs:
             if job.state in ACTIVE:
@@ -153,14 +156,21 @@ class _Run:
         """At once: how long it takes to go makes no difference to a forecast."""
         job = self._board.jobs[stop.job.id]
         again = replace(self._waiting(job), preemptions=job.preemptions + 1)
-        self._board.put(again if stop.why == "preempt" else self._over(job), _time(self._now))
+        self._put(again if stop.why == "preempt" else self._over(job))
 
     def _end(self, job_id: JobId, attempt: int) -> None:
         job = self._board.jobs.get(job_id)
         if job is None or job.state not in ACTIVE or job.attempt != attempt:
             return  # it was sent away before
         again = self._waiting(job) if job.stop_requested in _GOES_BACK else self._over(job)
-        self._board.put(again, _time(self._now))
+        self._put(again)
+
+    def _put(self, job: Job) -> None:
+        """When it is over, those who waited for it take their place in line."""
+        now = _time(self._now)
+        self._board.put(job, now)
+        for child in self._families.over(job.id, self._board.jobs, now) if job.is_over else ():
+            self._board.put(child, now)
 
     def _waiting(self, job: Job) -> Job:
         fresh = replace(job, state=JobState.PENDING, started_at=None, node=None, devices=(), places=())

@@ -8,7 +8,7 @@ plan grows with the number of starts and of different shapes, hardly with the le
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
 
@@ -40,6 +40,13 @@ _MOST_WAITING = 3  # blocked jobs beyond the booked ones for which somebody may 
 
 def plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     """What to start and to stop now."""
+    made, begin = _plan(snapshot, policy, now), snapshot.next_begin
+    if begin is None:
+        return made
+    return replace(made, wake_at=begin if made.wake_at is None else min(made.wake_at, begin))
+
+
+def _plan(snapshot: Snapshot, policy: Policy, now: datetime) -> Plan:
     if not len(snapshot.pending):
         return Plan()
     if _nothing_can_happen(snapshot):

@@ -76,6 +76,7 @@ class Snapshot:
     month: Mapping[tuple[str, str], float] = field(default_factory=dict)  # GPU-hours of (scope, name) so far
     month_began: float = 0.0
     others_matter: bool = False  # whether an array or the budget of a class may hold back one of the pending jobs
+    next_begin: datetime | None = None  # when a job joins the pending ones though nothing happens
 
     @cached_property
     def may_send_away(self) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import cached_property
 
-from heliostat.models import Job, JobId
+from heliostat.models import Job, JobId, Waiting
 from heliostat.scheduling.causes import Cause, Causes
 from heliostat.scheduling.columns import Array
 from heliostat.scheduling.order import project_ratios, queue_order
@@ -21,14 +21,30 @@ class Why:
 
     job_id: JobId
     sentence: str
-    blocked_by: str  # room, kept, reservation, quota, array, nodes, turn
-    position: int  # 1: next
+    blocked_by: str  # room, kept, reservation, quota, array, nodes, turn; or as an engine's own queue says
+    position: int | None  # 1: next; None: held in the engine's own queue
     pending: int
     ahead_projects: int
     first_ahead: tuple[JobId, ...]
     share_used: float  # by its project, lately: 1.0 is just its share
     starts_by: datetime | None = None  # for one that has room booked, if limits are honest
     not_before: datetime | None = None  # for one that has to wait for the next month
+
+
+def why_elsewhere(job_id: JobId, waiting: Waiting) -> Why:
+    """Of one that waits in its engine's own queue, where nobody knows shares and projects of ours."""
+    ahead = (waiting.position or 1) - 1
+    parts = [f"{_count(ahead, 'job')} {'is' if ahead == 1 else 'are'} ahead"] if ahead else []
+    return Why(
+        job_id=job_id,
+        sentence="; ".join([*parts, waiting.reason]),
+        blocked_by=waiting.kind,
+        position=waiting.position,
+        pending=waiting.of or 0,
+        ahead_projects=0,
+        first_ahead=(),
+        share_used=0.0,
+    )
 
 
 class Explainer:

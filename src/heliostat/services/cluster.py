@@ -11,6 +11,7 @@ from heliostat.services.context import Context
 from heliostat.services.efficiency import IDLE_PERCENT
 from heliostat.services.idleness import LOOK_BACK, recent_utilisation
 from heliostat.services.nodes import get_node
+from heliostat.services.others import Guest, devices_of_others, guests_by_node, with_guests
 from heliostat.services.reservations import list_reservations
 from heliostat.services.rights import may_inspect
 from heliostat.store import jobs as stored
@@ -28,7 +29,7 @@ class Condition(StrEnum):
     IDLE = "idle"  # held by a job, and hardly used lately
     DRAINED = "drained"
     FAULTY = "faulty"
-    FOREIGN = "foreign"  # used by a process that is not of the queue
+    FOREIGN = "foreign"  # used by a process or a job that is not of the queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,18 +75,19 @@ class SeenNode:
     devices: tuple[SeenDevice, ...]
     tenants: tuple[Tenant, ...]
     set_aside: tuple[SetAside, ...]
+    guests: tuple[Guest, ...] = ()  # jobs that did not come through us
 
     @property
     def gpus_held(self) -> float:
-        return sum(tenant.gpus for tenant in self.tenants)
+        return sum(tenant.gpus for tenant in self.tenants) + sum(guest.gpus for guest in self.guests)
 
     @property
     def cpus_held(self) -> int:
-        return sum(tenant.cpus for tenant in self.tenants)
+        return sum(tenant.cpus for tenant in self.tenants) + sum(guest.cpus for guest in self.guests)
 
     @property
     def memory_held_mib(self) -> int:
-        return sum(tenant.memory_mib for tenant in self.tenants)
+        return sum(tenant.memory_mib for tenant in self.tenants) + sum(guest.memory_mib for guest in self.guests)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,6 +139,7 @@ def glance(context: Context) -> Glance:
     nodes = [node for node in context.fleet.nodes() if node.state is not NodeState.DOWN]
     active, pending = context.controller.tally()
     held = {uuid for job in active for place in job.task_places for uuid in place.devices}
+    held |= devices_of_others(context)
     open_nodes = (node for node in nodes if node.state is NodeState.UP)
     free = sum(device.may_be_used and device.uuid not in held for node in open_nodes for device in node.devices)
     return Glance(
@@ -162,7 +165,7 @@ def _seen(context: Context, caller: Caller, nodes: Sequence[Node]) -> tuple[Seen
     by_node = _active_by_node(context, {node.name for node in nodes})
     used = recent_utilisation(context, [node.name for node in nodes if by_node.get(node.name)])
     reserved = list_reservations(context, caller)
-    view = _View(caller.user, now, used)
+    view = _View(caller.user, now, used, guests_by_node(context, caller))
     return tuple(
         view.node(node, by_node.get(node.name, ()), _set_aside(node.name, reserved, now)) for node in nodes
     )
@@ -194,8 +197,11 @@ class _View:
     user: User
     now: datetime
     used: Mapping[str, Sequence[float | None]]  # by node: the mean of each device lately
+    guests: Mapping[str, Sequence[Guest]]
 
     def node(self, node: Node, jobs: Sequence[Job], set_aside: tuple[SetAside, ...]) -> SeenNode:
+        guests = tuple(self.guests.get(node.name, ()))
+        node = with_guests(node, guests)
         tenants = {job.id: self._tenant(job, node.name) for job in jobs}
         holders: dict[str, list[Tenant]] = defaultdict(list)
         for job in jobs:
@@ -203,7 +209,7 @@ class _View:
             for uuid in dict.fromkeys(uuid for place in places for uuid in place.devices):
                 holders[uuid].append(tenants[job.id])
         devices = tuple(self._device(node, at, holders[device.uuid]) for at, device in enumerate(node.devices))
-        return SeenNode(node, devices, tuple(tenants.values()), set_aside)
+        return SeenNode(node, devices, tuple(tenants.values()), set_aside, guests)
 
     def _tenant(self, job: Job, node: str) -> Tenant:
         tasks = sum(place.node == node for place in job.task_places)

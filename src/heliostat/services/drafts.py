@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from heliostat.errors import Forbidden, Invalid
 from heliostat.models import Job, JobRequest, JobState, Node, Placement, Resources, User
@@ -28,6 +28,7 @@ class Desk:
     default_time_limit_seconds: int | None
     max_time_limit_seconds: int
     max_grace_seconds: float
+    knows_nodes: bool = True  # otherwise nothing can be said of what they could run
     granted: dict[_Wish, Resources] = field(default_factory=dict)  # thousands may ask for the same
 
 
@@ -61,6 +62,7 @@ def draft_job(desk: Desk, request: JobRequest) -> Job:
         priority_class=_priority_class(request),
         preemptible=request.preemptible or request.priority_class in ALWAYS_PREEMPTIBLE,
         overtime=request.overtime,
+        begin_at=desk.now + request.begin if isinstance(request.begin, timedelta) else request.begin,
     )
 
 
@@ -126,17 +128,18 @@ def _resources(desk: Desk, request: JobRequest, data_class: int) -> Resources:
         data_class,
     )
     if wish not in desk.granted:
-        desk.granted[wish] = _completed(request, desk.nodes, data_class)
+        desk.granted[wish] = _completed(request, desk, data_class)
     return desk.granted[wish]
 
 
-def _completed(request: JobRequest, nodes: Sequence[Node], data_class: int) -> Resources:
+def _completed(request: JobRequest, desk: Desk, data_class: int) -> Resources:
     """What was asked for, completed with a fair part of the smallest suitable node."""
+    nodes = desk.nodes
     suitable = [node for node in nodes if _suits(node, request, data_class)] or list(nodes)
     cpus = request.cpus or min((_fair_cpus(node, request.gpus) for node in suitable), default=1)
     memory = request.memory_mib or min((_fair_memory(node, cpus) for node in suitable), default=1024)
     wanted = Resources(cpus, memory, request.gpus, request.gpu_type, request.gpu_memory_mib)
-    if not could_ever_run(nodes, wanted, request.placement, data_class):
+    if desk.knows_nodes and not could_ever_run(nodes, wanted, request.placement, data_class):
         raise why_impossible(request, wanted, nodes, data_class)
     return wanted
 

@@ -86,9 +86,9 @@ def _about_memory(asked: Asked, used: UsageSummary) -> Iterator[str]:
 
 
 def _about_cpus(asked: Asked, used: UsageSummary) -> Iterator[str]:
-    peak = used.cpus.peak
-    if peak is not None and peak < asked.cpus * _LITTLE and asked.cpus - peak >= 2:
-        yield f"asked for {asked.cpus} cpus, used {_cores(peak)}"
+    most = _busy_cpus(used)
+    if most is not None and most < asked.cpus * _LITTLE and asked.cpus - most >= 2:
+        yield f"asked for {asked.cpus} cpus, used {_cores(most)}"
 
 
 def _facts(asked: Asked, used: UsageSummary) -> Iterator[str]:
@@ -96,8 +96,8 @@ def _facts(asked: Asked, used: UsageSummary) -> Iterator[str]:
     busy, count = _mean_utilisation(used), len(used.devices)
     if busy is not None:
         yield f"{'its GPU' if count == 1 else f'its {count} GPUs'} {busy:.0f}% of the time"
-    if used.cpus.peak is not None:
-        yield f"{_cores(used.cpus.peak)} of {asked.cpus} {'cpu' if asked.cpus == 1 else 'cpus'}"
+    if (cpus := _busy_cpus(used)) is not None:
+        yield f"{_cores(cpus)} of {asked.cpus} {'cpu' if asked.cpus == 1 else 'cpus'}"
     if used.memory_mib.peak is not None:
         yield f"{_gb(used.memory_mib.peak)} of {_gb(asked.memory_mib)} of memory"
 
@@ -105,6 +105,11 @@ def _facts(asked: Asked, used: UsageSummary) -> Iterator[str]:
 def _mean_utilisation(used: UsageSummary) -> float | None:
     means = [device.utilisation.mean for device in used.devices if device.utilisation.mean is not None]
     return sum(means) / len(means) if means else None
+
+
+def _busy_cpus(used: UsageSummary) -> float | None:
+    """At most; on average, where only that is known."""
+    return used.cpus.mean if used.cpus.peak is None else used.cpus.peak
 
 
 def _cores(number: float) -> str:

@@ -72,6 +72,7 @@ def _view(row: RowMapping, renamed: Renamed) -> dict[str, Any]:
         "tasks": placement.get("tasks", 1),
         "preemptible": bool(row["preemptible"]),
         **{kind: renamed(kind, row[kind]) for kind in _NAMES},
+        **({"source": row["origin"].partition(":")[0]} if row["origin"] else {}),
     }
 
 

@@ -1,10 +1,11 @@
 """What happened to one job: its attempts and its events."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from heliostat.models import AttemptRecord, Caller, Job, JobEvent, JobId
 from heliostat.models.nodes import Device
 from heliostat.services.context import Context
+from heliostat.services.families import Family, family_of
 from heliostat.services.rights import inspectable_job
 from heliostat.store import jobs as stored
 
@@ -18,6 +19,7 @@ class Story:
     job: Job
     attempts: tuple[AttemptRecord, ...]
     events: tuple[JobEvent, ...]
+    family: Family = field(default_factory=Family)
 
 
 def job_story(context: Context, caller: Caller, job_id: JobId) -> Story:
@@ -26,7 +28,8 @@ def job_story(context: Context, caller: Caller, job_id: JobId) -> Story:
     with context.store.read() as conn:
         attempts = stored.attempts_of(conn, job_id)
         events = stored.list_events(conn, 0, MOST_EVENTS, job_id)
-    return Story(job, tuple(attempts), tuple(events))
+        family = family_of(conn, job)
+    return Story(job, tuple(attempts), tuple(events), family)
 
 
 def known_devices(context: Context) -> dict[str, Device]:

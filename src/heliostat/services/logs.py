@@ -39,6 +39,7 @@ def log_keeper(context: Context) -> KeepsLogs:
 
 
 def log_path(context: Context, job: Job, attempt: int, stream: str) -> Path:
+    check_ran_here(job)
     path = log_keeper(context).log_path(job.id, attempt, stream)
     if job.ended_at is not None and job.attempt and not path.parent.exists():
         _check_kept(context, job, job.ended_at)
@@ -101,6 +102,15 @@ class Tail:
                         "next_offset": self._at - held_back,
                         "text": text,
                     }
+
+
+def check_ran_here(job: Job) -> None:
+    """Of a job that was brought in as history there is only what the other system has told."""
+    if job.source is not None:
+        raise Conflict(
+            f"Job {job.id} was imported: it ran on {job.source} as {job.source_number}, and left no output here.",
+            "Look where it ran; only its times and sizes were brought in.",
+        )
 
 
 def _check_kept(context: Context, job: Job, ended_at: datetime) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from heliostat.errors import Conflict, NotFound
+from sqlalchemy import Connection
+
+from heliostat.engines.contract import KeepsReservations
+from heliostat.errors import Conflict, HeliostatError, NotFound
 from heliostat.models import Caller, Node, Reservation, User
 from heliostat.services.acting import changed, check_group_name, invalid, shown
 from heliostat.services.context import Context
@@ -31,6 +34,7 @@ def create_reservation(context: Context, caller: Caller, wish: Reservation) -> R
     nodes = _named_nodes(context, wish)
     _check_times(wish, context.now())
     _check_gpus(wish, nodes)
+    _check_with_engine(context, wish)
 
     def change(tx: Transaction, actor: User) -> Reservation:
         require_admin(actor)
@@ -47,7 +51,10 @@ def create_reservation(context: Context, caller: Caller, wish: Reservation) -> R
         people.add_audit(tx, caller, "reservation.create", wish.name, _told(wish), context.now())
         return wish
 
-    return changed(context, caller, change)
+    made = changed(context, caller, change)
+    if isinstance(context.engine, KeepsReservations):
+        _reserve_there(context, context.engine, caller, made)
+    return made
 
 
 def list_reservations(context: Context, caller: Caller, *, past: bool = False) -> list[Reservation]:
@@ -55,23 +62,73 @@ def list_reservations(context: Context, caller: Caller, *, past: bool = False) -
     now = context.now()
     with context.store.read() as conn:
         found = stored.list_reservations(conn)
-    return sorted(
-        (one for one in found if past or one.is_over_at > now), key=lambda one: (_next_start(one, now), one.name)
-    )
+    listed = [one for one in found if past or one.is_over_at > now]
+    if isinstance(context.engine, KeepsReservations):
+        listed = [one for one in listed if past or context.engine.has_reservation(one)]
+        listed += [one for one in context.engine.others_reservations(found) if one.is_over_at > now]
+    return sorted(listed, key=lambda one: (_next_start(one, now), one.name))
 
 
 def delete_reservation(context: Context, caller: Caller, name: str) -> None:
     require_admin(caller.user)
+    if isinstance(context.engine, KeepsReservations):
+        _cancel_there(context, context.engine, name)
 
     def change(tx: Transaction, actor: User) -> None:
         require_admin(actor)
-        found = next((one for one in stored.list_reservations(tx.conn) if one.name == name), None)
-        if found is None:
-            raise NotFound(f"There is no reservation {shown(name)}.", "`helio reservation list --all` lists them.")
+        found = _found(tx.conn, name)
         stored.delete_reservation(tx, name)
         people.add_audit(tx, caller, "reservation.delete", name, _told(found), context.now())
 
     changed(context, caller, change)
+
+
+def _check_with_engine(context: Context, wish: Reservation) -> None:
+    if isinstance(context.engine, KeepsReservations) and wish.gpus_per_node is not None:
+        raise invalid("gpus_per_node", f"on {context.engine.name} only whole nodes can be set aside; leave it out")
+
+
+def _reserve_there(context: Context, engine: KeepsReservations, caller: Caller, made: Reservation) -> None:
+    """What the engine does not take is not kept here either."""
+    try:
+        engine.reserve(made, _unix_users(context, made))
+    except HeliostatError:
+        changed(context, caller, lambda tx, actor: stored.delete_reservation(tx, made.name))
+        raise
+
+
+def _cancel_there(context: Context, engine: KeepsReservations, name: str) -> None:
+    """Before it is forgotten here."""
+    with context.store.read() as conn:
+        ours = stored.list_reservations(conn)
+        if any(one.name == name for one in engine.others_reservations(ours)):
+            tools = context.engine.name.capitalize()
+            raise Conflict(
+                f"The reservation {shown(name)} was not made here.", f"Delete it with {tools}'s own tools."
+            )
+        found = _found(conn, name)
+    engine.cancel_reservation(found)
+
+
+def _unix_users(context: Context, wish: Reservation) -> set[str]:
+    """Whom the jobs of the project's members run as."""
+    if wish.project is None:
+        return set()
+    with context.store.read() as conn:
+        people_of = [user for user in people.list_users(conn) if user.active and user.unix_user]
+    found = {
+        user.unix_user or "" for user in people_of if any(one.project == wish.project for one in user.memberships)
+    }
+    if not found:
+        raise invalid("project", f"nobody in {shown(wish.project)} can run jobs")
+    return found
+
+
+def _found(conn: Connection, name: str) -> Reservation:
+    found = next((one for one in stored.list_reservations(conn) if one.name == name), None)
+    if found is None:
+        raise NotFound(f"There is no reservation {shown(name)}.", "`helio reservation list --all` lists them.")
+    return found
 
 
 def _named_nodes(context: Context, wish: Reservation) -> list[Node]:

@@ -6,13 +6,24 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from heliostat.models import AttemptRecord, Caller, DeviceFigures, Figure, JobId, Series, UsageSummary
+from heliostat.models import (
+    AttemptRecord,
+    AttemptUsage,
+    Caller,
+    DeviceFigures,
+    Figure,
+    JobId,
+    Series,
+    UsageSummary,
+)
 from heliostat.models.samples import CLUSTER, CLUSTER_COLUMNS, job_subject, node_subject, usage_columns
 from heliostat.services.context import Context
 from heliostat.services.efficiency import Asked, Verdict, verdict
 from heliostat.services.nodes import get_node
 from heliostat.services.rights import inspectable_job
+from heliostat.services.usage import in_all, with_accounts
 from heliostat.store import jobs as stored
+from heliostat.store.attempt_usage import usage_of
 from heliostat.store.sample_chunks import Chunk, Grid, Values, onto_grid
 from heliostat.store.times import to_time
 
@@ -60,6 +71,7 @@ class JobStats:
     summary: UsageSummary
     verdict: Verdict
     device_memory_mib: tuple[int | None, ...] = ()  # how much each of its GPUs has, in the order of the series
+    accounted: AttemptUsage | None = None  # by the engine, if it keeps accounts: over all attempts that are over
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,17 +92,18 @@ def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
     job = inspectable_job(context, caller, job_id)
     with context.store.read() as conn:
         attempts = [attempt for attempt in stored.attempts_of(conn, job_id) if attempt.started_at is not None]
+        accounted = in_all(usage_of(conn, job_id))
     now = context.now()
     start = min((attempt.started_at for attempt in attempts if attempt.started_at), default=now)
     end = now if any(attempt.ended_at is None for attempt in attempts) else job.ended_at or now
     chunks = _read(context, job_subject(job_id), start.timestamp(), end.timestamp())
     run_seconds = sum(_seconds(attempt, now) for attempt in attempts)
-    summary = _summary(chunks, run_seconds)
+    summary = with_accounts(_summary(chunks, run_seconds), accounted)
     asked = Asked.by(job)
     series = _series(chunks, start.timestamp(), end.timestamp(), None)
     had = attempts[-1].devices if attempts else ()
     said = verdict(asked, summary, run_seconds)
-    return JobStats(job_id, asked, series, summary, said, _memory_of(context, had))
+    return JobStats(job_id, asked, series, summary, said, _memory_of(context, had), accounted)
 
 
 def node_stats(context: Context, caller: Caller, name: str, span: Span = Span.DAY) -> NodeStats:

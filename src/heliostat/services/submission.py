@@ -2,22 +2,23 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 from sqlalchemy import bindparam, insert, select
 
-from heliostat.engines.contract import Foresees
+from heliostat.engines.contract import ChecksRequests, Foresees
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
-from heliostat.models import Caller, Job, JobId, JobRequest, JobSpec, User
+from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
 from heliostat.services.containment import settle_containers
 from heliostat.services.context import Context
 from heliostat.services.drafts import Desk, draft_job
 from heliostat.services.offers import default_project
+from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
-from heliostat.services.slurm_accounts import check_class
+from heliostat.store import dependencies, moves, people, schema
 from heliostat.store import jobs as stored
-from heliostat.store import moves, people, schema
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
 from heliostat.store.times import to_seconds
@@ -56,9 +57,10 @@ def prepare_submission(
         # Not before: what was accepted once is answered again even if it has filled the queue.
         if queue_full or _is_overtaken(context, tx, user, requests):
             raise _full(context)
-        submitted = _numbered(tx, requests, drafts)
+        submitted, settled = _linked(tx, caller, requests, _numbered(tx, requests, drafts))
         check_queued(context, tx.conn, submitted.jobs)
         moves.add_jobs(tx, submitted.jobs)
+        dependencies.add_dependencies(tx, submitted.jobs, settled)
         if key:
             _remember(tx, user.name, key, digest, submitted)
         return submitted
@@ -80,14 +82,32 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
         default_time_limit_seconds=context.settings.default_time_limit_seconds,
         max_time_limit_seconds=context.settings.max_time_limit_seconds,
         max_grace_seconds=context.settings.max_grace_seconds,
+        knows_nodes=_knows_nodes(context),
     )
     requests = settle_containers(context, user, projects, requests)
     _check_size(context, requests)
     drafts = [draft_job(desk, request) for request in requests]
-    check_class(context, drafts)
+    _check_with_engine(context, drafts, desk.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):
         return drafts
     return [replace(draft, priority_everywhere=True) for draft in drafts]
+
+
+def _knows_nodes(context: Context) -> bool:
+    """An engine with a queue of its own may be away: what it could never run it says when it is back."""
+    return bool(context.fleet.nodes()) or not context.engine.capabilities.queues_itself
+
+
+def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Mapping[str, int]) -> None:
+    """Each kind of request once: thousands may ask for the same."""
+    if not isinstance(context.engine, ChecksRequests):
+        return
+    kinds = {
+        (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.project, job.priority_class): job
+        for job in drafts
+    }
+    for draft in kinds.values():
+        context.engine.check(draft, data_classes.get(draft.project, 0))
 
 
 def _unix_user(user: User) -> str:
@@ -185,6 +205,17 @@ def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[
             for number, index in zip(numbers, request.array.indexes, strict=True)
         ]
     return Submitted(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))
+
+
+def _linked(
+    tx: Transaction, caller: Caller, requests: Sequence[JobRequest], numbered: Submitted
+) -> tuple[Submitted, set[Dependency]]:
+    if not any(request.after for request in requests):
+        return numbered, set()
+    jobs = iter(numbered.jobs)
+    groups = [list(islice(jobs, _count(request))) for request in requests]
+    linked = link(tx.conn, caller, requests, groups)
+    return replace(numbered, jobs=linked.jobs), linked.settled
 
 
 _keys = schema.idempotency_keys

@@ -8,6 +8,7 @@ from heliostat.scheduling.forecast import Forecast
 from heliostat.scheduling.whatif import Option
 from heliostat.scheduling.why import Why
 from heliostat.services.context import Context
+from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
 from heliostat.services.rights import inspectable_job, listed_jobs
 from heliostat.services.submission import draft_jobs
@@ -27,6 +28,7 @@ class Explanation:
     forecast: Forecast | None
     accuracy: Accuracy
     what_if: Answer | None = None
+    not_in_line: str | None = None  # parents, begin: what a job waits for before it takes its place in line
 
 
 def explain_job(context: Context, caller: Caller, job_id: JobId, *, what_if: bool = False) -> Explanation:
@@ -42,6 +44,7 @@ def explain_job(context: Context, caller: Caller, job_id: JobId, *, what_if: boo
         forecast=context.forecaster.of(job) or (asked.forecast if asked else None),
         accuracy=context.forecaster.accuracy(),
         what_if=asked,
+        not_in_line=_not_in_line(job, context.now()),
     )
 
 
@@ -49,9 +52,17 @@ def foresee_request(context: Context, caller: Caller, request: JobRequest) -> An
     """When such a job would start, were it submitted now. The same checks, but nothing is stored; of an array, one
     element is looked at."""
     (job,) = draft_jobs(context, caller, [replace(request, array=None, held=False)])
+    index = request.array.indexes[0] if request.array else None
     with context.store.read() as conn:
+        (job,) = link(conn, caller, [request], [[replace(job, array_index=index)]]).jobs
         check_queued(context, conn, [job])
-    return context.forecaster.ask(job)
+    return context.forecaster.ask(replace(job, array_index=None))
+
+
+def _not_in_line(job: Job, now: datetime) -> str | None:
+    if job.state is not JobState.PENDING or job.may_start(now):
+        return None
+    return "parents" if job.parents_left else "begin"
 
 
 def _ahead(context: Context, why: Why | None) -> tuple[Job, ...]:
@@ -72,7 +83,7 @@ def _sentence(job: Job, why: Why | None, reason: str | None) -> str:
     if job.state is JobState.STARTING:
         return f"is being started on {job.node}"
     if job.state is JobState.RUNNING:
-        return _running(job)
+        return _running(job) + (f"; {reason}" if reason and reason != job.reason else "")
     return _over(job)
 
 

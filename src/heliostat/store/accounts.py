@@ -29,6 +29,12 @@ def list_projects_without_members(conn: Connection) -> list[Project]:
     ]
 
 
+def data_classes(conn: Connection) -> dict[str, int]:
+    """Of all projects by name, but for those of class 0."""
+    query = select(_projects.c.name, _projects.c.data_class).where(_projects.c.data_class > 0)
+    return {row.name: row.data_class for row in conn.execute(query)}
+
+
 def set_department_share(tx: Transaction, name: str, share: int) -> None:
     tx.conn.execute(update(_departments).where(_departments.c.name == name).values(share=share))
     tx.changes.rules = True

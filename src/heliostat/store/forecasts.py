@@ -103,7 +103,8 @@ def count_within(conn: Connection, most: int) -> tuple[int, int]:
 
 def finished_runs(conn: Connection, since: datetime, most: int) -> list[FinishedRun]:
     """How long the newest jobs ran that ended after `since`; oldest first."""
-    query = _RUNS.where(_jobs.c.ended_at > to_seconds(since)).order_by(_jobs.c.id.desc()).limit(most)
+    newest = (_jobs.c.ended_at.desc(), _jobs.c.id.desc())
+    query = _RUNS.where(_jobs.c.ended_at > to_seconds(since)).order_by(*newest).limit(most)
     return [FinishedRun(*row) for row in conn.execute(query)][::-1]
 
 

@@ -1,32 +1,75 @@
 """Bring finished jobs into a store: for demonstrations, measurements and moves from another system."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
-from sqlalchemy import insert
+from sqlalchemy import insert, select
 
-from heliostat.models import Job, JobEvent, JobState
+from heliostat.models import AttemptUsage, Job, JobEvent, JobState
 from heliostat.store import schema
+from heliostat.store.attempt_usage import add_usage
 from heliostat.store.database import Transaction
+from heliostat.store.prepared import Prepared
 from heliostat.store.rows import event_to_row, job_to_row
-from heliostat.store.times import to_seconds
+
+_MANY = 500  # variables of one statement
+_SAME = ("node", "devices", "places", "gpu_type", "state", "started_at", "ended_at", "exit_code", "reason")
+_ADD_JOBS = Prepared(insert(schema.jobs))
+_ADD_ATTEMPTS = Prepared(insert(schema.attempts), ("job_id", "number", "created_at", *_SAME))
 
 
 def add_finished_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
     """Jobs that are over, with one attempt each if they ever started. Their numbers are drawn by the caller."""
     tx.conn.execute(insert(schema.jobs), [job_to_row(job) for job in jobs])
     if started := [job for job in jobs if job.started_at is not None]:
-        tx.conn.execute(insert(schema.attempts), [_attempt_row(job) for job in started])
+        tx.conn.execute(insert(schema.attempts), [_attempt_of(job_to_row(job)) for job in started])
     told = [event for job in jobs for event in _story(job)]
     numbers = tx.ids.draw("events", len(told))
     rows = [event_to_row(event) | {"id": number} for event, number in zip(told, numbers, strict=True)]
     tx.conn.execute(insert(schema.events), rows)
 
 
-def _attempt_row(job: Job) -> dict[str, object]:
-    row = job_to_row(job)
-    same = ("node", "devices", "places", "gpu_type", "state", "started_at", "ended_at", "exit_code", "reason")
-    created_at = to_seconds(job.started_at)
-    return {"job_id": job.id, "number": 1, "created_at": created_at, **{name: row[name] for name in same}}
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A job that ran elsewhere, still without a number, and what it used."""
+
+    job: Job
+    usage: AttemptUsage | None = None
+
+
+def add_past_jobs(tx: Transaction, past: Sequence[Past]) -> int:
+    """Those not yet known by their origin, numbered in the order they were submitted; how many they were.
+
+    No events: nothing has happened here."""
+    wanted = {(one.job.origin, one.job.submitted_at.timestamp()): one for one in past}
+    known = _known_origins(tx, [str(origin) for origin, _ in wanted])
+    fresh = sorted((wanted[key] for key in wanted.keys() - known), key=lambda one: one.job.submitted_at)
+    if not fresh:
+        return 0
+    numbers = tx.ids.draw("jobs", len(fresh))
+    jobs = [replace(one.job, id=number) for one, number in zip(fresh, numbers, strict=True)]
+    rows = [job_to_row(job) for job in jobs]
+    _ADD_JOBS.run_many(tx.conn, rows)
+    if started := [_attempt_of(row) for row in rows if row["started_at"] is not None]:
+        _ADD_ATTEMPTS.run_many(tx.conn, started)
+    used = zip(jobs, (one.usage for one in fresh), strict=True)
+    add_usage(tx, {job.attempt_id: usage for job, usage in used if usage is not None})
+    return len(jobs)
+
+
+def _known_origins(tx: Transaction, origins: Sequence[str]) -> set[tuple[str | None, float]]:
+    c, found = schema.jobs.c, set[tuple[str | None, float]]()
+    for start in range(0, len(origins), _MANY):
+        query = select(c.origin, c.submitted_at).where(c.origin.in_(origins[start : start + _MANY]))
+        found |= {(origin, at) for origin, at in tx.conn.execute(query)}
+    return found
+
+
+def _attempt_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """The only attempt of a job that came to run."""
+    values = {name: row[name] for name in _SAME}
+    return {"job_id": row["id"], "number": 1, "created_at": row["started_at"], **values}
 
 
 def _story(job: Job) -> list[JobEvent]:

@@ -8,8 +8,9 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, delete, insert, select, update
 
-from heliostat.models import Attempt, Job, JobEvent, JobId, JobState, may_move
-from heliostat.store import schema
+from heliostat.models import TERMINAL, WAITING, Attempt, Job, JobEvent, JobId, JobState, may_move
+from heliostat.models.dependencies import broken_words, ended_words
+from heliostat.store import dependencies, schema
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
 from heliostat.store.rows import event_to_row, job_to_row, places_to_text, to_column
@@ -44,7 +45,19 @@ def add_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
 
 
 def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
-    """Carry out the moves that are allowed now; return those. Whoever moves is no longer in an engine's queue."""
+    """Carry out the moves that are allowed now; return those. Whoever moves is no longer in an engine's queue.
+
+    Those who wait for a job that ends here learn of it in the same transaction: they come one step nearer to their
+    start, or are cancelled; and so do those who wait for them, however many follow one another.
+    """
+    done = _move_those_allowed(tx, moves)
+    ended = [move for move in done if move.to in TERMINAL]
+    while ended:
+        ended = _move_those_allowed(tx, [move for parent in ended for move in _tell_children(tx, parent)])
+    return done
+
+
+def _move_those_allowed(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
     done: list[Move] = []
     told = []
     for move in moves:
@@ -61,6 +74,33 @@ def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
         done.append(move)
     _add_events(tx, told)
     return done
+
+
+def _tell_children(tx: Transaction, parent: Move) -> list[Move]:
+    """That it is over; who can no longer start is to be cancelled."""
+    broken: list[Move] = []
+    for child in dependencies.take_open_children(tx, parent.job_id):
+        state, attempt, _ = _STATE.first(tx.conn, {"id": child.job_id}) or (None, 0, False)
+        if state is None or JobState(state) not in WAITING:
+            continue
+        if child.rule.is_met_by(parent.to):
+            _come_nearer(tx, child.job_id, JobState(state), attempt, parent)
+            continue
+        reason = broken_words(parent.job_id, parent.to)
+        values = {"ended_at": parent.at, "reason": reason}
+        broken.append(Move(child.job_id, JobState.CANCELLED, "ended", parent.at, None, values, reason))
+    return broken
+
+
+def _come_nearer(tx: Transaction, child: JobId, state: JobState, attempt: int, parent: Move) -> None:
+    left = dependencies.parents_left(tx.conn, child)
+    values: dict[str, Any] = {"parents_left": left}
+    if not left and state is JobState.PENDING:
+        values["waits_since"] = parent.at  # what passed until now was no waiting in line
+    set_job(tx, child, values)
+    if not left:
+        detail = f"job {parent.job_id} {ended_words(parent.to)}"
+        _add_events(tx, [(child, attempt, parent.at, "parents_over", state, detail)])
 
 
 def set_job(tx: Transaction, job_id: JobId, values: dict[str, Any]) -> None:

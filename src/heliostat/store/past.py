@@ -61,5 +61,6 @@ _NAMES = (
     "preemptions",
     "submitted_at",
     "ended_at",
+    "origin",
 )
 _COLUMNS = tuple(_jobs.c[name] for name in _NAMES)

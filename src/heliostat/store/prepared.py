@@ -24,6 +24,10 @@ class Prepared:
         row: tuple[Any, ...] | None = self._execute(conn, values).fetchone()
         return row
 
+    def all(self, conn: Connection, values: Mapping[str, Any]) -> list[tuple[Any, ...]]:
+        rows: list[tuple[Any, ...]] = self._execute(conn, values).fetchall()
+        return rows
+
     def run_many(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
         sql, names = self._for(conn)
         with _told_as_usual(conn, sql):

@@ -10,6 +10,7 @@ from sqlalchemy import Row
 
 from heliostat.models import (
     AttemptRecord,
+    Dependency,
     Job,
     JobEvent,
     JobSpec,
@@ -19,6 +20,7 @@ from heliostat.models import (
     Place,
     Placement,
     Resources,
+    Rule,
 )
 from heliostat.store import schema
 from heliostat.store.times import to_seconds, to_time
@@ -71,6 +73,10 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "waited_seconds": job.waited_seconds,
         "waits_since": to_seconds(job.waits_since),
         "handed_over": job.handed_over,
+        "origin": job.origin,
+        "after": _after_to_text(job.after),
+        "parents_left": job.parents_left,
+        "begin_at": to_seconds(job.begin_at),
     }
 
 
@@ -118,6 +124,10 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         waited_seconds=values["waited_seconds"],
         waits_since=to_time(values["waits_since"]),
         handed_over=bool(values["handed_over"]),
+        origin=values["origin"],
+        after=_text_to_after(values["after"]),
+        parents_left=values["parents_left"],
+        begin_at=to_time(values["begin_at"]),
     )
 
 
@@ -206,6 +216,14 @@ def _text_to_placement(text: str) -> Placement:
         return _ANYWHERE
     values = json.loads(text)
     return Placement(**values | {"layout": Layout(values["layout"]), "labels": tuple(values["labels"])})
+
+
+def _after_to_text(after: tuple[Dependency, ...]) -> str:
+    return json.dumps([[one.parent, one.rule.value] for one in after]) if after else "[]"
+
+
+def _text_to_after(text: str) -> tuple[Dependency, ...]:
+    return () if text == "[]" else tuple(Dependency(parent, Rule(rule)) for parent, rule in json.loads(text))
 
 
 def places_to_text(places: tuple[Place, ...]) -> str:

@@ -175,6 +175,10 @@ jobs = Table(
     Column("waited_seconds", Float, nullable=False, server_default="0"),
     Column("waits_since", Float),
     Column("handed_over", Boolean, nullable=False, server_default="0"),
+    Column("origin", String),  # of one that ran elsewhere: "slurm:CLUSTER:NUMBER"
+    Column("after", Text, nullable=False, server_default="[]"),
+    Column("parents_left", Integer, nullable=False, server_default="0"),
+    Column("begin_at", Float),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
     Index(
         "jobs_unfinished",
@@ -221,6 +225,25 @@ jobs = Table(
     Index("jobs_by_user", "user", "id"),
     Index("jobs_by_project", "project", "id"),
     Index("jobs_by_array", "array_id", "id"),
+    # A past job is brought in once, however often it is tried; numbers of another system may come again.
+    Index(
+        "jobs_by_origin",
+        "origin",
+        "submitted_at",
+        unique=True,
+        sqlite_where=text("origin IS NOT NULL"),
+        postgresql_where=text("origin IS NOT NULL"),
+    ),
+)
+
+dependencies = Table(
+    "dependencies",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("parent_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("rule", String, primary_key=True),
+    Column("is_settled", Boolean, nullable=False, server_default="0"),  # the parent is over, and the child knows
+    Index("dependencies_by_parent", "parent_id", "job_id"),
 )
 
 attempts = Table(
@@ -239,6 +262,18 @@ attempts = Table(
     Column("places", Text, nullable=False, server_default="[]"),
     Column("gpu_type", String),
     Index("attempts_by_end", "ended_at"),
+)
+
+attempt_usage = Table(  # what engines that keep accounts say of attempts that are over
+    "attempt_usage",
+    metadata,
+    Column("job_id", Integer, primary_key=True, autoincrement=False),
+    Column("number", Integer, primary_key=True, autoincrement=False),
+    Column("elapsed_seconds", Float, nullable=False),
+    Column("cpu_seconds", Float),
+    Column("memory_mib", Float),
+    Column("gpu_seconds", Float),
+    Column("out_of_memory", Boolean, nullable=False, server_default="0"),
 )
 
 forecasts = Table(

@@ -48,7 +48,7 @@ class UsageRow:
 def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageRow]:
     """Of attempts that ended after `since`, counted from then on at the earliest; not of those that still run.
 
-    One that never came to run has used nothing and is left out.
+    One that never came to run has used nothing and is left out; so are jobs that ran elsewhere.
     """
     held = _seconds_held(to_seconds(since), to_seconds(now)) * tasks_of_job()
     day = cast(_attempts.c.ended_at / _DAY, Integer)
@@ -59,6 +59,7 @@ def usage_since(conn: Connection, since: datetime, now: datetime) -> list[UsageR
         select(*groups, *sums, func.count())
         .select_from(_attempts.join(_jobs, _jobs.c.id == _attempts.c.job_id))
         .where(_row_number("attempts").in_(_ended_since(since)), _attempts.c.started_at.is_not(None))
+        .where(_jobs.c.origin.is_(None))
         .group_by(*groups)
         .order_by(*groups)
     )
@@ -77,10 +78,13 @@ def gpus_asked_for(conn: Connection) -> dict[tuple[str, str], float]:
 
 
 def unfinished_by_project(conn: Connection) -> list[tuple[str, JobState, int, float]]:
-    """Project, state, how many jobs that are not over, and how many GPUs they ask for, all tasks together."""
+    """Project, state, how many jobs that are not over, and how many GPUs they ask for, all tasks together.
+
+    Those that wait for another job are not yet among them.
+    """
     query = (
         select(_jobs.c.project, _jobs.c.state, func.count(), func.sum(_jobs.c.gpus * tasks_of_job()))
-        .where(_jobs.c.ended_at.is_(None))
+        .where(_jobs.c.ended_at.is_(None), _jobs.c.parents_left == 0)
         .group_by(_jobs.c.project, _jobs.c.state)
     )
     return [(project, JobState(state), jobs, gpus) for project, state, jobs, gpus in conn.execute(query)]

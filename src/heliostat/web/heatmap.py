@@ -16,7 +16,7 @@ MEANINGS = {
     Condition.IDLE: "held by a job that has hardly used it for ten minutes",
     Condition.DRAINED: "taken out of use by an admin",
     Condition.FAULTY: "reports an error, or its node is down",
-    Condition.FOREIGN: "used by a process that is not of the queue",
+    Condition.FOREIGN: "used by a process or a job that is not of the queue",
 }
 NAMES = {Condition.IDLE: "held, unused", Condition.FOREIGN: "used outside"}
 _WITH_NUMBERS = {Condition.BUSY, Condition.IDLE, Condition.FOREIGN}

@@ -26,12 +26,13 @@ from heliostat.models import (
     JobState,
     Observation,
     Started,
+    Waiting,
 )
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.snapshot import Plan
-from heliostat.scheduling.why import Explainer, Why
+from heliostat.scheduling.why import Explainer, Why, why_elsewhere
 from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Changes, Store
@@ -118,14 +119,26 @@ class Controller:
     def reason(self, job: Job) -> str | None:
         """Why a job waits, as of the newest plan."""
         if job.state is not JobState.PENDING:
-            return job.reason
+            waiting = self.waiting(job)
+            return waiting.reason if waiting else job.reason
+        if words := self._queue.not_in_line_words(job, self._now()):
+            return words
         if job.handed_over and isinstance(self._engine, SaysWhy):
-            return self._engine.waiting_reason(job.attempt_id) or "has just been handed over"
+            waiting = self.waiting(job)
+            return waiting.reason if waiting else "has just been handed over"
         return self._explainer.reason(job.id) or job.reason or "has just been submitted"
 
     def why(self, job_id: JobId) -> Why | None:
         """All that can be said about a waiting job, as of the newest plan; None: it does not wait in the queue."""
-        return self._explainer.why(job_id)
+        job = self._queue.get(job_id)
+        waiting = self.waiting(job) if job and job.handed_over else None
+        return why_elsewhere(job_id, waiting) if waiting else self._explainer.why(job_id)
+
+    def waiting(self, job: Job) -> Waiting | None:
+        """What the engine says of one that waits in a queue of its own, or was suspended there."""
+        if not isinstance(self._engine, SaysWhy) or not (job.handed_over or job.state is JobState.RUNNING):
+            return None
+        return self._engine.waiting(job.attempt_id)
 
     def fork(self) -> Board:
         """A copy of the queue to think with."""
@@ -198,10 +211,13 @@ class Controller:
         if inbox.only_starts and self._seconds_to_next_try() != 0.0:
             return Round(observations, Plan(), now)
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
-        if self._engine.capabilities.queues_itself:
-            return Round(observations, self._made, now, self._queue.to_hand_over(self._delayed()))
-        self._look_for_checkpoints(now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
+        abilities = self._engine.capabilities
+        if abilities.queues_itself:
+            ready = self._queue.to_hand_over(self._delayed(), now, ended, limits_arrays=abilities.limits_arrays)
+            self._made = Plan(wake_at=self._queue.board.next_begin())
+            return Round(observations, self._made, now, ready)
+        self._look_for_checkpoints(now)
         snapshot = self._queue.snapshot(now, ended, self._delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
@@ -217,7 +233,7 @@ class Controller:
         for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
             self._queue.note_checkpoint(attempt_id, saved_at, now)
 
-    def _moves_for(self, seen: Observation) -> list[moves.Move]:
+    def _moves_for(self, seen: Started | Ended) -> list[moves.Move]:
         job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
         if job is None or job.attempt_id != seen.attempt_id or not (job.state in ACTIVE or job.handed_over):
             return []  # a late word: of an attempt that is no longer the newest, or whose end is known
@@ -247,7 +263,7 @@ class Controller:
             job_id = int(seen.attempt_id.partition(".")[0])
             if isinstance(seen, Started):
                 self._tries.pop(job_id, None)
-            elif seen.cause is Cause.NOT_STARTED and seen.detail:
+            elif isinstance(seen, Ended) and seen.cause is Cause.NOT_STARTED and seen.detail:
                 tries = self._tries[job_id] = self._tries.get(job_id, 0) + 1
                 self._not_before[job_id] = time.monotonic() + _RETRY_SECONDS * 2 ** (tries - 1)
 
@@ -296,7 +312,7 @@ class Controller:
         attempts = self._attempts_of([*self._queue.active(), *self._queue.handed_over()])
         running = {attempt.id for attempt in attempts if attempt.job.state is JobState.RUNNING}
         seen = self._engine.observe(attempts)
-        self._on_observation([one for one in seen if isinstance(one, Ended) or one.attempt_id not in running])
+        self._on_observation([one for one in seen if not (isinstance(one, Started) and one.attempt_id in running)])
         self._stop_asked.clear()  # the round may have failed before the engine heard of them
         for job in self._queue.active():
             self._stop(job)

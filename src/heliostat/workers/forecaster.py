@@ -36,6 +36,7 @@ _REST = 15  # times as long as it thinks, it rests
 _BREATH_SECONDS = 0.0005  # between two steps, for the other threads
 _BACKGROUND = 4.0  # times as long as a step, the others have after it, unless somebody waits for the answer
 _KEPT = timedelta(days=90)
+_FURTHEST = timedelta(days=60)  # a plan beyond that only says that others have no time limit
 _RELOAD_SECONDS = 86400.0
 _MOST_LEARNT = 2_000  # jobs at once
 _JUDGED = 100  # past forecasts that say how good we are
@@ -62,7 +63,7 @@ class Forecaster:
     def __init__(
         self, store: Store, controller: Controller, now: Callable[[], datetime], *, foresees: bool = True
     ) -> None:
-        """`foresees` is false where another's queue decides: then nothing is ever foretold."""
+        """`foresees` is false where another's queue decides: then that one's plan is all that is told."""
         self._foresees = foresees
         self._store, self._controller, self._now = store, controller, now
         self._forecasts: dict[JobId, Forecast] = {}
@@ -95,7 +96,18 @@ class Forecaster:
 
     def of(self, job: Job) -> Forecast | None:
         """When a waiting job will start, as of the newest forecast."""
-        return self._forecasts.get(job.id) if job.state is JobState.PENDING else None
+        if job.state is not JobState.PENDING:
+            return None
+        return self._forecasts.get(job.id) if self._foresees else self._planned_elsewhere(job)
+
+    def _planned_elsewhere(self, job: Job) -> Forecast | None:
+        """Another's plan counts with time limits: it may well be earlier."""
+        waiting = self._controller.waiting(job)
+        now = self._now()
+        if waiting is None or waiting.starts_at is None or waiting.starts_at > now + _FURTHEST:
+            return None
+        at = max(now, waiting.starts_at)
+        return Forecast(now, at, at, None, at, 0, waiting.source)
 
     def accuracy(self) -> Accuracy:
         return self._accuracy

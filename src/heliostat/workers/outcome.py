@@ -39,6 +39,8 @@ def move_for_start(job: Job, seen: Started) -> Move:
 
 def move_for_end(job: Job, seen: Ended, may_try_again: bool) -> Move:
     """Where the job goes when its attempt has ended like this."""
+    if seen.cause is Cause.REQUEUED and job.stop_requested not in ("cancel", "kill"):
+        return _back(job, seen.at, "requeued", seen.detail, attempt=job.attempt + 1, handed_over=True)
     if asked := _move_as_asked(job, seen):
         return asked
     if seen.cause is Cause.NOT_STARTED and may_try_again:

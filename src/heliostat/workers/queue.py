@@ -6,9 +6,10 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
-from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, JobState, Node, Reservation
+from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, Node, Reservation
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
+from heliostat.scheduling.dependencies import not_in_line_words
 from heliostat.scheduling.handover import to_hand_over
 from heliostat.scheduling.snapshot import Snapshot
 from heliostat.store.database import Changes
@@ -56,14 +57,29 @@ class Queue:
         """Those that wait in the engine's own queue."""
         return [job for job in self.board.jobs.values() if job.handed_over]
 
-    def to_hand_over(self, delayed: Collection[JobId]) -> list[Job]:
-        return to_hand_over(self.board.jobs.values(), delayed)
+    def to_hand_over(
+        self,
+        delayed: Collection[JobId],
+        now: datetime,
+        ended: Collection[AttemptId],
+        *,
+        limits_arrays: bool = False,
+    ) -> list[Job]:
+        with self._lock:
+            self.board.let_in(now.timestamp())
+        return to_hand_over(self.board.jobs.values(), delayed, now, ended=ended, limits_arrays=limits_arrays)
+
+    def not_in_line_words(self, job: Job, now: datetime) -> str | None:
+        """Whom or what a pending job waits for before it takes its place in line. Others may ask too."""
+        if job.may_start(now):
+            return None
+        with self._lock:
+            return not_in_line_words(job, self.board.jobs, now)
 
     def tally(self) -> tuple[list[Job], int]:
         """Those that start or run, and how many wait in line. Others may ask too."""
         with self._lock:
-            jobs = self.board.jobs.values()
-            return self.active(), sum(job.state is JobState.PENDING for job in jobs)
+            return self.active(), self.board.in_line
 
     def snapshot(self, now: datetime, ended: Collection[AttemptId], delayed: Collection[JobId]) -> Snapshot:
         """As it will be once these attempts are recorded as ended; the delayed are not yet to be tried again."""

@@ -5,14 +5,15 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from heliostat.models import ACTIVE, Attempt, AttemptId, Ended, Job, JobState, Observation, Started
+from heliostat.models import ACTIVE, Attempt, AttemptId, Ended, Job, JobId, JobState, Observation, Retimed, Started
 from heliostat.scheduling.snapshot import Plan, Start, Stop
 from heliostat.store import jobs as stored
 from heliostat.store import moves
+from heliostat.store.accounts import data_classes
 from heliostat.store.database import Transaction
 from heliostat.workers.outcome import attempt_state_after
 
-MovesFor = Callable[[Observation], Sequence[moves.Move]]
+MovesFor = Callable[[Started | Ended], Sequence[moves.Move]]
 
 
 @dataclass(slots=True)
@@ -63,6 +64,7 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
     """They go on waiting, in the engine's queue: those that still wait, and have not been handed over."""
     wishes = [job.id for job in this_round.to_hand_over]
     found = stored.get_jobs(tx.conn, wishes) if wishes else {}
+    classes = data_classes(tx.conn) if wishes else {}
     handed: list[Attempt] = []
     for wanted in this_round.to_hand_over:
         job = found.get(wanted.id)
@@ -72,20 +74,41 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
         moves.set_job(tx, job.id, values)
         job = replace(job, **values)
         moves.note_job(tx, job, "handed_over", None, this_round.now)
-        handed.append(Attempt(job.attempt_id, job, ""))
+        handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0)))
     return handed
 
 
 def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
     for kind in (Started, Ended):
         wishes = [move for seen in this_round.observations if isinstance(seen, kind) for move in moves_for(seen)]
-        for move in moves.move_jobs(tx, wishes):
+        done = moves.move_jobs(tx, wishes)
+        for move in done:
             moves.set_attempt(tx, move.job_id, move.attempt or 0, _attempt_values(move))
+        _add_requeued(tx, [move.job_id for move in done if move.values.get("handed_over")], this_round.now)
     for seen in this_round.observations:
+        if isinstance(seen, Retimed):
+            _record_limit(tx, seen)
         if isinstance(seen, Started) and seen.gpu_type:
             job_id, _, number = seen.attempt_id.partition(".")
             moves.set_attempt(tx, int(job_id), int(number), {"gpu_type": seen.gpu_type})
     this_round.ended = [seen.attempt_id for seen in this_round.observations if isinstance(seen, Ended)]
+
+
+def _add_requeued(tx: Transaction, job_ids: Sequence[JobId], now: datetime) -> None:
+    """The engine's own queue has them already, as attempts that are not recorded yet."""
+    jobs = stored.get_jobs(tx.conn, job_ids) if job_ids else {}
+    moves.add_attempts(tx, [Attempt(job.attempt_id, job, "") for job in jobs.values()], now)
+
+
+def _record_limit(tx: Transaction, seen: Retimed) -> None:
+    """It was changed where the job is; of an attempt that is no longer the newest it does not matter."""
+    job = stored.get_job(tx.conn, int(seen.attempt_id.partition(".")[0]))
+    limit = seen.time_limit_seconds
+    if job is None or job.is_over or job.attempt_id != seen.attempt_id or job.time_limit_seconds == limit:
+        return
+    moves.set_job(tx, job.id, {"time_limit_seconds": limit})
+    words = "it has no time limit any more" if limit is None else f"its time limit is now {limit} s"
+    moves.note_job(tx, job, "limit_changed", words, seen.at)
 
 
 def _move_to_start(start: Start, now: datetime) -> moves.Move:

@@ -8,7 +8,7 @@ from datetime import datetime
 
 import structlog
 
-from heliostat.engines.contract import Engine, TakesSamples
+from heliostat.engines.contract import Engine, SamplesNodes, TakesSamples
 from heliostat.models import DeviceReading, Job, Node, NodeState, Reading, Readings
 from heliostat.models.samples import CLUSTER, job_subject, node_subject, usage_row
 from heliostat.store.samples import SampleStore
@@ -39,7 +39,7 @@ class Sampler:
 
     def start(self) -> None:
         """Does nothing with an engine that cannot say what its attempts use."""
-        if isinstance(self._watched.engine, TakesSamples):
+        if isinstance(self._watched.engine, TakesSamples | SamplesNodes):
             self._thread.start()
 
     def close(self) -> None:
@@ -52,9 +52,12 @@ class Sampler:
     def look(self) -> None:
         """One round: read everything, keep it."""
         engine = self._watched.engine
-        if not isinstance(engine, TakesSamples):
+        if isinstance(engine, TakesSamples):
+            readings = engine.sample()
+        elif isinstance(engine, SamplesNodes):
+            readings = Readings(nodes=engine.sample_nodes())
+        else:
             return
-        readings = engine.sample()
         active, pending = self._watched.controller.tally()
         total = cluster_row(self._watched.fleet.nodes(), active, pending, readings.nodes)
         self._samples.add(self._now().timestamp(), {CLUSTER: total, **_rows(readings)})

@@ -290,3 +290,25 @@ def _somebody(server: RunningServer, name: str) -> Surfer:
     surfer = Surfer(server)
     surfer.log_in(name, PASSWORD)
     return surfer
+
+
+def test_a_job_that_waits_for_another_is_asked_for_shown_and_asked_for_again(
+    server: RunningServer, surfer: Surfer
+) -> None:
+    parent = server.submit(command=["sleep", "60"], cpus=1, memory=256)
+    seen = send(surfer, command="true", cpus="1", memory="256M", after=f"{parent}", begin="+1h")
+    assert seen.status == 303
+    child = int(seen.location.removeprefix("/jobs/"))
+    text = surfer.get(f"/jobs/{child}").text
+    assert f"Waits for job {parent} (" in text
+    assert f'<a href="/jobs/{parent}">job {parent}</a>' in text
+    assert f'<a href="/jobs/{child}">job {child}</a>' in surfer.get(f"/jobs/{parent}").text
+    again = surfer.get(f"/jobs/new?from={child}")
+    assert value_of(again, "after") == str(parent)
+    assert value_of(again, "begin").endswith("Z")
+    server.ask("POST", f"/jobs/{parent}/cancel?force=true")
+    assert server.finished(child)["state"] == "cancelled"
+    refused = send(surfer, command="true", after=f"{parent}")
+    assert refused.status in (409, 422)
+    assert "was cancelled" in error_of(refused, "after")
+    assert "is not a time" in error_of(send(surfer, command="true", begin="soon"), "begin")

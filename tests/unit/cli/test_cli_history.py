@@ -2,7 +2,8 @@
 
 import json
 
-from unit.client.stand_in_server import stream
+from heliostat.cli import sacct
+from unit.client.stand_in_server import answer, stream
 
 
 def test_history_is_printed_line_by_line(helio, serve):
@@ -29,3 +30,52 @@ def test_a_time_that_is_none_is_refused(helio):
     ran = helio("history", "export", "--from", "last month")
     assert ran.code == 2
     assert "not a time" in ran.err
+
+
+SACCT = "JobID|User|Account|State|Submit|Start|End|JobName\n1|ann|lab|COMPLETED|1|2|3|x\n"
+DONE = {"jobs": 1, "known": 2, "left_out": {"not over": 1}, "accounts": ["ann"]}
+
+
+def test_a_file_of_sacct_is_sent_and_what_became_of_it_told(helio, serve, tmp_path):
+    server = serve(answer(DONE))
+    (tmp_path / "sacct.txt").write_bytes(SACCT.encode() + b"2|b\xffb|lab\n")
+    words = ("--file", str(tmp_path / "sacct.txt"), "--project", "lab=imaging", "--project", "*=default")
+    ran = helio("history", "import", "slurm", *words)
+    assert (ran.code, ran.out) == (
+        0,
+        "1 job imported, 2 were there already.\nleft out: 1 not over\nnew accounts: ann\n",
+    )
+    assert b'"projects":{"lab":"imaging","*":"default"}' in server.requests[0]
+    assert b"POST /api/v1/history/slurm" in server.requests[0]
+
+
+def test_sacct_is_run_month_by_month_and_its_pieces_are_added_up(helio, serve, tmp_path, monkeypatch):
+    sacct = tmp_path / "bin" / "sacct"
+    sacct.parent.mkdir()
+    sacct.write_text(
+        f"#!/bin/sh\necho \"$@\" >>{tmp_path}/asked\nprintf '{SACCT.replace(chr(10), chr(92) + 'n')}'\n"
+    )
+    sacct.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{sacct.parent}:/usr/bin:/bin")
+    serve(answer(DONE), answer(DONE), answer(DONE))
+    ran = helio("history", "import", "slurm", "--since", "2026-01-20", "--until", "2026-03-02", "--json")
+    assert (ran.code, json.loads(ran.out)["jobs"]) == (0, 3)
+    asked = (tmp_path / "asked").read_text()
+    assert asked.count("--allusers") == 3
+    assert "--starttime=2026-02-01" in asked
+
+
+def test_what_cannot_be_read_or_run_is_said(helio, monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    ran = helio("history", "import", "slurm")
+    assert (ran.code, "sacct cannot be run here" in ran.err) == (1, True)
+    assert "no file" in helio("history", "import", "slurm", "--file", str(tmp_path / "none")).err
+    assert "no pair" in helio("history", "import", "slurm", "--project", "lab").err
+    assert helio("history", "import", "slurm", "--since", "2026-02-01", "--until", "2026-01-01").code == 2
+
+
+def test_pieces_are_cut_only_where_a_job_begins(monkeypatch):
+    monkeypatch.setattr(sacct, "_MOST_LINES", 2)
+    lines = ["JobID|x\n", "1|a\n", "1.batch|\n", "1.0|\n", "2_[3-4]|b\n", "3|c\n", "3.batch|\n"]
+    pieces = [piece.text.splitlines()[1:] for piece in sacct._pieces("t", lines, "|")]
+    assert pieces == [["1|a", "1.batch|", "1.0|"], ["2_[3-4]|b", "3|c", "3.batch|"]]

@@ -313,3 +313,33 @@ def test_waiting_in_vain_says_so(helio, serve):
     ran = helio("wait", "7", "--timeout", "0s")
     assert ran.code == 1
     assert "not over" in ran.err
+
+
+OTHER = {
+    "id": "slurm:12",
+    "user": "ann",
+    "name": None,
+    "state": "running",
+    "reason": None,
+    "cpus": 4,
+    "memory_mib": 2048,
+    "gpus": 2,
+    "tasks": 1,
+    "nodes": ["n1", "n2"],
+    "devices": ["n1:0"],
+    "submitted_at": "2026-01-01T10:00:00Z",
+    "started_at": "2026-01-01T10:05:00Z",
+    "time_limit_seconds": None,
+    "act_with": "scancel 12",
+}
+
+
+def test_jobs_that_went_to_slurm_directly_are_listed_with_where_to_act(helio, serve):
+    server = serve(answer({"items": [OTHER]}), answer({"items": [OTHER]}), answer({"items": []}))
+    ran = helio("ps", "--others", "--node", "n1")
+    words = ran.out.splitlines()[1].split()
+    assert (words[0], words[2], words[3], words[-1]) == ("slurm:12", "ann", "running", "n1,n2")
+    assert "scancel 12" in ran.err
+    assert json.loads(helio("ps", "--others", "--json").out) == [OTHER]
+    assert helio("ps", "--others").out == "All jobs here came through Heliostat.\n"
+    assert server.requests[0].split()[1] == b"/api/v1/others?node=n1&limit=50"

@@ -193,3 +193,16 @@ def test_a_list_of_jobs_shows_when_they_start(helio, serve):
 
     serve(answer({"items": [{**JOB, "forecast": forecast(130)}], "next_cursor": None}))
     assert "in about 2h10m; waits for 2 A100" in helio("ps").out
+
+
+def test_why_on_slurm_names_its_plan_and_says_nothing_of_trial_runs(helio, serve):
+    planned = {**forecast(130, None), "runs": 0, "source": "Slurm's plan"}
+    told = why(
+        sentence="41 jobs are ahead; waits for room", first_ahead=[], ahead=41, position=42, forecast=planned
+    )
+    serve(answer(told))
+    first, position, starts = helio("why", "7").out.splitlines()
+    assert first == "Job 7 pending: 41 jobs are ahead; waits for room"
+    assert position.split() == ["position", "42", "of", "9"]
+    assert "in about 2h10m, by " in starts
+    assert starts.endswith("(Slurm's plan)")

@@ -121,3 +121,18 @@ def test_a_long_series_is_squeezed_into_means():
     assert squeezed([1, 3, None, None, 5, 7], 3) == [2, None, 6]
     assert len(squeezed(list(range(299)), 40)) == 40
     assert (mean_of([]), largest([None])) == (None, None)
+
+
+def test_what_an_engine_counted_is_told_though_nobody_has_looked(helio, serve):
+    used = {
+        "elapsed_seconds": 600.0,
+        "cpu_seconds": 624.0,
+        "memory_mib": 3174.4,
+        "gpu_seconds": 1200.0,
+        "out_of_memory": True,
+    }
+    serve(answer(JOB), answer({**STATS, "series": [], "accounted": used}))
+    ran = helio("stats", "12")
+    told = "10m24s of cpu time, 20m00s of GPU time, 3.1G of memory at most, ran out of memory"
+    assert f"Counted in all: {told}." in ran.out
+    assert "Nothing is known" not in ran.out

@@ -1,5 +1,6 @@
 import json
 import os
+import time
 
 import pytest
 
@@ -134,3 +135,23 @@ def test_isolate_is_without_an_image_and_has_its_own_runtime(helio, words):
     ran = helio("run", "--isolate", *words, "--", "true")
     assert ran.code == 2
     assert "bubblewrap" in ran.err
+
+
+def test_whom_a_job_waits_for_may_be_said_in_several_ways(helio, serve):
+    server = serve(answer({"id": 7, "state": "pending"}, 201))
+    helio("run", "--after", "12,13", "--after-ok", "array:5", "--after-any", "9", "--begin", "+2h", "--", "true")
+    body = json.loads(server.requests[0].split(b"\r\n\r\n", 1)[1])
+    assert body["after"] == ["12", "13", "array:5"]
+    assert (body["after_any"], body["begin"]) == (["9"], "+2h")
+
+
+def test_a_time_of_yaml_is_that_of_this_machine(helio, serve, tmp_path, monkeypatch):
+    monkeypatch.setenv("TZ", "Etc/GMT-2")
+    time.tzset()
+    server = serve(TWO)
+    (tmp_path / "j.yaml").write_text("command: 'true'\nbegin: 2026-12-01 08:00:00\nafter: [12, prep]")
+    helio("submit", str(tmp_path / "j.yaml"))
+    monkeypatch.undo()
+    time.tzset()
+    (body,) = sent(server.requests[0])
+    assert (body["begin"], body["after"]) == ("2026-12-01T08:00:00+02:00", [12, "prep"])

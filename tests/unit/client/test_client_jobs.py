@@ -1,11 +1,12 @@
 import json
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from heliostat.client import Client
 from heliostat.client.bodies import job_body
-from heliostat.client.jobs import OVER
+from heliostat.client.jobs import OVER, JobArray, JobHandle
 from heliostat.models import TERMINAL, JobState
 from unit.client.stand_in_server import answer
 
@@ -126,3 +127,15 @@ def test_when_takes_what_submit_takes(serve, tmp_path):
     assert sent(server.requests[0]) == {"command": "python train.py", "gpus": 2}
     client.when(["python", "train.py"], array="0-9", time="8h")
     assert sent(server.requests[1]) == {"command": ["python", "train.py"], "array": "0-9", "time_limit": "8h"}
+
+
+def test_jobs_arrays_and_times_are_written_as_the_server_reads_them():
+    client = Client()
+    job, array = JobHandle(client, 12), JobArray(client, 5, [20, 21])
+    body = job_body({"command": "true", "after": [job, 13, array], "after_any": job, "after_each": array})
+    assert body["after"] == [12, 13, "array:5"]
+    assert (body["after_any"], body["after_each"]) == (12, "array:5")
+    assert job_body({"after_ok": "12,13"}) == {"after": "12,13"}
+    assert job_body({"begin": timedelta(hours=2)}) == {"begin": "+7200s"}
+    assert job_body({"begin": datetime(2026, 12, 1, 8, tzinfo=UTC)}) == {"begin": "2026-12-01T08:00:00+00:00"}
+    assert job_body({"begin": "+2h"}) == {"begin": "+2h"}

@@ -1,6 +1,5 @@
 """What admins allow, and what is refused before it can start."""
 
-import os
 import socket
 from collections.abc import Iterator
 from dataclasses import replace
@@ -202,12 +201,11 @@ def test_a_home_that_is_a_link_itself_is_fine(site: Path) -> None:
 
 
 @pytest.fixture
-def door(site: Path) -> Iterator[Path]:
+def door(site: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A socket in one's own home, as of a daemon of one's own."""
     with socket.socket(socket.AF_UNIX) as made:
-        os.chdir(site / "home/ann")
+        monkeypatch.chdir(site / "home/ann")  # names of sockets must be short
         made.bind("daemon.sock")
-        os.chdir("/")
         yield site / "home/ann/daemon.sock"
 
 

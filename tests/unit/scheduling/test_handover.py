@@ -28,3 +28,19 @@ def test_of_an_array_no_more_than_its_limit_is_in_hand() -> None:
     jobs = [job(1, state=JobState.RUNNING, **array), job(2, handed_over=True, **array)]
     jobs += [job(number, **array) for number in (3, 4, 5)]
     assert [one.id for one in to_hand_over([*jobs, job(6)])] == [3, 6]
+
+
+def test_an_engine_that_limits_arrays_gets_all_of_one_it_has_nothing_of() -> None:
+    whole = [job(number, array_id=7, array_limit=2) for number in range(1, 6)]
+    assert [one.id for one in to_hand_over(whole, limits_arrays=True)] == [1, 2, 3, 4, 5]
+    rest = [replace(whole[0], handed_over=True), *whole[1:]]
+    assert [one.id for one in to_hand_over(rest, limits_arrays=True)] == [2]
+
+
+def test_the_next_of_an_array_follows_in_the_round_in_which_one_ends() -> None:
+    jobs = [
+        job(1, array_id=7, array_limit=1, attempt=1, state=JobState.RUNNING),
+        job(2, array_id=7, array_limit=1),
+    ]
+    assert to_hand_over(jobs) == []
+    assert [one.id for one in to_hand_over(jobs, ended={"1.1"})] == [2]

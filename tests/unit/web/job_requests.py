@@ -28,6 +28,7 @@ commands = st.one_of(
     st.just([]),
 )
 arrays = st.sampled_from(["0-99", "0-99%8", "1,3,5-9", "7", "9,1-3%1", "0,1,2"])
+parents = st.sampled_from([12, "12", [12, 13], "array:5", ["array:5", "prepare", 7], "prepare,12"])
 bodies = st.fixed_dictionaries(
     {},
     optional={
@@ -54,6 +55,11 @@ bodies = st.fixed_dictionaries(
         "preempt_signal": st.sampled_from(STOP_SIGNALS),
         "overtime": st.booleans(),
         "held": st.booleans(),
+        "after": parents,
+        "after_any": parents,
+        "after_failed": parents,
+        "after_each": parents,
+        "begin": st.sampled_from(["+90s", "+2h", "2026-12-01T08:00", "2026-12-01T08:00:30+02:00"]),
         "max_retries": st.integers(0, 100),
         "array": arrays,
         "grace_seconds": st.integers(0, 3600) | st.sampled_from([2.5, 0.125]),

@@ -158,3 +158,16 @@ def test_who_ends_in_an_engines_queue_goes_where_its_cause_says(cause: Cause, st
     assert (given_back.kind, given_back.values["node"], move.to) == ("given_back", None, state)
     assert may_move(JobState.PENDING, given_back.to)
     assert may_move(given_back.to, move.to)
+
+
+def test_who_was_requeued_by_the_engine_waits_there_as_the_next_attempt() -> None:
+    move = move_for_end(RUNNING, end(Cause.REQUEUED, detail="requeued"), may_try_again=True)
+    assert (move.to, move.kind, move.attempt) == (JobState.PENDING, "requeued", RUNNING.attempt)
+    assert (move.values["attempt"], move.values["handed_over"]) == (RUNNING.attempt + 1, True)
+    assert attempt_state_after(move) is JobState.CANCELLED
+
+
+@pytest.mark.parametrize("asked", ["cancel", "kill"])
+def test_who_was_cancelled_here_does_not_go_on_there(asked: str) -> None:
+    move = move_for_end(replace(RUNNING, stop_requested=asked), end(Cause.REQUEUED), may_try_again=True)
+    assert move.to is JobState.CANCELLED

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 
 from heliostat.config import Settings
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.terms import Place, terms_of
 from heliostat.errors import EngineUnavailable
 
 Found = tuple[str, str, str, str | None]  # check, level, message, hint
@@ -25,6 +26,7 @@ def examine_slurm(settings: Settings, commands: Commands | None = None) -> Itera
         commands.ping()
         yield "slurm", "ok", "slurmctld answers.", None
         yield from _gpus(commands)
+        yield from _partitions(commands, settings)
         yield _accounting(commands)
     except (EngineUnavailable, SlurmRefused) as error:
         hint = "Look at `scontrol ping`, at munge (`munge -n | unmunge`) and at slurmctld's log."
@@ -50,6 +52,19 @@ def _gpus(commands: Commands) -> Iterator[Found]:
     else:
         hint = "If there are some: GresTypes=gpu and Gres=gpu:TYPE:N in slurm.conf, and gres.conf."
         yield "slurm", "warning", f"{len(nodes)} nodes, and no GPU is known to Slurm.", hint
+
+
+def _partitions(commands: Commands, settings: Settings) -> Iterator[Found]:
+    """Those that the settings name must be there."""
+    terms = terms_of(settings)
+    places = [*terms.data_classes.values(), *terms.labels.values(), Place(terms.partition)]
+    named = {name for place in places if place.partition for name in place.partition.split(",")}
+    if not named:
+        return
+    known = commands.partitions()
+    for name in sorted(named - known.keys()):
+        hint = f"Partitions are: {', '.join(sorted(known))}. Mend the settings slurm_… in cluster.toml."
+        yield "slurm", "problem", f"Slurm has no partition {name}, which cluster.toml names.", hint
 
 
 def _accounting(commands: Commands) -> Found:

@@ -10,23 +10,33 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from heliostat.engines.slurm.loads import LOAD_FIELDS, loads_of_sinfo
 from heliostat.engines.slurm.parse import (
     SACCT_FIELDS,
     SINFO_FIELDS,
     SQUEUE_FIELDS,
     SlurmJob,
     SlurmNode,
+    comments_of,
     devices_of,
     jobs_of_sacct,
     jobs_of_squeue,
+    max_array_size_of,
+    names_of,
+    new_mark,
     nodes_of_sinfo,
-    numbers_with_comment,
     submitted_number,
 )
+from heliostat.engines.slurm.partitions import Partition, partitions_of
+from heliostat.engines.slurm.reservations import SlurmReservation, reservations_of
+from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
+from heliostat.models import Reading
 
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
 _SECONDS = 30.0
+_AT_ONCE = 500  # jobs that one `scancel` is told
+_SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
 # What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
 _AWAY = (
     "unable to contact",
@@ -39,6 +49,11 @@ _AWAY = (
     "zero bytes were transmitted",
     "unexpected message received",
     "transport endpoint",
+    "connection reset",
+    "connection failure",
+    "send failure",
+    "receive failure",
+    "standby",
     "authentication",  # munge is away
     "munge",
     "resource temporarily unavailable",
@@ -93,7 +108,7 @@ class Commands:
 
     def jobs(self) -> dict[int, SlurmJob]:
         """Every job Slurm has in mind, also those that ended a few minutes ago."""
-        said = self._run(["squeue", "--noheader", "--all", "--states=all", f"--Format={_columns(SQUEUE_FIELDS)}"])
+        said = self._run([*_SQUEUE, f"--Format={_columns(SQUEUE_FIELDS)}"])
         return {job.number: job for job in jobs_of_squeue(said)}
 
     def past_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
@@ -110,10 +125,27 @@ class Commands:
         said = self._run(["sacct", "-X", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
         return {job.number: job for job in jobs_of_sacct(said)}
 
-    def numbers_with_comment(self, uid: int, comment: str) -> list[int]:
-        """A hint: see `parse.numbers_with_comment`."""
-        argv = ["squeue", "--noheader", "--all", "--states=all", f"--user={uid}", "--Format=JobID:|,Comment:|"]
-        return numbers_with_comment(self._run(argv), comment)
+    def comments_of(self, uid: int) -> list[tuple[int, str]]:
+        """Of every job of that user: a hint, see `parse.comments_of`."""
+        return list(comments_of(self._run([*_SQUEUE, f"--user={uid}", "--Format=JobArrayID:|,Comment:|"])))
+
+    def names(self) -> dict[int, str]:
+        """What people call their jobs: any text. A mark that nobody knows beforehand keeps one from speaking for
+        another."""
+        mark = new_mark()
+        argv = ["squeue", "--noheader", "--all", "--array", f"--Format=JobArrayID:{mark},Name:{mark}"]
+        return dict(names_of(self._run(argv), mark))
+
+    def uses(self, numbers: Iterable[int]) -> dict[int, Used]:
+        """What these have used, as far as the accounting knows; raises SlurmRefused where there is none."""
+        wanted, fields = ",".join(map(str, numbers)), ",".join(USAGE_FIELDS)
+        said = self._run(["sacct", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
+        return uses_of_sacct(said)
+
+    def loads(self) -> dict[str, Reading]:
+        """How busy each node is."""
+        argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={_columns(LOAD_FIELDS)}"]
+        return loads_of_sinfo(self._run(argv))
 
     def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         """Which GPUs of each of its nodes a running job has; nothing, if Slurm does not say."""
@@ -127,17 +159,35 @@ class Commands:
         argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={_columns(SINFO_FIELDS)}"]
         return list(nodes_of_sinfo(self._run(argv)))
 
+    def partitions(self) -> dict[str, Partition]:
+        return partitions_of(self._run(["scontrol", "--oneliner", "--all", "show", "partition"]))
+
+    def max_array_size(self) -> int | None:
+        """Indexes of arrays are below it; None: Slurm does not say."""
+        return max_array_size_of(self._run(["scontrol", "show", "config"]))
+
+    def reservations(self) -> list[SlurmReservation]:
+        return list(reservations_of(self._run(["scontrol", "--oneliner", "show", "reservation"])))
+
+    def create_reservation(self, words: Sequence[str]) -> None:
+        """Words as `Nodes=n1,n2`."""
+        self._run(["scontrol", "create", "reservation", *words])
+
+    def delete_reservation(self, name: str) -> None:
+        self._run(["scontrol", "delete", f"ReservationName={name}"])
+
     def update_node(self, node: str, *values: str) -> None:
         """`State=DRAIN`, `Reason=…`: each is one word."""
         self._run(["scontrol", "update", f"NodeName={node}", *values])
 
-    def cancel(self, number: int) -> None:
-        """At once if it waits; TERM and, some time later, KILL if it runs. Already gone is success."""
-        self._scancel(number)
+    def cancel(self, *numbers: int) -> None:
+        """At once those that wait; TERM and, some time later, KILL for those that run. Already gone is success."""
+        for first in range(0, len(numbers), _AT_ONCE):
+            self._scancel(*map(str, numbers[first : first + _AT_ONCE]))
 
     def signal(self, number: int, name: str) -> None:
         """To every process of a running job. Already gone is success."""
-        self._scancel(number, "--full", f"--signal={name}")
+        self._scancel("--full", f"--signal={name}", str(number))
 
     def ask(self, argv: Sequence[str]) -> str:
         """What one of Slurm's tools prints."""
@@ -157,9 +207,9 @@ class Commands:
         path = self.environment.get("PATH")
         return [name for name in PROGRAMS if shutil.which(name, path=path) is None]
 
-    def _scancel(self, number: int, *options: str) -> None:
+    def _scancel(self, *words: str) -> None:
         with contextlib.suppress(SlurmRefused):  # it is gone, or going: the next look says
-            self._run(["scancel", "--quiet", *options, str(number)])
+            self._run(["scancel", "--quiet", *words])
 
     def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
         try:

@@ -9,6 +9,9 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 import structlog
@@ -16,24 +19,49 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder
+from heliostat.engines.slurm import reserving
+from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
+from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm.partitions import Picture, in_our_words
+from heliostat.engines.slurm.requests import check_class, check_request
+from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
+from heliostat.engines.slurm.submission import former_log
+from heliostat.engines.slurm.usage import OwedUsage
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, JobId, Node, Observation
+from heliostat.models import (
+    Attempt,
+    AttemptId,
+    AttemptUsage,
+    Cause,
+    ForeignJob,
+    Job,
+    JobId,
+    Node,
+    Observation,
+    Reading,
+    Reservation,
+    Waiting,
+)
 
 log = structlog.get_logger()
 _LOOK_SECONDS = 1.0
 _NODES_SECONDS = 5.0
+_OTHERS_SECONDS = 5.0
+_SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
+_ASKED_AT_ONCE = 500  # jobs whose use is asked for
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
+_AT_THE_SAME_TIME = 4
 
 
 class SlurmEngine:
-    """Fulfils `Engine`, `Reports`, `KeepsLogs`, `SaysWhy` and `DrainsNodes`."""
+    """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
 
     name = "slurm"
-    capabilities = Capabilities(queues_itself=True)
+    capabilities = Capabilities(queues_itself=True, limits_arrays=True)
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
@@ -42,6 +70,7 @@ class SlurmEngine:
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)
         self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
+        self._owed = OwedUsage(settings.home.attempts)
         self._turn = threading.Lock()  # held by whoever talks to Slurm
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
@@ -49,6 +78,10 @@ class SlurmEngine:
         self._orphans: set[AttemptId] = set()
         self._nodes: list[Node] = []
         self._next_nodes = 0.0
+        self._others = Others(self._commands)
+        self._next_others = 0.0
+        self._max_array_size = MAX_ARRAY_SIZE
+        self._picture = Picture()
         self._away: str | None = None  # why Slurm does not answer
         self._failed = False  # the last round did not come to its end
         self._report: Report = lambda observations: None
@@ -75,6 +108,30 @@ class SlurmEngine:
 
     def resume(self, node: str) -> None:
         self._set_node(node, "State=RESUME")
+
+    def check(self, job: Job, data_class: int) -> None:
+        """While nothing is known of Slurm there is nothing against it: Slurm says so when it gets the job."""
+        terms = self._rounds.site.terms
+        check_request(job, data_class, self._picture, terms)
+        check_class(job, terms, self.accounts)
+
+    def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
+        with self._turn:
+            reserving.create(self._commands, wish, unix_users)
+            self._look_at_nodes()
+
+    def cancel_reservation(self, reservation: Reservation) -> None:
+        with self._turn:
+            reserving.delete(self._commands, reservation)
+            self._look_at_nodes()
+
+    def others_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
+        names = {name for one in ours for name in names_of(one)}
+        return [as_ours(one) for one in self._picture.reservations or () if one.name not in names]
+
+    def has_reservation(self, reservation: Reservation) -> bool:
+        known = self._picture.reservations
+        return known is None or any(one.name in names_of(reservation) for one in known)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         with self._wake:
@@ -103,10 +160,7 @@ class SlurmEngine:
             self._wake.notify()
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        gone = list(attempt_ids)
-        for attempt_id in gone:
-            self._rounds.over.pop(attempt_id, None)
-        self._rounds.traces.remove(gone)
+        self._owed.owe([attempt_id for attempt_id in attempt_ids if self._rounds.forget(attempt_id)])
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
@@ -114,17 +168,47 @@ class SlurmEngine:
             self._orphans |= set(self._rounds.traces.ids()) - set(attempt_ids)
             self._wake.notify()
 
-    def waiting_reason(self, attempt_id: AttemptId) -> str | None:
+    def waiting(self, attempt_id: AttemptId) -> Waiting | None:
         handed = self._rounds.handed.get(attempt_id)
         if self._away and (handed is None or handed.number is None):
-            return f"waits to be handed to Slurm: {self._away}"
-        return handed.reason if handed else None
+            return Waiting(f"waits to be handed to Slurm: {self._away}", "away")
+        if handed is None or handed.number is None:
+            return None
+        if handed.is_suspended:
+            return Waiting(_SUSPENDED, "suspended")
+        return self._rounds.line.waiting(handed.number)
+
+    def others(self) -> Sequence[ForeignJob]:
+        return self._others.found
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
-        return Path(JobFolder.of(self._settings.home.jobs, job_id).log(attempt, stream))
+        folder = JobFolder.of(self._settings.home.jobs, job_id)
+        former = Path(former_log(folder, attempt, stream))
+        return former if former.exists() else Path(folder.log(attempt, stream))
 
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return []
+
+    def sample_nodes(self) -> dict[str, Reading]:
+        """Of nodes only: to ask what each running job uses, Slurm would have to ask every node for every job."""
+        try:
+            return self._commands.loads()
+        except (EngineUnavailable, SlurmRefused):
+            return {}  # it is said elsewhere that Slurm is away
+
+    def used(self) -> dict[AttemptId, AttemptUsage | None]:
+        owed = self._owed.all(_ASKED_AT_ONCE)
+        try:
+            known = self._commands.uses([one.number for one in owed]) if owed else {}
+        except EngineUnavailable:
+            return {}
+        except SlurmRefused:
+            known = {}  # there is no accounting
+        told = [(one.attempt_id, *one.settled(known.get(one.number), time.time())) for one in owed]
+        return {attempt_id: usage for attempt_id, is_settled, usage in told if is_settled}
+
+    def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
+        self._owed.remove(attempt_ids)
 
     def close(self) -> None:
         with self._wake:
@@ -156,11 +240,12 @@ class SlurmEngine:
     def _round(self) -> None:
         self._stop_wished()
         self._submit_arrived()
-        self._look()
+        self._look_at_all()
         self._rounds.send_signals()
-        for attempt_id in list(self._orphans):
-            self._rounds.cancel_orphan(attempt_id)
-            self._orphans.discard(attempt_id)
+        if orphans := set(self._orphans):
+            self._rounds.cancel_orphans(orphans)
+            self._owed.owe(orphans)
+            self._orphans -= orphans
         if time.monotonic() >= self._next_nodes:
             self._look_at_nodes()
         self.accounts.look_if_old()
@@ -188,24 +273,49 @@ class SlurmEngine:
             if attempt := self._arrived.get(attempt_id):
                 self._rounds.withdraw(attempt)
                 self._no_longer_new(attempt)
-            if handed := self._rounds.handed.get(attempt_id):
+            if handed := self._rounds.handed.get(attempt_id) or self._rounds.successor_of(attempt_id):
                 handed.ask_to_stop(Cause.STOPPED, signal, kill_at)
             with self._wake:
                 self._wishes.remove(wish)
 
     def _submit_arrived(self) -> None:
-        for attempt in list(self._arrived.values())[:_AT_ONCE]:
-            if self._closed:
-                return
-            self._rounds.submit(attempt)
-            self._no_longer_new(attempt)
+        """Several at the same time: Slurm answers each after a while, and the order need not be exact."""
+        chunks = list(islice(chunks_of(list(self._arrived.values()), self._max_array_size), _AT_ONCE))
+        if not chunks:
+            return
+        pool = ThreadPoolExecutor(_AT_THE_SAME_TIME)
+        try:
+            for done in [pool.submit(self._submit, chunk) for chunk in chunks]:
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
 
-    def _no_longer_new(self, attempt: Attempt) -> None:
+    def _submit(self, chunk: Chunk) -> None:
+        if self._closed:
+            return
+        if len(chunk.elements) == 1 and not chunk.more:
+            self._rounds.submit(chunk.first)
+        else:
+            self._rounds.submit_array(chunk)
+        self._no_longer_new(*chunk.attempts)
+
+    def _no_longer_new(self, *attempts: Attempt) -> None:
         with self._wake:
-            self._arrived.pop(attempt.id, None)
+            for attempt in attempts:
+                self._arrived.pop(attempt.id, None)
 
-    def _look(self) -> None:
-        self._rounds.look({device.uuid: device.type for node in self._nodes for device in node.devices})
+    def _look_at_all(self) -> None:
+        """At the jobs of others too, but not as often; while we have none, only then."""
+        is_time = time.monotonic() >= self._next_others
+        self._look(others=is_time)
+        if is_time:
+            self._next_others = time.monotonic() + _OTHERS_SECONDS
+            ours = {handed.number for handed in self._rounds.handed.values() if handed.number is not None}
+            self._others.look(self._rounds.jobs, ours)
+
+    def _look(self, *, others: bool = False) -> None:
+        types = {device.uuid: device.type for node in self._nodes for device in node.devices}
+        self._rounds.look(types, others=others)
 
     def _set_node(self, node: str, *values: str) -> None:
         with self._turn:
@@ -216,8 +326,22 @@ class SlurmEngine:
             self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:
-        nodes = [node_of(node) for node in self._commands.nodes()]
+        self._look_at_partitions()
+        nodes = in_our_words(
+            [node_of(node) for node in self._picture.nodes], self._picture, self._rounds.site.terms
+        )
         self._next_nodes = time.monotonic() + _NODES_SECONDS
         if nodes != self._nodes:
             self._nodes = nodes
             self._nodes_changed()
+
+    def _look_at_partitions(self) -> None:
+        """What Slurm has, as the checks of requests and the words of submissions need it."""
+        self._picture = Picture(
+            self._commands.partitions(), tuple(self._commands.nodes()), tuple(self._commands.reservations())
+        )
+        self._max_array_size = self._commands.max_array_size() or MAX_ARRAY_SIZE
+        site = self._rounds.site
+        seen = {kind.lower(): kind for node in self._picture.nodes for kind, _ in node.gpus}
+        terms = replace(site.terms, seen_gpu_types=seen)
+        self._rounds.site = replace(site, terms=terms, longest_seconds=self._picture.longest_seconds)

@@ -5,12 +5,19 @@ and would let one job speak for another.
 """
 
 import re
+import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-SQUEUE_FIELDS = ("JobID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList", "Reason")
-SACCT_FIELDS = ("JobIDRaw", "State", "UID", "ExitCode", "Start", "End", "NodeList", "Reason")
+from heliostat.engines.slurm.numbers import read_number
+
+SQUEUE_FIELDS = (
+    *("JobArrayID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList"),
+    *("RestartCnt", "TimeUsed", "TimeLimit", "PriorityLong", "Partition", "SubmitTime", "tres-alloc"),
+    "Reason",
+)
+SACCT_FIELDS = ("JobID", "State", "UID", "ExitCode", "Start", "End", "NodeList", "Reason")
 SINFO_FIELDS = ("NodeList", "StateLong", "CPUs", "Memory", "Gres", "Features", "Reason")
 
 WAITING = frozenset(
@@ -33,7 +40,24 @@ OVER = frozenset(
 _STATUS = re.compile(r"(\d{1,6})(?::(\d{1,3}))?")
 _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
 _ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=gpu[^( ]*\(IDX:([\d,-]+)\)")
+_CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,3}):)?(\d{1,3}):(\d\d)")
 _MOST_HOSTS = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What only Slurm's queue knows of a job. Times are kept as they are printed: few are ever needed."""
+
+    restarts: int = 0  # how often it was put back into the queue
+    used: str = "0:00"  # time it ran, without that in which it was suspended
+    limit: str = "UNLIMITED"
+    priority: int = 0  # 0: held
+    partition: str = ""
+    submitted: str = ""  # seconds since 1970
+    tres: str = ""  # what it asks for or has: `cpu=2,mem=1G,node=1,gres/gpu=3`
+
+
+_NOWHERE = Standing()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +73,7 @@ class SlurmJob:
     ended_at: datetime | None
     nodes: tuple[str, ...]
     reason: str
+    standing: Standing | None = None  # None: not of squeue
 
     @property
     def is_waiting(self) -> bool:
@@ -58,6 +83,10 @@ class SlurmJob:
     def is_over(self) -> bool:
         """Nothing of it is left; while it is COMPLETING something is."""
         return self.state in OVER
+
+    @property
+    def place(self) -> Standing:
+        return self.standing or _NOWHERE
 
     @property
     def has_run(self) -> bool:
@@ -128,8 +157,19 @@ def devices_of(text: str, nodes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     return found
 
 
+def seconds_of(text: str) -> int | None:
+    """`1-02:03:04`, `02:03:04`, `3:04`; None: `UNLIMITED`, `INVALID` and the like."""
+    found = _CLOCK.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
+
+
 def expand_hosts(text: str) -> tuple[str, ...]:
     """`gpu[01-03,7],login` → the name of each node."""
+    if "[" not in text and "," not in text:
+        return (text,) if text else ()
     return tuple(name for part in _outer_parts(text) for name in _expand(part))[:_MOST_HOSTS]
 
 
@@ -139,41 +179,87 @@ def submitted_number(text: str) -> int | None:
     return int(number) if _are_numbers(number) else None
 
 
-def numbers_with_comment(text: str, comment: str) -> list[int]:
-    """Of lines `JobID|Comment|`: those that bear it. Only a hint, as anybody may write any comment."""
-    pairs = [line.rstrip("|").partition("|") for line in text.splitlines()]
-    return [int(number) for number, _, said in pairs if said == comment and _are_numbers(number)]
+def max_array_size_of(text: str) -> int | None:
+    """Of `scontrol show config`."""
+    found = re.search(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", text, re.ASCII | re.MULTILINE)
+    return int(found[1]) if found else None
+
+
+def comments_of(text: str) -> Iterator[tuple[int, str]]:
+    """Of lines `JobArrayID|Comment|`: number and comment. Only a hint, as anybody may write any comment."""
+    for line in text.splitlines():
+        word, _, said = line.rstrip("|").partition("|")
+        if (number := read_number(word)) is not None:
+            yield number, said
+
+
+def new_mark() -> str:
+    """What nobody can have written into a name."""
+    return f"_{secrets.token_hex(8)}_"
+
+
+def names_of(text: str, mark: str) -> Iterator[tuple[int, str]]:
+    """Of `12_3MARKnameMARK` a line, where names may hold anything, also line breaks."""
+    words = text.split(mark)
+    for number, name in zip(words[::2], words[1::2], strict=False):
+        if (known := read_number(number.strip())) is not None:
+            yield known, name
 
 
 def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:
+    fields = len(SQUEUE_FIELDS if from_status else SACCT_FIELDS)
     for line in text.splitlines():
-        words = line.split("|", len(SQUEUE_FIELDS) - 1)
-        status = _STATUS.fullmatch(words[3]) if len(words) == len(SQUEUE_FIELDS) else None
-        if status is None or not _are_numbers(words[0], words[2]):
+        words = line.split("|", fields - 1)
+        number = read_number(words[0])
+        if len(words) != fields or number is None or not _is_number(words[2]):
             continue
-        code, signal = int(status[1]), int(status[2] or 0)
-        if from_status:
-            code, signal = code >> 8, code & 0x7F
+        status = (0, 0) if words[3] == "0" else _status(words[3], from_status=from_status)
+        if status is None:
+            continue
+        code, signal = status
         yield SlurmJob(
-            number=int(words[0]),
+            number=number,
             state=words[1].partition(" ")[0],  # "CANCELLED by 1000"
             uid=int(words[2]),
             exit_code=code,
             signal=signal,
-            started_at=_time(words[4]),
-            ended_at=_time(words[5]),
+            started_at=time_of(words[4]),
+            ended_at=time_of(words[5]),
             nodes=expand_hosts("" if words[6] in ("None assigned", "(null)") else words[6]),
-            reason=words[7].rstrip("|"),
+            reason=words[-1].rstrip("|"),
+            standing=_standing(words) if from_status else None,
         )
 
 
-def _time(text: str) -> datetime | None:
+def _status(text: str, *, from_status: bool) -> tuple[int, int] | None:
+    """Exit code and signal."""
+    found = _STATUS.fullmatch(text)
+    if found is None:
+        return None
+    code, signal = int(found[1]), int(found[2] or 0)
+    return (code >> 8, code & 0x7F) if from_status else (code, signal)
+
+
+def _standing(words: list[str]) -> Standing:
+    restarts, used, limit, priority, partition, submitted, tres = words[7:14]
+    return Standing(_number(restarts), used, limit, _number(priority), partition, submitted, tres)
+
+
+def _number(text: str) -> int:
+    return int(text) if _is_number(text) else 0
+
+
+def time_of(text: str) -> datetime | None:
     """Seconds since 1970, as SLURM_TIME_FORMAT=%s makes it; "N/A", "Unknown" and the like are none."""
-    return datetime.fromtimestamp(int(text), UTC) if _are_numbers(text) and 0 < int(text) < 2**33 else None
+    return datetime.fromtimestamp(int(text), UTC) if _is_number(text) and 0 < int(text) < 2**33 else None
 
 
 def _are_numbers(*words: str) -> bool:
-    return all(word.isascii() and word.isdecimal() and len(word) <= 18 for word in words)
+    return all(map(_is_number, words))
+
+
+def _is_number(word: str) -> bool:
+    return word.isdecimal() and word.isascii() and len(word) <= 18
 
 
 def _outer_parts(text: str) -> Iterator[str]:

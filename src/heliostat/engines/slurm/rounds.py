@@ -4,40 +4,38 @@ Every method may raise EngineUnavailable in the middle. What was seen until then
 is done by the next call.
 """
 
-import os
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
 from heliostat.config import Settings
 from heliostat.engines.folders import Refused, person_of
+from heliostat.engines.slurm.arrays import arrays_among, taken_out
 from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.handed import Handed, start_of
-from heliostat.engines.slurm.lookup import Lookup
 from heliostat.engines.slurm.parse import SlurmJob
-from heliostat.engines.slurm.script import Site, Unfit
-from heliostat.engines.slurm.submission import begun_path, prepared
-from heliostat.engines.slurm.traces import Trace, Traces
-from heliostat.engines.slurm.words import ending, may_pass, refusal_in_words, waiting_in_words
+from heliostat.engines.slurm.queue import Line
+from heliostat.engines.slurm.receipts import read_receipt
+from heliostat.engines.slurm.requeues import Requeues
+from heliostat.engines.slurm.traces import Trace
+from heliostat.engines.slurm.words import Known, ending, ending_by_receipt
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, Ended, JobState, Observation, Started
+from heliostat.models import Attempt, AttemptId, Cause, JobState, Observation, Place, Started
 
 _VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
+_LOOKS_FOR_ENDED = 3  # the same of one that notes its own end: the accounting may be a moment behind
+_FORGETFUL_SECONDS = 60.0  # in which Slurm kills what it finds on its nodes under a number it gave twice
 
 
-class Rounds:
+class Rounds(Requeues):
     def __init__(
         self, settings: Settings, commands: Commands, instance: str, accounts: SlurmAccounts | None = None
     ) -> None:
-        self._settings, self._commands, self._accounts = settings, commands, accounts
-        self._site = Site(instance, os.geteuid() == 0)
-        self._lookup = Lookup(commands, instance)
-        self.traces = Traces(settings.home.attempts)
-        self.handed: dict[AttemptId, Handed] = {}
-        self.over: dict[AttemptId, Ended] = {}  # until they are forgotten
-        self._outbox: list[Observation] = []
+        super().__init__(settings, commands, instance, accounts)
+        self.jobs: Mapping[int, SlurmJob] = {}  # as of the newest look
+        self.line = Line({})
 
     def told(self) -> list[Observation]:
         """What was seen since this was last asked."""
@@ -47,50 +45,12 @@ class Rounds:
     def known(self, attempt_id: AttemptId) -> list[Observation]:
         """What was told of it last."""
         handed = self.handed.get(attempt_id)
-        newest = self.over.get(attempt_id) or (handed.started if handed else None)
+        newest = self.over.get(attempt_id) or self.put_back.get(attempt_id) or (handed.started if handed else None)
         return [] if newest is None else [newest]
-
-    def submit(self, attempt: Attempt) -> None:
-        """Noted before and after; if the answer was lost, Slurm is asked before it is handed over once more."""
-        try:
-            person = person_of(attempt.job.unix_user)
-            ready = prepared(attempt, person, self._settings, self._site_for(attempt))
-        except (Refused, Unfit) as error:
-            self._end(attempt, Cause.REFUSED, str(error))
-            return
-        except OSError as error:
-            self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
-            return
-        handed = Handed(attempt, ready.begun, person.uid)
-        if self.traces.find(attempt.id) is not None:
-            handed.number = self._lookup.number_of(handed)
-        if handed.number is None:
-            self.traces.put(attempt.id, Trace(person.uid))
-            try:
-                handed.number = self._commands.submit(ready.argv, ready.script)
-            except SlurmRefused as error:
-                cause = Cause.NOT_STARTED if may_pass(str(error)) else Cause.REFUSED
-                self._end(attempt, cause, refusal_in_words(str(error)))
-                return
-        self.traces.put(attempt.id, Trace(person.uid, handed.number))
-        self.handed[attempt.id] = handed
-
-    def withdraw(self, attempt: Attempt) -> None:
-        """Keep one that waits to be submitted from ever being so; if Slurm has it all the same, it is `handed`."""
-        trace = self.traces.find(attempt.id)
-        if trace is not None and trace.uid is not None:
-            handed = Handed(attempt, begun_path(self._settings, attempt), trace.uid)
-            handed.number = self._lookup.number_of(handed)
-            if handed.number is not None:
-                self.traces.put(attempt.id, Trace(trace.uid, handed.number))
-                self.handed[attempt.id] = handed
-                return
-        self.traces.put(attempt.id, Trace(None))
-        self._end(attempt, Cause.STOPPED)
 
     def take_up(self, attempt: Attempt) -> None:
         """What an earlier server handed over, or did not; where it left no number, `look` finds out."""
-        if attempt.id in self.handed or attempt.id in self.over:
+        if attempt.id in self.handed or attempt.id in self.over or attempt.id in self.put_back:
             return
         trace = self.traces.find(attempt.id)
         try:
@@ -100,17 +60,26 @@ class Rounds:
         if uid is None:
             self._end(attempt, Cause.NOT_STARTED)
             return
-        handed = Handed(attempt, begun_path(self._settings, attempt), uid, trace.number if trace else None)
+        handed = self._handed(attempt, uid)
+        if trace is not None:
+            handed.number, handed.element = trace.number, trace.element
+            handed.waits = attempt.job.state is JobState.PENDING
+            handed.restarts, handed.first = trace.restarts, trace.first
         handed.was_tried = handed.number is None
+        if handed.number is not None:
+            self._owners[handed.number] = attempt.id
         self.handed[attempt.id] = handed
 
-    def look(self, types: Mapping[str, str]) -> None:
-        """At everything that was handed over, with one question. `types` are those of all devices by uuid."""
-        for handed in list(self.handed.values()):
-            self._settle(handed)
-        if not self.handed:
+    def look(self, types: Mapping[str, str], *, others: bool = False) -> None:
+        """At everything that was handed over, with one question; if `others`, also when that is nothing.
+
+        `types` are those of all devices by uuid.
+        """
+        self._settle()
+        if not (self.handed or others):
             return
-        jobs = self._commands.jobs()
+        jobs = self.jobs = self._commands.jobs()
+        self.line = Line(jobs)
         unseen = [handed for handed in self.handed.values() if handed.number not in jobs]
         for handed in list(self.handed.values()):
             if handed.number in jobs:
@@ -120,86 +89,107 @@ class Rounds:
             past = self._commands.past_jobs(numbers) if numbers else {}
         except EngineUnavailable:
             return  # the accounting is away, Slurm itself is not: it is asked again
+        arrays = arrays_among(jobs) if unseen else {}
         for handed in unseen:
-            self._follow(handed, past.get(handed.number or 0), types)
+            self._follow(handed, past.get(handed.number or 0) or taken_out(handed, jobs, arrays), types)
 
     def send_signals(self) -> None:
         """To those who are to stop. Of one that the last look has not seen as ours, the number means nothing."""
         now = time.monotonic()
+        to_cancel: list[int] = []
         for handed in list(self.handed.values()):
             if handed.is_over_limit(_now()):
                 handed.ask_to_stop(Cause.TIMED_OUT, "TERM", now + handed.attempt.job.spec.grace_seconds)
             if handed.number is not None and handed.stopped_as is not None and not handed.looks_in_vain:
-                self._send(handed, handed.number, now)
+                to_cancel += self._send(handed, handed.number, now)
+        self._commands.cancel(*to_cancel)
 
-    def cancel_orphan(self, attempt_id: AttemptId) -> None:
-        """Take out of Slurm what nobody wants any more."""
-        trace = self.traces.find(attempt_id)
-        if trace is not None and trace.uid is not None:
-            for number in self._lookup.orphans(attempt_id, trace.uid, trace.number):
-                self._commands.cancel(number)
-        self.traces.remove([attempt_id])
+    def cancel_orphans(self, attempt_ids: Collection[AttemptId]) -> None:
+        """Take out of Slurm what nobody wants any more; their traces are left."""
+        traces = {attempt_id: trace for attempt_id in attempt_ids if (trace := self.traces.find(attempt_id))}
+        wanted = {handed.number for handed in self.handed.values()}  # of one that was requeued, by a later attempt
+        self._commands.cancel(*(number for number in self._lookup.orphans(traces) if number not in wanted))
 
-    def _site_for(self, attempt: Attempt) -> Site:
-        if self._accounts is None:
-            return self._site
-        return replace(self._site, account=self._accounts.account_for(attempt.job.unix_user, attempt.job.project))
-
-    def _settle(self, handed: Handed) -> None:
+    def _settle(self) -> None:
         """Whether Slurm has what an earlier server was about to hand over."""
-        if not handed.was_tried:
+        tried = [handed for handed in self.handed.values() if handed.was_tried]
+        if not tried:
             return
-        handed.number = self._lookup.number_of(handed)
-        handed.was_tried = False
-        attempt = handed.attempt
-        if handed.number is not None:
-            self.traces.put(attempt.id, Trace(handed.uid, handed.number))
-            return
+        found = self._lookup.numbers_of(tried, written=False)
+        jobs = self._commands.jobs()
+        left = [one for one in tried if one.attempt.id not in found and not self._is_former_requeued(one, jobs)]
+        found |= self._lookup.numbers_of(left) if left else {}
+        for handed in tried:
+            handed.was_tried = False
+            if (number := found.get(handed.attempt.id)) is not None:
+                self._note(handed, number)
+            elif handed in left and not read_receipt(handed.receipt).has_begun:
+                self._disown(handed.attempt)
+
+    def _disown(self, attempt: Attempt) -> None:
+        """It never came to Slurm, and must not any more."""
         self.traces.put(attempt.id, Trace(None))
-        self._end(attempt, Cause.LOST if attempt.job.state is JobState.RUNNING else Cause.NOT_STARTED)
+        self._end(attempt, Cause.NOT_STARTED)
 
     def _follow(self, handed: Handed, job: SlurmJob | None, types: Mapping[str, str]) -> None:
-        if job is None or job.uid != handed.uid:
+        if job is None or job.uid != handed.uid or _is_anothers(handed, job):
             self._miss(handed)
             return
         handed.looks_in_vain = 0
-        handed.runs = not job.is_waiting and not job.is_over
-        handed.reason = waiting_in_words(job.reason) if job.is_waiting else None
+        handed.waits, handed.runs = job.is_waiting, not job.is_waiting and not job.is_over
+        handed.note_pause(job, _now())
+        if handed.former is not None:
+            return
+        if handed.was_requeued(job):
+            self._put_back(handed, job)
+            return
+        self._retime(handed, job)
         if job.is_waiting:
-            handed.started = None  # requeued with Slurm's own tools: its time begins anew
+            handed.started = None  # it is being stopped, and was requeued all the same
         if job.has_run and handed.started is None:
             handed.started = self._start_of(handed.attempt, job, types)
             self._outbox.append(handed.started)
         if job.is_over:
-            self._tell_end(ending(handed.attempt, job, handed.stopped_as))
+            known = Known(handed.stopped_as, read_receipt(handed.receipt), self._is_forgetful())
+            self._tell_end(ending(handed.attempt, job, known))
 
     def _start_of(self, attempt: Attempt, job: SlurmJob, types: Mapping[str, str]) -> Started:
         devices = self._commands.devices(job) if attempt.job.resources.gpus and not job.is_over else {}
         return start_of(attempt, job, devices, types, _now())
 
     def _miss(self, handed: Handed) -> None:
+        """Slurm does not know it, or no longer; what it noted itself counts then."""
         handed.looks_in_vain += 1
-        if handed.looks_in_vain >= _VAIN_LOOKS:
-            self._end(handed.attempt, Cause.LOST, "Slurm no longer knows it")
+        receipt = read_receipt(handed.receipt)
+        if handed.looks_in_vain < (_LOOKS_FOR_ENDED if receipt.has_ended else _VAIN_LOOKS):
+            return
+        if handed.started is None and receipt.has_begun:
+            places = (Place(receipt.node),) * handed.attempt.job.placement.tasks
+            self._outbox.append(Started(handed.attempt.id, receipt.noted_at or _now(), places))
+        end = ending_by_receipt(handed.attempt, receipt)
+        stopped = handed.stopped_as if end.cause is not Cause.EXITED else None
+        self._tell_end(end if stopped is None else replace(end, cause=stopped, detail=None))
 
-    def _send(self, handed: Handed, number: int, now: float) -> None:
+    def _is_forgetful(self) -> bool:
+        return self._forgot_at is not None and time.monotonic() < self._forgot_at + _FORGETFUL_SECONDS
+
+    def _send(self, handed: Handed, number: int, now: float) -> list[int]:
+        """What is to be cancelled; anything else is sent at once."""
         is_late = handed.kill_at is not None and now >= handed.kill_at
-        if not handed.runs or (is_late and not handed.hears_signals):
-            self._commands.cancel(number)
-        elif is_late:
+        if not handed.runs or handed.is_suspended or (is_late and not handed.hears_signals):
+            return [number]
+        if is_late:
             self._commands.signal(number, "KILL")
         elif handed.signals and handed.hears_signals:
             for signal in handed.signals:
                 self._commands.signal(number, signal)
             handed.signals.clear()
+        return []
 
-    def _end(self, attempt: Attempt, cause: Cause, detail: str | None = None) -> None:
-        self._tell_end(Ended(attempt.id, _now(), cause, detail=detail))
 
-    def _tell_end(self, end: Ended) -> None:
-        self.over[end.attempt_id] = end
-        self.handed.pop(end.attempt_id, None)
-        self._outbox.append(end)
+def _is_anothers(handed: Handed, job: SlurmJob) -> bool:
+    """Its number is that of another job of this user, which has ended well: ours would have noted its end."""
+    return job.state == "COMPLETED" and not read_receipt(handed.receipt).has_ended
 
 
 def _now() -> datetime:

@@ -6,15 +6,15 @@ never on a command line.
 """
 
 import math
-import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
+from heliostat.engines.slurm.receipts import begin_lines, end_lines
+from heliostat.engines.slurm.terms import UNSAFE, Terms, Unfit, place_of, word
 from heliostat.models import Attempt, Layout
 
-_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _LONGEST_NAME = 64
 _FIRST_PORT, _PORTS = 20_000, 10_000
 _MARGIN_SECONDS = 60  # the engine keeps the exact limit; Slurm's is for when nobody looks, and counts in minutes
@@ -26,16 +26,12 @@ export HELIOSTAT_TASK="$SLURM_PROCID" RANK="$SLURM_PROCID" LOCAL_RANK="$SLURM_LO
 export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"
 first=$1
 shift
-"$@"
+(exec "$@")
 code=$?
 set -C
 [ "$code" = 0 ] || { echo "$code" >"$first"; } 2>/dev/null
 exit "$code"
 """
-
-
-class Unfit(Exception):
-    """Slurm cannot do what the job asks for; says what."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +42,7 @@ class Paths:
     script: str | None  # a copy of the submitted script
     stdout: str
     stderr: str
-    begun: str  # a file of the user's: the script writes the number of its Slurm job into it
+    receipt: str  # a file of the user's: what the script notes of its life
     tasks: str  # a folder of the user's, for what the tasks of a gang note
 
 
@@ -56,7 +52,8 @@ class Site:
 
     instance: str  # tells this Heliostat's jobs from all others in Slurm
     as_root: bool
-    partition: str | None = None
+    terms: Terms = field(default_factory=Terms)
+    longest_seconds: Mapping[str, int] = field(default_factory=dict)  # that a job may run, by partition
     account: str | None = None  # of the job's project, if its user has it
 
 
@@ -65,56 +62,98 @@ def comment_of(instance: str, attempt_id: str) -> str:
     return f"heliostat:{instance}:{attempt_id}"
 
 
+def array_comment_of(instance: str, leader: str) -> str:
+    """The same for those submitted as one array: that of the first of them stands for all."""
+    return f"{comment_of(instance, leader)}+"
+
+
 def sbatch_argv(attempt: Attempt, person: Person, paths: Paths, site: Site) -> list[str]:
     """The options, each with its value in one word; the script follows on standard input."""
-    job = attempt.job
-    options = [
-        "--parsable",
-        f"--job-name={_UNSAFE.sub('_', job.name)[:_LONGEST_NAME] or 'job'}",
+    own = [
         f"--comment={comment_of(site.instance, attempt.id)}",
-        "--chdir=/",
-        "--input=/dev/null",
         f"--output={_literal(paths.stdout)}",
         f"--error={_literal(paths.stderr)}",
+    ]
+    return ["sbatch", "--parsable", *own, *common_options(attempt, person, site)]
+
+
+def common_options(attempt: Attempt, person: Person, site: Site) -> list[str]:
+    """What is the same for all elements of an array."""
+    return [
+        f"--job-name={UNSAFE.sub('_', attempt.job.name)[:_LONGEST_NAME] or 'job'}",
+        "--chdir=/",
+        "--input=/dev/null",
         "--open-mode=append",
         "--no-requeue",
         "--export=NIL",  # NONE would run the user's login scripts on the node
         "--propagate=NONE",  # the limits of the server's own process are not the job's
         *([f"--uid={person.uid}", f"--gid={person.gid}"] if site.as_root else []),
-        *([f"--partition={site.partition}"] if site.partition else []),
         *([f"--account={site.account}"] if site.account else []),
-        *_size(attempt),
-        *_conditions(attempt),
+        *_size(attempt, site.terms),
+        *_conditions(attempt, site),
     ]
-    return ["sbatch", *options]
+
+
+@dataclass(frozen=True, slots=True)
+class Payload:
+    """The parts of a script that differ between a single job and an array, in words of the shell."""
+
+    begin: tuple[str, ...]  # lines before all others
+    number: str  # its own in Slurm
+    receipt: str
+    open_logs: tuple[str, ...]  # lines that do, where Slurm does not
+    exports: tuple[str, ...]  # lines after our variables
+    workdir: str
+    script: str | None
+    tasks: str
 
 
 def batch_script(attempt: Attempt, person: Person, paths: Paths, around: Surroundings) -> str:
+    payload = Payload(
+        begin=(),
+        number="$SLURM_JOB_ID",
+        receipt=quote(paths.receipt),
+        open_logs=(),
+        exports=(),
+        workdir=quote(paths.workdir),
+        script=None if paths.script is None else quote(paths.script),
+        tasks=quote(paths.tasks),
+    )
+    return script_of(attempt, person, around, payload)
+
+
+def script_of(attempt: Attempt, person: Person, around: Surroundings, payload: Payload) -> str:
     environment = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    command = attempt.job.spec.command
-    argv = command if paths.script is None else (paths.script, *command)
+    words = [quote(word) for word in attempt.job.spec.command]
     lines = [
         "#!/bin/sh",
-        f'echo "$SLURM_JOB_ID" >{quote(paths.begun)}',
+        *payload.begin,
+        *begin_lines(payload.receipt, payload.number),
+        *payload.open_logs,
         "umask 022",
         *_exports(environment),
+        *payload.exports,
         'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"',
         *_exports(attempt.job.spec.env),
-        f"cd -- {quote(paths.workdir)} || {{",
+        f"cd -- {payload.workdir} || {{",
         "    echo 'heliostat: the working directory cannot be entered' >&2",
         "    exit 126",
         "}",
-        *_run(attempt, [quote(word) for word in argv], paths),
+        *_run(attempt, words if payload.script is None else [payload.script, *words], payload.tasks),
+        *end_lines(payload.receipt),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _run(attempt: Attempt, words: list[str], paths: Paths) -> Iterator[str]:
+def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
+    """Sets `code`. This shell hears what is meant for the job, and stays to note how it ended."""
     tasks = attempt.job.placement.tasks
     if tasks == 1:
-        yield f"exec {' '.join(words)}"
+        yield "trap : TERM INT HUP QUIT USR1 USR2"
+        yield f"(exec {' '.join(words)})"  # a program, never one of the shell's own words
+        yield "code=$?"
         return
-    first = quote(f"{paths.tasks}/first")
+    first = f"{folder}/first"
     yield f"export HELIOSTAT_TASKS={tasks} WORLD_SIZE={tasks} SLURM_EXPORT_ENV=ALL"
     yield 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
     yield f"export MASTER_ADDR MASTER_PORT=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))"
@@ -122,16 +161,15 @@ def _run(attempt: Attempt, words: list[str], paths: Paths) -> Iterator[str]:
     yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {first} {' '.join(words)}"
     yield "code=$?"
     yield f"[ ! -s {first} ] || read -r code <{first}"
-    yield 'exit "$code"'
 
 
-def _size(attempt: Attempt) -> Iterator[str]:
+def _size(attempt: Attempt, terms: Terms) -> Iterator[str]:
     wanted, placement = attempt.job.resources, attempt.job.placement
     if 0 < wanted.gpus < 1:
         raise Unfit("Slurm gives out whole GPUs here, not parts; ask for a whole one: --gpus 1")
     yield f"--ntasks={placement.tasks}"
     yield f"--cpus-per-task={wanted.cpus}"
-    kind = f"{_word(wanted.gpu_type, 'GPU type')}:" if wanted.gpu_type else ""
+    kind = f"{word(terms.gpu_type(wanted.gpu_type), 'GPU type')}:" if wanted.gpu_type else ""
     if placement.tasks > 1 and placement.layout is Layout.PACK:
         yield f"--nodes=1-{placement.tasks}"
         yield f"--mem-per-cpu={math.ceil(wanted.memory_mib / wanted.cpus)}M"
@@ -144,24 +182,29 @@ def _size(attempt: Attempt) -> Iterator[str]:
         yield f"--gres=gpu:{kind}{wanted.gpus:.0f}"
 
 
-def _conditions(attempt: Attempt) -> Iterator[str]:
+def _conditions(attempt: Attempt, site: Site) -> Iterator[str]:
     job = attempt.job
-    if job.time_limit_seconds is not None and not job.overtime:
-        seconds = job.time_limit_seconds + job.spec.grace_seconds + _MARGIN_SECONDS
-        yield f"--time={math.ceil(seconds / 60)}"
+    place = place_of(job, attempt.data_class, site.terms)
+    if place.partition:
+        yield f"--partition={place.partition}"
+    if (minutes := limit_minutes(attempt, site)) is not None:
+        yield f"--time={minutes}"
     if job.placement.exclusive:
         yield "--exclusive"
-    if job.placement.labels:
-        yield f"--constraint={'&'.join(_word(label, 'label') for label in job.placement.labels)}"
-    if job.priority_class != "normal":
-        yield f"--qos={job.priority_class}"
+    if place.features:
+        yield f"--constraint={'&'.join(place.features)}"
+    if qos := site.terms.qos_of(job.priority_class):
+        yield f"--qos={qos}"
 
 
-def _word(text: str, what: str) -> str:
-    """Slurm gives a meaning to what stands between words: `a100:4`, `fast|slow`."""
-    if _UNSAFE.search(text):
-        raise Unfit(f"Slurm knows no {what} {text!r}; it may hold letters, digits, dots and dashes")
-    return text
+def limit_minutes(attempt: Attempt, site: Site) -> int | None:
+    """As Slurm is told: more than ours, which is ours to keep, but not more than the partition allows."""
+    job = attempt.job
+    if job.time_limit_seconds is None or job.overtime:
+        return None
+    wanted = math.ceil((job.time_limit_seconds + job.spec.grace_seconds + _MARGIN_SECONDS) / 60)
+    allowed = site.longest_seconds.get(place_of(job, attempt.data_class, site.terms).partition or "")
+    return wanted if allowed is None else max(math.ceil(job.time_limit_seconds / 60), min(wanted, allowed // 60))
 
 
 def _literal(path: str) -> str:

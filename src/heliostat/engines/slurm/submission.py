@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heliostat.config import Settings
 from heliostat.engines.environment import Person, Surroundings
 from heliostat.engines.folders import JobFolder, lay_out, make_private, open_log
+from heliostat.engines.slurm.arrays import Chunk, array_argv, array_script
 from heliostat.engines.slurm.script import Paths, Site, batch_script, sbatch_argv
 from heliostat.models import Attempt
 
@@ -15,15 +16,32 @@ from heliostat.models import Attempt
 class Submission:
     argv: list[str]
     script: str
-    begun: str  # see `Paths`
+    receipt: str  # see `Paths`
 
 
-def begun_path(settings: Settings, attempt: Attempt) -> str:
-    return JobFolder.of(settings.home.jobs, attempt.job.id).log(attempt.job.attempt, "begun")
+def receipt_path(settings: Settings, attempt: Attempt) -> str:
+    return JobFolder.of(settings.home.jobs, attempt.job.id).log(attempt.job.attempt, "receipt")
 
 
 def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -> Submission:
     """May be called again for the same attempt. Raises OSError when the files cannot be made."""
+    paths = files_made(attempt, person, settings)
+    around = _around(attempt, settings, site)
+    argv = sbatch_argv(attempt, person, paths, site)
+    return Submission(argv, batch_script(attempt, person, paths, around), paths.receipt)
+
+
+def array_prepared(
+    chunk: Chunk, person: Person, settings: Settings, site: Site, after: int | None
+) -> tuple[list[str], str]:
+    """The words and the script for all of them. Their files are made by `files_made`."""
+    around = _around(chunk.first, settings, site)
+    script = array_script(chunk, person, str(settings.home.jobs), around, site.instance)
+    return array_argv(chunk, person, site, after), script
+
+
+def files_made(attempt: Attempt, person: Person, settings: Settings) -> Paths:
+    """May be called again for the same attempt. Raises OSError when they cannot be made."""
     folder = JobFolder.of(settings.home.jobs, attempt.job.id)
     workdir, script = lay_out(attempt, person, folder)
     paths = Paths(
@@ -31,18 +49,46 @@ def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -
         script=script,
         stdout=folder.log(attempt.job.attempt, "stdout"),
         stderr=folder.log(attempt.job.attempt, "stderr"),
-        begun=begun_path(settings, attempt),
+        receipt=receipt_path(settings, attempt),
         tasks=folder.log(attempt.job.attempt, "tasks"),
     )
     _make_files(paths, person)
-    around = Surroundings(str(settings.home.path), f"{site.instance}-{attempt.id}", folder.checkpoints)
-    argv = sbatch_argv(attempt, person, paths, site)
-    return Submission(argv, batch_script(attempt, person, paths, around), paths.begun)
+    return paths
+
+
+def _around(attempt: Attempt, settings: Settings, site: Site) -> Surroundings:
+    checkpoints = JobFolder.of(settings.home.jobs, attempt.job.id).checkpoints
+    return Surroundings(str(settings.home.path), f"{site.instance}-{attempt.id}", checkpoints)
+
+
+def begin_again(settings: Settings, attempt: Attempt, first: int, person: Person, *, runs: bool) -> None:
+    """Of a requeued job, which writes where it did as its first attempt: what it wrote so far stays the former
+    attempt's, unless it runs again already. Raises OSError."""
+    folder, newest = JobFolder.of(settings.home.jobs, attempt.job.id), attempt.job.attempt
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(f"{folder.log(first, 'tasks')}/first")
+    for stream in ("stdout", "stderr", "receipt"):
+        path = folder.log(first, stream)
+        if not runs:
+            kept = former_log(folder, first, stream)
+            if newest == first + 1 and not os.path.exists(kept):
+                os.rename(path, kept)
+            else:
+                os.unlink(path)  # it has the former attempt's name too
+            with contextlib.ExitStack() as stack:
+                open_log(path, person, stack)
+        with contextlib.suppress(FileExistsError):
+            os.link(path, folder.log(newest, stream), follow_symlinks=False)
+
+
+def former_log(folder: JobFolder, attempt: int, stream: str) -> str:
+    """Where the output of an attempt is once Slurm has requeued it under the same number."""
+    return folder.log(attempt, f"former.{stream}")
 
 
 def _make_files(paths: Paths, person: Person) -> None:
     """The folder is the server's, so that nobody can swap its entries: what the job writes to must be there."""
-    for path in (paths.stdout, paths.stderr, paths.begun):
+    for path in (paths.stdout, paths.stderr, paths.receipt):
         with contextlib.suppress(FileExistsError), contextlib.ExitStack() as stack:
             open_log(path, person, stack)
     make_private(paths.tasks, person)

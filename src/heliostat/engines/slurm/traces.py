@@ -1,7 +1,9 @@
 """What the server notes about each hand-over, on disk, so that a killed one leaves nothing doubled or lost.
 
-`attempts/12.1.slurm` is made before the submission (`uid 1001`) and completed after it (`uid 1001 job 4711`).
-An attempt that must never be submitted has `disowned`.
+`attempts/12.1.slurm` is made before the submission (`uid 1001`) and completed after it (`uid 1001 job 4711`;
+`restarts 2 first 1` follows if it is the Slurm job of attempt 1, which was requeued twice since).
+Of an element of an array it says first with whom it goes and as which element (`uid 1001 with 12.1 as 3`), and
+later `uid 1001 job 4711_3`. An attempt that must never be submitted has `disowned`.
 """
 
 import os
@@ -10,20 +12,46 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from heliostat.engines.slurm.numbers import read_number
 from heliostat.models import AttemptId
 
 _SUFFIX = ".slurm"
-_TEXT = re.compile(r"uid (\d{1,10})(?: job (\d{1,10}))?")
+_TEXT = re.compile(
+    r"uid (\d{1,10})(?: with (\d+\.\d+) as (\d{1,9}))?"
+    r"(?: job ([\d_]{1,30})(?: restarts (\d{1,10}) first (\d{1,10}))?)?",
+    re.ASCII,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Element:
+    """What an attempt is among those that are submitted with it, as one array of Slurm."""
+
+    leader: AttemptId  # the first of them: its id marks them all
+    index: int
 
 
 @dataclass(frozen=True, slots=True)
 class Trace:
     uid: int | None  # None: disowned
     number: int | None = None  # None: it is not known whether Slurm has it
+    element: Element | None = None
+    restarts: int = 0  # how often Slurm had requeued it when this attempt began to wait
+    first: int | None = None  # the attempt it was submitted as, if that is another
 
     @property
     def is_disowned(self) -> bool:
         return self.uid is None
+
+
+def trace_in(text: str) -> Trace:
+    found = _TEXT.fullmatch(text.strip())
+    if found is None:
+        return Trace(None)
+    uid, leader, index, number, restarts, first = found.groups()
+    element = Element(leader, int(index)) if leader else None
+    again = (int(restarts), int(first)) if first else (0, None)
+    return Trace(int(uid), read_number(number or ""), element, *again)
 
 
 class Traces:
@@ -35,17 +63,12 @@ class Traces:
             text = self._path(attempt_id).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
-        found = _TEXT.fullmatch(text.strip())
-        if found is None:
-            return Trace(None)
-        return Trace(int(found[1]), int(found[2]) if found[2] else None)
+        return trace_in(text)
 
     def put(self, attempt_id: AttemptId, trace: Trace) -> None:
         """All of it or nothing."""
-        job = "" if trace.number is None else f" job {trace.number}"
-        text = "disowned" if trace.uid is None else f"uid {trace.uid}{job}"
         draft = self._folder / f"{attempt_id}.draft"
-        draft.write_text(text + "\n", encoding="utf-8")
+        draft.write_text(_text(trace) + "\n", encoding="utf-8")
         os.replace(draft, self._path(attempt_id))
 
     def remove(self, attempt_ids: Iterable[AttemptId]) -> None:
@@ -57,3 +80,13 @@ class Traces:
 
     def _path(self, attempt_id: AttemptId) -> Path:
         return self._folder / f"{attempt_id}{_SUFFIX}"
+
+
+def _text(trace: Trace) -> str:
+    if trace.uid is None:
+        return "disowned"
+    element = trace.element
+    place = "" if element is None else f" with {element.leader} as {element.index}"
+    job = "" if trace.number is None else f" job {trace.number}"
+    again = f" restarts {trace.restarts} first {trace.first}" if job and trace.first is not None else ""
+    return f"uid {trace.uid}{place}{job}{again}"

@@ -111,6 +111,7 @@ def _asks(job: Job) -> list[tuple[str, str]]:
         ("Mounts", ", ".join(map(str, job.spec.mounts))),
         ("Class", "" if rank == "normal" else rank),
         ("Priority", str(job.priority) if job.priority else ""),
+        ("Not before", f"{job.begin_at:%Y-%m-%d %H:%M} UTC" if job.begin_at else ""),
         ("Retries", f"{job.retries} of {job.max_retries} used" if job.max_retries else ""),
         ("Made room", words.plural(job.preemptions, "time") if job.preemptions else ""),
     ]

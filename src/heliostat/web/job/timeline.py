@@ -24,11 +24,13 @@ EVENT_WORDS = {
     "requeue_requested": "asked to go back to the queue",
     "preempt_requested": "asked to make room",
     "overtime_requested": "asked to stop: its time is over",
+    "limit_changed": "has another time limit",
     "requeued": "back in the queue",
     "preempted": "made room, back in the queue",
     "lost": "lost, back in the queue",
     "not_started": "could not start, back in the queue",
     "checkpointed": "saved its work",
+    "parents_over": "took its place in the queue",
 }
 
 

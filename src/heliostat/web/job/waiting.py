@@ -12,6 +12,7 @@ from heliostat.web import words
 _SHOWN_AHEAD = 5
 _SOON = timedelta(minutes=1)
 
+_ELSEWHERE = "Slurm plans with time limits: who ends before lets others start earlier."
 _FEW = 5  # forecasts: fewer say little about the next one
 
 
@@ -71,9 +72,9 @@ def waiting(told: Explanation, now: datetime) -> Waiting | None:
         forecast=forecast,
         is_soon=forecast is not None and forecast.likely_at - now < _SOON,
         sure=_sure(forecast),
-        accuracy=_accuracy(told.accuracy),
+        accuracy=_ELSEWHERE if told.job.handed_over else _accuracy(told.accuracy),
         unforeseen=_unforeseen(told) if forecast is None else "",
-        not_before=why.not_before if why else None,
+        not_before=why.not_before if why else told.job.begin_at if told.not_in_line else None,
     )
 
 
@@ -108,6 +109,8 @@ def _ahead(job: Job) -> Ahead:
 
 
 def _sure(forecast: Forecast | None) -> str:
+    if forecast is not None and forecast.source != "trial runs":
+        return f"by {forecast.source}"
     if forecast is None or forecast.confidence is None or forecast.runs < 1:
         return ""
     return f"in {round(forecast.confidence * forecast.runs)} of {words.plural(forecast.runs, 'trial run')}"
@@ -120,6 +123,10 @@ def _accuracy(accuracy: Accuracy) -> str:
 
 
 def _unforeseen(told: Explanation) -> str:
+    if told.not_in_line == "parents":
+        return "When those it waits for are over."
     if told.why is not None and told.why.blocked_by == "nodes":
         return "Not with the nodes there are."
+    if told.job.handed_over:
+        return "Slurm has not planned it yet."
     return "Not foreseen yet; this takes a minute."

@@ -3,7 +3,8 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from heliostat.models import ArrayRange, Job, JobRequest
+from heliostat.models import ArrayRange, Job, JobRequest, Parent, Rule
+from heliostat.models.dependencies import begin_text
 
 Body = dict[str, Any]
 
@@ -36,6 +37,8 @@ def body_of(request: JobRequest) -> Body:
         "preemptible": request.preemptible or None,
         "overtime": request.overtime or None,
         "held": request.held or None,
+        **_after(request),
+        "begin": _unless_none(request.begin, begin_text),
         "workdir": spec.workdir,
         "script": spec.script,
         "env": dict(spec.env) or None,
@@ -69,6 +72,8 @@ def request_of(job: Job) -> JobRequest:
         overtime=job.overtime,
         max_retries=job.max_retries,
         array=None if job.array_index is None else ArrayRange((job.array_index,)),
+        after=tuple(Parent(str(one.parent), one.rule) for one in job.after),
+        begin=job.begin_at,
     )
 
 
@@ -109,6 +114,18 @@ def plain_changes(change: Mapping[str, object]) -> Body:
         if isinstance(value := changed.get(name), int):
             changed[name] = words(value)
     return changed
+
+
+def _after(request: JobRequest) -> Body:
+    """By field; numbers as numbers."""
+    found: Body = dict.fromkeys(("after", "after_any", "after_failed", "after_each"))
+    for parent in request.after:
+        name = "after_each" if parent.each else _AFTER[parent.rule]
+        found[name] = [*(found[name] or []), parent.reference if parent.job_id is None else parent.job_id]
+    return found
+
+
+_AFTER = {Rule.OK: "after", Rule.ANY: "after_any", Rule.FAILED: "after_failed"}
 
 
 def _command(words: tuple[str, ...], script: str | None) -> str | list[str] | None:

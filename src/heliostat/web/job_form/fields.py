@@ -123,6 +123,22 @@ GROUPS = (
         ),
     ),
     Group(
+        "After others",
+        (
+            Field(
+                "after",
+                "Start after",
+                "labels",
+                "Jobs that have to complete first: 12, 13, array:5",
+                foreseen=True,
+            ),
+            Field("begin", "Not before", hint="2026-12-01T08:00 in UTC, or +2h", foreseen=True),
+            Field("after_any", "Start when these are over", "labels", "However they end.", foreseen=True),
+            Field("after_failed", "Start if these fail", "labels", "When they are over and have not completed."),
+            Field("after_each", "Element by element after", "labels", "Of an array: another array, as array:5"),
+        ),
+    ),
+    Group(
         "What it runs",
         (
             Field(

@@ -1,6 +1,7 @@
 """Job files: a body as YAML or JSON, and what somebody pasted as a body."""
 
 import json
+from datetime import date
 from typing import Any
 
 import yaml
@@ -80,8 +81,11 @@ def _tidied(job: dict[Any, Any]) -> Body:
         tidy["command"] = [_as_text(word) for word in tidy["command"]]
     if isinstance(tidy.get("array"), int):
         tidy["array"] = str(tidy["array"])
-    if "class" in tidy and "priority_class" not in tidy:
-        tidy["priority_class"] = tidy.pop("class")
+    if isinstance(tidy.get("begin"), date):
+        tidy["begin"] = tidy["begin"].isoformat()
+    for other, name in (("after_ok", "after"), ("class", "priority_class")):
+        if other in tidy and name not in tidy:
+            tidy[name] = tidy.pop(other)
     return tidy
 
 

@@ -68,6 +68,8 @@ def show_form(visit: VisitDep, job_id: JobNumber = None) -> Response:
 def _as_it_was(job: Job, user: User) -> tuple[Texts, str]:
     """The fields of a form that makes it again, and a word about them. Values of variables are their owner's."""
     source = f"Filled in as job {job.id} was."
+    if job.source is not None:
+        source += f" It was imported from {job.source}: what it ran is not known, so add its command."
     if may_see_values(user, job) or not job.spec.env:
         return texts_from(body_of(request_of(job))), source
     without = replace(job, spec=replace(job.spec, env={}))

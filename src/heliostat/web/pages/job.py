@@ -21,6 +21,7 @@ from heliostat.web.job.facts import Action, Facts, actions, facts
 from heliostat.web.job.logs import LogQuery, LogView, log_view
 from heliostat.web.job.numbers import JOB
 from heliostat.web.job.plots import Usage, usage
+from heliostat.web.job.relatives import Relatives, relatives
 from heliostat.web.job.timeline import Timeline, timeline
 from heliostat.web.job.waiting import Waiting, WhatIf, resubmit, sentence, waiting, what_if
 from heliostat.web.rendering import Page, redirect, render
@@ -52,6 +53,7 @@ class JobView:
     timeline: Timeline
     usage: Usage | None
     facts: Facts
+    relatives: tuple[Relatives, ...]
     has_files: bool
     log: LogView | None  # None: only other parts of the page are wanted
     what_if: WhatIf | None
@@ -166,6 +168,7 @@ def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
         timeline=timeline(story, now, query.attempt or job.attempt),
         usage=_usage(visit, story, devices),
         facts=facts(job, visit.user, devices),
+        relatives=relatives(job, story.family, visit.user),
         has_files=has_folder(visit.context, job),
         log=log_view(visit, job, query) if is_whole else None,
         what_if=_what_if(visit, job) if asks and is_whole and job.state is JobState.PENDING else None,

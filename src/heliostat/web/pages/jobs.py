@@ -12,6 +12,7 @@ from heliostat.errors import Invalid
 from heliostat.models import ACTIVE, TERMINAL, JobState, User
 from heliostat.services import jobs as services
 from heliostat.services.listing import SORTS, JobPage, JobQuery, ListedJob, list_jobs
+from heliostat.services.others import ForeignJob, list_others
 from heliostat.services.projects import list_projects
 from heliostat.web import words
 from heliostat.web.faults import safe_next
@@ -37,6 +38,7 @@ GROUPS: dict[str, frozenset[JobState]] = {
 SETS = {"": None, "unfinished": frozenset(JobState) - TERMINAL, "finished": TERMINAL, **GROUPS}
 _MOST_AT_ONCE = 1000
 _NAMED_AT_MOST = 12
+_MOST_OTHERS = 50
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +86,8 @@ class JobsView:
     sorts: Mapping[str, Sort]
     rows: tuple[Row, ...]
     pager: Pager
+    others: tuple[ForeignJob, ...]  # which went to Slurm without us
+    more_others: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,7 @@ def _view(visit: Visit, asked: _Asked, query: JobQuery, found: JobPage) -> JobsV
     here = _address(asked, query)
     now = visit.context.now()
     plain = Address("/jobs", {"whose": asked.whose})
+    others = list_others(visit.context, visit.caller) if asked.whose == "all" else ()
     return JobsView(
         whose=asked.whose,
         mine=here.with_(whose="mine", user=None),
@@ -180,6 +185,8 @@ def _view(visit: Visit, asked: _Asked, query: JobQuery, found: JobPage) -> JobsV
         sorts=sorts(here, SORTS, query.sort, query.descending),
         rows=tuple(_row(visit.user, listed, now) for listed in found.items),
         pager=pager(here, found.page, query.size, found.total),
+        others=others[:_MOST_OTHERS],
+        more_others=max(0, len(others) - _MOST_OTHERS),
     )
 
 

@@ -2,6 +2,8 @@
 
 import getpass
 import os
+import re
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +17,10 @@ import pytest
 from heliostat.config import Home, Settings
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.engine import SlurmEngine
-from heliostat.engines.slurm.parse import SlurmJob, SlurmNode
+from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.parse import SlurmJob, SlurmNode, expand_hosts
+from heliostat.engines.slurm.partitions import Partition
+from heliostat.engines.slurm.reservations import SlurmReservation
 from heliostat.engines.slurm.traces import Trace, Traces
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, Cause, Ended, Job, JobSpec, JobState, Observation, Resources, Started
@@ -30,10 +35,14 @@ class FakeSlurm:
     def __init__(self) -> None:
         self.known: dict[int, SlurmJob] = {}
         self.comments: dict[int, str] = {}
+        self.submitted: list[list[str]] = []
+        self.scripts: list[str] = []
         self.cancelled: list[int] = []
         self.is_away = False
         self.loses_answers = False
         self.refuses: str | None = None
+        self.looks = 0
+        self.largest_array = 1001
         self._lock = threading.Lock()
 
     def put(self, number: int, comment: str, state: str = "PENDING", uid: int = ME) -> None:
@@ -45,7 +54,20 @@ class FakeSlurm:
 
     def end(self, number: int, state: str = "COMPLETED") -> None:
         self.run(number)
+        with self.receipt(number).open("a") as receipt:
+            run = f"{number} {self.known[number].place.restarts}"
+            receipt.write(f"begun {run} n1\nended {run} 0\n")
         self.known[number] = replace(self.known[number], state=state, ended_at=BEGAN)
+
+    def receipt(self, number: int) -> Path:
+        """Where the script it was submitted with notes its life."""
+        if not isinstance(number, ElementNumber):
+            (word,) = re.findall("^done <(.*)$", self.scripts[number - 100], re.MULTILINE)
+            return Path(shlex.split(word)[0])
+        script = self.scripts[number.array - 100]
+        ((job, attempt),) = re.findall(rf"^{number.index}\) set -- (\d+) (\d+) ", script, re.MULTILINE)
+        (folder,) = re.findall(r'^set -- "\$@" (.*)/"\$1"$', script, re.MULTILINE)
+        return Path(shlex.split(folder)[0]) / job / f"{attempt}.receipt"
 
     def ask(self, argv: Sequence[str]) -> str:
         raise EngineUnavailable("There is no accounting here.")
@@ -54,9 +76,14 @@ class FakeSlurm:
         self._answer()
         if self.refuses:
             raise SlurmRefused(self.refuses)
+        options = dict(word.split("=", 1) for word in argv if "=" in word)
         with self._lock:
-            number = 100 + len(self.comments)
-            self.put(number, next(word for word in argv if word.startswith("--comment=")).partition("=")[2])
+            number = 100 + len(self.submitted)
+            self.submitted.append(list(argv))
+            self.scripts.append(script)
+            indexes = expand_hosts(f"[{options['--array'].partition('%')[0]}]") if "--array" in options else ()
+            for one in [ElementNumber.of(number, int(index)) for index in indexes] or [number]:
+                self.put(one, options["--comment"])
         if self.loses_answers:
             self.loses_answers = False
             raise EngineUnavailable("The answer was lost.")
@@ -66,15 +93,19 @@ class FakeSlurm:
 
     def jobs(self) -> dict[int, SlurmJob]:
         self._answer()
+        self.looks += 1
         return dict(self.known)
 
     def past_jobs(self, numbers: Sequence[int]) -> dict[int, SlurmJob]:
         self._answer()
         return {}
 
-    def numbers_with_comment(self, uid: int, comment: str) -> list[int]:
+    def comments_of(self, uid: int) -> list[tuple[int, str]]:
         self._answer()
-        return [number for number, said in self.comments.items() if said == comment]
+        return list(self.comments.items())
+
+    def names(self) -> dict[int, str]:
+        return dict.fromkeys(self.known, "a\x1b[2Jb\nc")
 
     def devices(self, job: SlurmJob) -> dict[str, tuple[int, ...]]:
         return {"n1": (1, 3)}
@@ -83,11 +114,23 @@ class FakeSlurm:
         self._answer()
         return [SlurmNode("n1", "idle", 8, 8000, (("a100", 4),), (), None)]
 
-    def cancel(self, number: int) -> None:
+    def partitions(self) -> dict[str, Partition]:
         self._answer()
-        self.cancelled.append(number)
-        if number in self.known and not self.known[number].is_over:
-            self.known[number] = replace(self.known[number], state="CANCELLED")
+        return {"main": Partition("main", frozenset({"n1"}), is_default=True)}
+
+    def reservations(self) -> list[SlurmReservation]:
+        self._answer()
+        return []
+
+    def max_array_size(self) -> int | None:
+        return self.largest_array
+
+    def cancel(self, *numbers: int) -> None:
+        self._answer()
+        self.cancelled += numbers
+        for number in numbers:
+            if number in self.known and not self.known[number].is_over:
+                self.known[number] = replace(self.known[number], state="CANCELLED")
 
     def signal(self, number: int, name: str) -> None:
         self._answer()
@@ -138,6 +181,10 @@ class Site:
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain until {what}"
             time.sleep(0.005)
+
+    def number_of(self, attempt_id: str) -> int | None:
+        trace = self.traces.find(attempt_id)
+        return trace.number if trace else None
 
     def ends(self) -> list[Ended]:
         return [seen for seen in self.reports if isinstance(seen, Ended)]
@@ -198,7 +245,7 @@ def test_while_slurm_is_away_nothing_is_said_to_have_ended(site: Site) -> None:
     site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "it is handed over")
     site.slurm.is_away = True
     site.engine.start([site.attempt(2)])
-    site.wait_until(lambda: "does not answer" in str(site.engine.waiting_reason("2.1")), "it says so")
+    site.wait_until(lambda: "does not answer" in str(site.engine.waiting("2.1")), "it says so")
     site.restart()
     assert site.engine.observe([site.attempt(1)]) == []
     site.slurm.is_away = False
@@ -232,12 +279,13 @@ def test_who_is_stopped_after_its_answer_was_lost_is_taken_out_of_slurm(site: Si
 
 def test_what_nobody_wants_any_more_is_taken_out_of_slurm_after_a_restart(site: Site) -> None:
     site.engine.start([site.attempt(1), site.attempt(2)])
-    site.wait_until(lambda: site.traces.find("2.1") == Trace(ME, 101), "both are handed over")
+    site.wait_until(lambda: site.number_of("1.1") and site.number_of("2.1"), "both are handed over")
+    first, second = site.number_of("1.1"), site.number_of("2.1")
     site.restart()
     site.engine.observe([site.attempt(2)])
     site.engine.forget_all_but(["2.1"])
-    site.wait_until(lambda: site.slurm.cancelled == [100], "the first is cancelled")
-    assert site.traces.find("2.1") == Trace(ME, 101)
+    site.wait_until(lambda: site.slurm.cancelled == [first], "the first is cancelled")
+    assert site.traces.find("2.1") == Trace(ME, second)
 
 
 def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) -> None:
@@ -246,7 +294,7 @@ def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) ->
     site.slurm.put(100, "", uid=ME + 1)
     site.engine.stop(site.attempt(), 0)
     site.wait_until(site.ends, "it is given up")
-    assert site.ends()[0].cause is Cause.LOST
+    assert site.ends()[0].cause is Cause.STOPPED
     assert site.slurm.cancelled == []
 
 

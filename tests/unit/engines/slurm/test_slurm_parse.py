@@ -9,32 +9,53 @@ from hypothesis import strategies as st
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.parse import (
     SlurmJob,
+    comments_of,
     devices_of,
     expand_hosts,
     gpus_of,
     jobs_of_sacct,
     jobs_of_squeue,
     nodes_of_sinfo,
-    numbers_with_comment,
+    seconds_of,
     submitted_number,
 )
 from heliostat.models import NodeState
 
+Q = "2|1-02:03:04|30:00|4294901|main|1699999999|cpu=2,mem=1G,node=1,gres/gpu=3"  # of the queue
+
 
 def test_a_running_job_of_squeue() -> None:
-    (job,) = jobs_of_squeue("12|RUNNING|1001|0|1700000000|1700003600|n[1-2]|None|\n")
-    assert (job.number, job.uid, job.nodes) == (12, 1001, ("n1", "n2"))
+    (job,) = jobs_of_squeue(f"12_3|RUNNING|1001|0|1700000000|1700003600|n[1-2]|{Q}|None|\n")
+    assert (str(job.number), job.uid, job.nodes) == ("12_3", 1001, ("n1", "n2"))
     assert job.started_at == datetime.fromtimestamp(1700000000, UTC)
     assert (job.is_waiting, job.is_over, job.has_run) == (False, False, True)
+    assert (job.place.restarts, job.place.priority, job.place.partition) == (2, 4294901, "main")
+    assert seconds_of(job.place.used) == 93784
+    assert job.place.submitted == "1699999999"
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("0:05", 5),
+        ("30:00", 1800),
+        ("02:00:01", 7201),
+        ("365-00:00:00", 31536000),
+        ("UNLIMITED", None),
+        ("", None),
+    ],
+)
+def test_a_span_of_time_is_read_as_slurm_prints_it(text: str, seconds: int | None) -> None:
+    assert seconds_of(text) == seconds
 
 
 def test_a_waiting_job_has_neither_start_nor_nodes() -> None:
-    (job,) = jobs_of_squeue("12|PENDING|1001|0|N/A|N/A||Resources|\n")
+    (job,) = jobs_of_squeue(f"12|PENDING|1001|0|N/A|N/A||{Q}|Resources|\n")
     assert (job.is_waiting, job.has_run, job.started_at, job.reason) == (True, False, None, "Resources")
 
 
 def test_a_job_that_is_expected_to_start_has_not_run() -> None:
-    (job,) = jobs_of_squeue("12|PENDING|1001|0|1700000000|1700003600||Priority|\n")
+    (job,) = jobs_of_squeue(f"12|PENDING|1001|0|1700000000|1700003600||{Q}|Priority|\n")
     assert not job.has_run
 
 
@@ -42,7 +63,7 @@ def test_a_job_that_is_expected_to_start_has_not_run() -> None:
     ("status", "code", "signal"), [("0", 0, 0), ("768", 3, 0), ("15", 0, 15), ("36608", 143, 0)]
 )
 def test_the_status_of_squeue_is_that_of_wait(status: str, code: int, signal: int) -> None:
-    (job,) = jobs_of_squeue(f"12|FAILED|1001|{status}|1700000000|1700000001|n1|NonZeroExitCode|\n")
+    (job,) = jobs_of_squeue(f"12|FAILED|1001|{status}|1700000000|1700000001|n1|{Q}|NonZeroExitCode|\n")
     assert (job.exit_code, job.signal, job.is_over) == (code, signal, True)
 
 
@@ -60,7 +81,7 @@ def test_no_text_breaks_the_reading(text: str) -> None:
     list(gpus_of(text))
     expand_hosts(text)
     submitted_number(text)
-    numbers_with_comment(text, "heliostat:x:1.1")
+    list(comments_of(text))
 
 
 @pytest.mark.parametrize(
@@ -123,7 +144,7 @@ def test_the_number_of_a_submission_is_read_with_and_without_a_cluster() -> None
 
 def test_a_comment_must_be_exactly_ours() -> None:
     text = "7|heliostat:ab:1.1|\n8|heliostat:ab:1.10|\n9||\nx|heliostat:ab:1.1|\n"
-    assert numbers_with_comment(text, "heliostat:ab:1.1") == [7]
+    assert [number for number, said in comments_of(text) if said == "heliostat:ab:1.1"] == [7]
 
 
 def test_the_gpus_of_a_running_job_are_read_for_its_own_nodes() -> None:

@@ -1,0 +1,155 @@
+"""The elements of an array go to Slurm together, as one array of Slurm's. Pure.
+
+Each stays a job of its own here, with its number, folder and attempt: the one script they share looks up by the
+number Slurm gives each which of them it is, and opens its files itself.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from shlex import quote
+
+from heliostat.engines.environment import CHECKPOINT_FILE, Person, Surroundings
+from heliostat.engines.slurm.handed import Handed
+from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.engines.slurm.script import Payload, Site, array_comment_of, common_options, script_of
+from heliostat.engines.slurm.traces import Element
+from heliostat.models import Attempt, AttemptId
+
+MAX_ARRAY_SIZE = 1001  # Slurm's own default: indexes below it
+_VAIN_LOOKS = 2
+_MOST_AT_ONCE = 1000  # in one submission: its script has a line for each
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Attempts that are submitted together; one alone is submitted as it is."""
+
+    elements: Mapping[int, Attempt]  # by the index Slurm has for each
+    more: bool = False  # another chunk of the same array follows
+
+    @property
+    def attempts(self) -> tuple[Attempt, ...]:
+        return tuple(self.elements.values())
+
+    @property
+    def first(self) -> Attempt:
+        return self.attempts[0]
+
+    @property
+    def limit(self) -> int | None:
+        """How many may run at once."""
+        return self.first.job.array_limit
+
+    def element(self, index: int) -> Element:
+        return Element(self.first.id, index)
+
+    def without(self, attempt_ids: Iterable[AttemptId]) -> "Chunk | None":
+        gone = set(attempt_ids)
+        left = {index: attempt for index, attempt in self.elements.items() if attempt.id not in gone}
+        return Chunk(left, self.more) if left else None
+
+
+def chunks_of(attempts: Iterable[Attempt], max_array_size: int = MAX_ARRAY_SIZE) -> Iterator[Chunk]:
+    """What can be submitted together, in the order of submission. All elements of a chunk ask for the same; of an
+    array that is larger than Slurm takes, the first chunk."""
+    groups: dict[object, list[Attempt]] = defaultdict(list)
+    for attempt in attempts:
+        groups[attempt.id if attempt.job.array_id is None else _asked(attempt)].append(attempt)
+    most = max(1, min(_MOST_AT_ONCE, max_array_size - 1))
+    return (_chunk(group[:most], max_array_size, len(group) > most) for group in groups.values())
+
+
+def array_argv(chunk: Chunk, person: Person, site: Site, after: int | None = None) -> list[str]:
+    """`after`: the number of another array that must be over first."""
+    limit = "" if chunk.limit is None else f"%{chunk.limit}"
+    own = [
+        f"--comment={array_comment_of(site.instance, chunk.first.id)}",
+        "--output=/dev/null",
+        "--error=/dev/null",
+        f"--array={ranges(list(chunk.elements))}{limit}",
+        *([] if after is None else [f"--dependency=afterany:{after}"]),
+    ]
+    return ["sbatch", "--parsable", *own, *common_options(chunk.first, person, site)]
+
+
+def array_script(chunk: Chunk, person: Person, jobs: str, around: Surroundings, instance: str) -> str:
+    """`jobs` is the folder with a folder for each job; of `around`, what is an element's own does not count.
+
+    All that differs is in positional parameters, which no variable of the user's can change: number of the job,
+    attempt, index, folder.
+    """
+    spec = chunk.first.job.spec
+    payload = Payload(
+        begin=tuple(_which(chunk, jobs)),
+        number="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID",
+        receipt='"$4/$2.receipt"',
+        open_logs=('exec >>"$4/$2.stdout" 2>>"$4/$2.stderr"',),
+        exports=tuple(_own_variables(instance)),
+        workdir='"$4/work"' if spec.workdir is None else quote(spec.workdir),
+        script=None if spec.script is None else '"$4/$2.script"',
+        tasks='"$4/$2.tasks"',
+    )
+    return script_of(chunk.first, person, around, payload)
+
+
+def ranges(indexes: Sequence[int]) -> str:
+    """`0-3,7`."""
+    parts: list[list[int]] = []
+    for index in sorted(indexes):
+        if parts and index == parts[-1][-1] + 1:
+            parts[-1][1:] = [index]
+        else:
+            parts.append([index])
+    return ",".join("-".join(map(str, part)) for part in parts)
+
+
+def taken_out(handed: Handed, jobs: Mapping[int, SlurmJob], arrays: Mapping[int, SlurmJob]) -> SlurmJob | None:
+    """An element that is cancelled while it waits leaves nothing in Slurm but its array: a record for it, if that
+    is what has become of this one. `arrays` is one job of each array Slurm has in mind.
+
+    Twice looked for in vain: the accounting may be a moment behind with one that ran."""
+    number = handed.number
+    if not isinstance(number, ElementNumber) or not handed.waits or number in jobs:
+        return None
+    if handed.stopped_as is None and handed.looks_in_vain < _VAIN_LOOKS:
+        return None
+    left = jobs.get(number.array) or arrays.get(number.array)
+    if left is None or left.uid != handed.uid:
+        return None
+    return SlurmJob(number, "CANCELLED", left.uid, 0, 0, None, None, (), "None")
+
+
+def arrays_among(jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
+    return {number.array: job for number, job in jobs.items() if isinstance(number, ElementNumber)}
+
+
+def _chunk(attempts: Sequence[Attempt], max_array_size: int, more: bool) -> Chunk:
+    """With the indexes people know them by, where Slurm takes these."""
+    own = [attempt.job.array_index or 0 for attempt in attempts]
+    fits = len(set(own)) == len(own) and min(own) >= 0 and max(own) < max_array_size
+    return Chunk(dict(zip(own if fits else range(len(attempts)), attempts, strict=True)), more)
+
+
+def _asked(attempt: Attempt) -> tuple[object, ...]:
+    """What must be the same for two to share a submission; what they run is, in one array."""
+    job = attempt.job
+    asked = (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.priority_class)
+    return (job.array_id, job.array_limit, job.unix_user, job.project, job.name, asked, attempt.data_class)
+
+
+def _which(chunk: Chunk, jobs: str) -> Iterator[str]:
+    yield 'case "$SLURM_ARRAY_TASK_ID" in'
+    for index, attempt in chunk.elements.items():
+        yield f"{index}) set -- {attempt.job.id} {attempt.job.attempt} {attempt.job.array_index} ;;"
+    yield "*) exit 125 ;;"
+    yield "esac"
+    yield f'set -- "$@" {quote(jobs)}/"$1"'
+
+
+def _own_variables(instance: str) -> Iterator[str]:
+    yield 'export HELIOSTAT_JOB_ID="$1" HELIOSTAT_ATTEMPT="$2" HELIOSTAT_ARRAY_INDEX="$3"'
+    yield f'export HELIOSTAT_ATTEMPT_ID="$1.$2" HELIOSTAT_MARK={quote(instance)}-"$1.$2"'
+    yield 'export HELIOSTAT_CHECKPOINT_DIR="$4/checkpoints"'
+    yield f'export HELIOSTAT_CHECKPOINT_FILE="$4/checkpoints/{CHECKPOINT_FILE}"'

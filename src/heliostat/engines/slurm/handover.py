@@ -1,0 +1,175 @@
+"""Hands attempts to Slurm, once each: what is noted before and after, and what is done when an answer is lost.
+
+Every method may raise EngineUnavailable in the middle. What was not done is done by the next call.
+"""
+
+import os
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from heliostat.config import Settings
+from heliostat.engines.environment import Person
+from heliostat.engines.folders import Refused, person_of
+from heliostat.engines.slurm.arrays import Chunk
+from heliostat.engines.slurm.associations import SlurmAccounts
+from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.handed import Handed
+from heliostat.engines.slurm.lookup import Lookup
+from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.script import Site
+from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
+from heliostat.engines.slurm.terms import Unfit, terms_of
+from heliostat.engines.slurm.traces import Trace, Traces
+from heliostat.engines.slurm.words import may_pass, refusal_in_words
+from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation
+
+
+class Handover:
+    """What is in Slurm's hands, and the way there. Several attempts may be submitted at the same time."""
+
+    def __init__(
+        self, settings: Settings, commands: Commands, instance: str, accounts: SlurmAccounts | None = None
+    ) -> None:
+        self._settings, self._commands, self._accounts = settings, commands, accounts
+        self.site = Site(instance, os.geteuid() == 0, terms_of(settings))
+        self._lookup = Lookup(commands, instance)
+        self.traces = Traces(settings.home.attempts)
+        self.handed: dict[AttemptId, Handed] = {}
+        self.over: dict[AttemptId, Ended] = {}  # until they are forgotten
+        self._outbox: list[Observation] = []
+        self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
+        self._forgot_at: float | None = None  # when Slurm gave a number twice, by the monotonic clock
+        self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
+
+    def submit(self, attempt: Attempt) -> None:
+        """Noted before and after; if the answer was lost, Slurm is asked before it is handed over once more."""
+        try:
+            person = person_of(attempt.job.unix_user)
+            ready = prepared(attempt, person, self._settings, self._site_for(attempt))
+        except (Refused, Unfit) as error:
+            self._end(attempt, Cause.REFUSED, str(error))
+            return
+        except OSError as error:
+            self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
+            return
+        handed = Handed(attempt, ready.receipt, person.uid)
+        if self._find_again([handed]):
+            return
+        self.traces.put(attempt.id, Trace(person.uid))
+        try:
+            number = self._commands.submit(ready.argv, ready.script)
+        except SlurmRefused as error:
+            self._refused([attempt], error)
+        else:
+            self._note(handed, number)
+
+    def submit_array(self, chunk: Chunk) -> None:
+        """As `submit`, all of them at once. Of an array with a limit, one part runs after the other."""
+        try:
+            person = person_of(chunk.first.job.unix_user)
+        except Refused as error:
+            self._end_all(chunk.attempts, Cause.REFUSED, str(error))
+            return
+        found = self._find_again([self._handed(attempt, person.uid) for attempt in chunk.attempts])
+        broken = self._without_files([one for one in chunk.attempts if one.id not in found], person)
+        left = chunk.without([*found, *broken])
+        if left is None:
+            return
+        array_id = left.first.job.array_id or 0
+        after = None if left.limit is None else self._earlier_parts.get(array_id)
+        number = self._submit_elements(left, person, after)
+        self._earlier_parts.pop(array_id, None)
+        if left.more and number is not None:
+            self._earlier_parts[array_id] = number
+
+    def withdraw(self, attempt: Attempt) -> None:
+        """Keep one that waits to be submitted from ever being so; if Slurm has it all the same, it is `handed`."""
+        trace = self.traces.find(attempt.id)
+        if trace is not None and trace.uid is not None and self._find_again([self._handed(attempt, trace.uid)]):
+            return
+        self.traces.put(attempt.id, Trace(None))
+        self._end(attempt, Cause.STOPPED)
+
+    def _site_for(self, attempt: Attempt) -> Site:
+        if self._accounts is None:
+            return self.site
+        return replace(self.site, account=self._accounts.account_for(attempt.job.unix_user, attempt.job.project))
+
+    def _handed(self, attempt: Attempt, uid: int) -> Handed:
+        return Handed(attempt, receipt_path(self._settings, attempt), uid)
+
+    def _find_again(self, wanted: Sequence[Handed]) -> set[AttemptId]:
+        """Those that Slurm has already, though its answer was lost."""
+        traces = {handed.attempt.id: self.traces.find(handed.attempt.id) for handed in wanted}
+        tried = [handed for handed in wanted if traces[handed.attempt.id] is not None]
+        for handed in tried:
+            trace = traces[handed.attempt.id]
+            handed.element = trace.element if trace else None
+        found = self._lookup.numbers_of(tried) if tried else {}
+        for handed in tried:
+            if handed.attempt.id in found:
+                self._note(handed, found[handed.attempt.id])
+        return set(found)
+
+    def _without_files(self, attempts: Sequence[Attempt], person: Person) -> list[AttemptId]:
+        """Makes the files of each; those of which they could not be made have ended."""
+        broken: list[AttemptId] = []
+        for attempt in attempts:
+            try:
+                files_made(attempt, person, self._settings)
+            except OSError as error:
+                self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
+                broken.append(attempt.id)
+        return broken
+
+    def _submit_elements(self, chunk: Chunk, person: Person, after: int | None) -> int | None:
+        """The number of the array; None: it was refused."""
+        try:
+            argv, script = array_prepared(chunk, person, self._settings, self._site_for(chunk.first), after)
+        except Unfit as error:
+            self._end_all(chunk.attempts, Cause.REFUSED, str(error))
+            return None
+        for index, attempt in chunk.elements.items():
+            self.traces.put(attempt.id, Trace(person.uid, element=chunk.element(index)))
+        try:
+            number = self._commands.submit(argv, script)
+        except SlurmRefused as error:
+            self._refused(chunk.attempts, error)
+            return None
+        for index, attempt in chunk.elements.items():
+            self._note(self._handed(attempt, person.uid), ElementNumber.of(number, index))
+        return number
+
+    def _note(self, handed: Handed, number: int) -> None:
+        """Slurm has it, under this number."""
+        handed.number = number
+        self._own(handed, number)
+        self.traces.put(handed.attempt.id, Trace(handed.uid, number, restarts=handed.restarts, first=handed.first))
+        self.handed[handed.attempt.id] = handed
+
+    def _own(self, handed: Handed, number: int) -> None:
+        """Slurm gives a number twice only if it has forgotten the job that had it."""
+        before = self.handed.get(self._owners.get(number, ""))
+        if before is not None and before is not handed and before.number == number:
+            before.number, self._forgot_at = None, time.monotonic()
+        self._owners[number] = handed.attempt.id
+
+    def _refused(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:
+        cause = Cause.NOT_STARTED if may_pass(str(error)) else Cause.REFUSED
+        self._end_all(attempts, cause, refusal_in_words(str(error)))
+
+    def _end_all(self, attempts: Sequence[Attempt], cause: Cause, detail: str) -> None:
+        for attempt in attempts:
+            self._end(attempt, cause, detail)
+
+    def _end(self, attempt: Attempt, cause: Cause, detail: str | None = None) -> None:
+        self._tell_end(Ended(attempt.id, datetime.now(UTC), cause, detail=detail))
+
+    def _tell_end(self, end: Ended) -> None:
+        self.over[end.attempt_id] = end
+        gone = self.handed.pop(end.attempt_id, None)
+        if gone is not None and gone.number is not None and self._owners.get(gone.number) == end.attempt_id:
+            del self._owners[gone.number]
+        self._outbox.append(end)

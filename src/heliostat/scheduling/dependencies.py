@@ -1,0 +1,80 @@
+"""Jobs that are not in line yet: whom they wait for, in words; and who comes next when a job is over. Pure."""
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from heliostat.models import ACTIVE, Job, JobId, JobState, Rule
+
+_SHOWN = 3  # parents
+_MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
+
+
+def not_in_line_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str | None:
+    """Why a pending job has no place in line yet, given those that are not over; None: it has one."""
+    if job.state is not JobState.PENDING:
+        return None
+    if job.parents_left:
+        return _parents_words(job, jobs, now)
+    if job.begin_at is not None and job.begin_at > now:
+        return f"is not to begin before {_clock(job.begin_at)}"
+    return None
+
+
+class Families:
+    """Who waits for whom, on a board that is played forward: every job that ends there is taken to complete."""
+
+    def __init__(self, jobs: Mapping[JobId, Job]) -> None:
+        self._children: defaultdict[JobId, list[JobId]] = defaultdict(list)
+        self._left: Counter[JobId] = Counter()
+        for job in jobs.values():
+            if job.parents_left:
+                self._add(job, jobs)
+
+    def over(self, parent: JobId, jobs: Mapping[JobId, Job], now: datetime) -> Iterable[Job]:
+        """Its children for whom it was the last to wait for, as they are from now on."""
+        for child_id in self._children.pop(parent, ()):
+            self._left[child_id] -= 1
+            child = jobs.get(child_id)
+            if child is not None and not self._left[child_id]:
+                yield replace(child, parents_left=0, waits_since=now)
+
+    def _add(self, job: Job, jobs: Mapping[JobId, Job]) -> None:
+        for one in job.after:
+            if one.parent not in jobs:
+                continue
+            self._left[job.id] += 1
+            if one.rule is not Rule.FAILED:  # which it never will
+                self._children[one.parent].append(job.id)
+
+
+def _parents_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str:
+    parents = [jobs[one.parent] for one in job.after if one.parent in jobs]
+    if not parents:
+        return "waits for another job, which has just ended"
+    shown = [_parent_words(parent, now) for parent in parents[:_SHOWN]]
+    if len(parents) > len(shown):
+        shown.append(f"{len(parents) - len(shown)} more")
+    rest, last = shown[:-1], shown[-1]
+    also = f", and is not to begin before {_clock(job.begin_at)}" if job.begin_at and job.begin_at > now else ""
+    return "waits for " + (f"{', '.join(rest)} and {last}" if rest else last) + also
+
+
+def _parent_words(parent: Job, now: datetime) -> str:
+    if parent.state in ACTIVE and parent.started_at and parent.time_limit_seconds:
+        left = parent.started_at + timedelta(seconds=parent.time_limit_seconds) - now
+        if left > timedelta(0):
+            return f"job {parent.id} ({parent.state}, at most {_length(left.total_seconds())} left)"
+    return f"job {parent.id} ({parent.state})"
+
+
+def _length(seconds: float) -> str:
+    for size, unit in ((_DAY, "d"), (_HOUR, "h"), (_MINUTE, "min")):
+        if seconds >= 2 * size:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{max(1, round(seconds / _MINUTE))} min"
+
+
+def _clock(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"

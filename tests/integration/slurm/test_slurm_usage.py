@@ -1,0 +1,64 @@
+"""What jobs on Slurm have used comes into their report, also when the server or the accounting was away."""
+
+import os
+import signal
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from integration.running_server import RunningServer, wait_for
+from integration.unix_users import needs_root
+from support.slurm import TestCluster
+
+pytestmark = needs_root
+BUSY = "import time; kept = bytearray(150 << 20); end = time.time() + 2.5\nwhile time.time() < end: pass"
+
+
+@pytest.fixture
+def server(slurm: TestCluster) -> Iterator[RunningServer]:
+    server = RunningServer('engine = "slurm"\nsample_seconds = 1\n', {**os.environ, **slurm.env})
+    yield server
+    server.remove()
+
+
+def counted(server: RunningServer, job: int) -> dict[str, Any]:
+    found: dict[str, Any] = wait_for(lambda: server.show(job)["accounted"], "the accounting", lambda: server.log)
+    return found
+
+
+def test_what_a_job_used_is_counted_after_its_end_and_survives_a_killed_server(server: RunningServer) -> None:
+    job = server.run(command=["python3", "-c", BUSY], gpus=2, cpus=2, memory="1G")
+    os.kill(server.pid, signal.SIGKILL)
+    server.process.wait(20)
+    server.start()
+    used = counted(server, job["id"])
+    assert 140 < used["memory_mib"] < 600
+    assert 1 < used["cpu_seconds"] < 10
+    assert used["gpu_seconds"] == 2 * used["elapsed_seconds"] > 0
+    stats = server.ask("GET", f"/jobs/{job['id']}/stats").json
+    assert stats["accounted"] == used
+    assert stats["summary"]["memory_mib"]["peak"] == used["memory_mib"]
+    assert not list(server.home.glob("attempts/*.owed"))
+
+
+def test_while_the_accounting_is_away_the_end_is_told_and_the_use_later(
+    server: RunningServer, slurm: TestCluster
+) -> None:
+    slurm.end("slurmdbd")
+    try:
+        job = server.run(command=["sh", "-c", "sleep 2; exit 3"])
+        assert (job["state"], job["exit_code"], job["accounted"]) == ("failed", 3, None)
+    finally:
+        slurm.start_accounting()
+    assert counted(server, job["id"])["elapsed_seconds"] >= 1
+
+
+def test_nodes_say_how_busy_they_are(server: RunningServer) -> None:
+    def series() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = server.ask("GET", "/nodes/n1/stats").json["series"]
+        return found
+
+    wait_for(series, "a look at the nodes", lambda: server.log)
+    assert [one["name"] for one in series()] == ["cpu", "memory"]
+    assert series()[0]["last"] is not None

@@ -1,0 +1,113 @@
+"""Whatever Slurm does to a job, and whenever the server dies: attempts are told in order, Slurm has it once."""
+
+import tempfile
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from heliostat.config import Home, Settings
+from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.parse import SlurmJob, Standing
+from heliostat.engines.slurm.rounds import Rounds
+from heliostat.models import Attempt, Cause, Ended, JobState, Started
+from unit.engines.slurm.test_slurm_engine import BEGAN, ME, FakeSlurm, Site
+
+STEPS = st.lists(
+    st.sampled_from(["run", "requeue", "hold", "suspend", "look", "record", "die", "record and die"]), max_size=25
+)
+
+
+class Story:
+    """The controller's part, as far as it matters: it records what it was told, and may die in between."""
+
+    def __init__(self, home: Home) -> None:
+        self.settings, self.slurm, self.restarts = Settings(home), FakeSlurm(), 0
+        self.rounds = self.new_rounds()
+        self.untold: list[Started | Ended] = []
+        self.recorded: list[Started | Ended] = []
+        self.job = Site.attempt(cast(Site, None)).job
+        self.rounds.submit(self.attempt)
+        (self.number,) = self.slurm.known
+
+    def new_rounds(self) -> Rounds:
+        return Rounds(self.settings, cast(Commands, self.slurm), "x")
+
+    @property
+    def attempt(self) -> Attempt:
+        return Attempt(self.job.attempt_id, self.job, "")
+
+    def put(self, state: str) -> None:
+        runs = state in ("RUNNING", "SUSPENDED")
+        standing = Standing(restarts=self.restarts, priority=1)
+        nodes, began = (("n1",), BEGAN) if runs else ((), None)
+        self.slurm.known[self.number] = SlurmJob(
+            self.number, state, ME, 0, 0, began, None, nodes, "None", standing
+        )
+
+    def step(self, what: str) -> None:
+        if what == "requeue" and self.slurm.known[self.number].has_run:
+            self.restarts += 1
+            self.put("PENDING")
+        elif what == "run" or (what == "suspend" and self.slurm.known[self.number].has_run):
+            self.put("RUNNING" if what == "run" else "SUSPENDED")
+        elif what == "look":
+            self.rounds.look({})
+            self.untold += cast(list[Started | Ended], self.rounds.told())
+        elif what == "record":
+            self.record()
+        elif what == "die":
+            self.die()
+        elif what == "record and die":
+            self.record(is_last_breath=True)
+            self.die()
+
+    def record(self, *, is_last_breath: bool = False) -> None:
+        newest = self.job.attempt_id  # what is told of another in the same breath would be dropped
+        for seen in self.untold:
+            assert seen.attempt_id == newest
+            self.recorded.append(seen)
+            if isinstance(seen, Started):
+                self.job = replace(self.job, state=JobState.RUNNING, handed_over=False)
+            elif seen.cause is Cause.REQUEUED:
+                self.job = replace(
+                    self.job, state=JobState.PENDING, handed_over=True, attempt=self.job.attempt + 1
+                )
+                if not is_last_breath:
+                    self.rounds.forget(seen.attempt_id)
+        self.untold = []
+
+    def die(self) -> None:
+        """What was told and not recorded is forgotten."""
+        self.untold = []
+        self.rounds = self.new_rounds()
+        self.rounds.take_up(self.attempt)
+        self.rounds.look({})
+        is_known = self.job.state is JobState.RUNNING
+        told = cast(list[Started | Ended], self.rounds.told())
+        self.untold = [seen for seen in told if not (is_known and isinstance(seen, Started))]
+        self.rounds.cancel_orphans(set(self.rounds.traces.ids()) - {self.job.attempt_id})
+
+
+@settings(max_examples=300, deadline=None)
+@given(STEPS)
+def test_each_attempt_is_told_in_order_and_the_job_is_in_slurm_once(steps: list[str]) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        for made in (home.jobs, home.attempts):
+            made.mkdir()
+        story = Story(home)
+        for step in steps:
+            story.step(step)
+        for step in ("run", *("look", "record") * (2 + story.restarts)):  # each requeue is recorded by itself
+            story.step(step)
+        assert story.job.state is JobState.RUNNING
+        assert story.slurm.cancelled == []
+        assert len(story.slurm.comments) == 1
+        causes = [seen.cause for seen in story.recorded if isinstance(seen, Ended)]
+        assert causes == [Cause.REQUEUED] * (story.job.attempt - 1)
+        assert story.job.attempt <= 1 + story.restarts
+        starts = [seen.attempt_id for seen in story.recorded if isinstance(seen, Started)]
+        assert len(starts) == len(set(starts))

@@ -1,0 +1,89 @@
+"""What Slurm's accounting says of jobs, as records; and what is kept until it says it."""
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.engines.slurm.loads import loads_of_sinfo
+from heliostat.engines.slurm.quantities import gpus_in, resources_in, size_in_mib, span_in_seconds
+from heliostat.engines.slurm.traces import Trace, Traces
+from heliostat.engines.slurm.usage import Owed, OwedUsage, Used, uses_of_sacct
+from heliostat.models import AttemptUsage, Reading
+
+SAID = """\
+1|1000|COMPLETED|5|00:02.620||||billing=2,cpu=2,gres/gpu=2,mem=500M,node=1
+1.batch||COMPLETED|5|00:02.620|219768K|219768K|1|cpu=2,gres/gpu=2,mem=500M,node=1
+2|0|FAILED|4|00:00.020||||billing=2,cpu=2,mem=200M,node=1
+2.batch||FAILED|4|00:00.016|10800K|10800K|1|cpu=2,mem=200M,node=1
+2.0||OUT_OF_MEMORY|4|00:00.004|1652M|1648M|2|cpu=2,mem=200M,node=1
+4|0|RUNNING|6|00:00:00||||billing=1,cpu=1,mem=100M,node=1
+5|7|CANCELLED by 7|0|00:00:00||||
+6|7|COMPLETED|60|1-00:00:00||||cpu=1
+6.batch||RUNNING|60|00:00:00|||1|cpu=1
+"""
+
+
+def test_memory_is_that_of_the_largest_step_with_all_its_tasks_and_gpus_count_for_as_long_as_they_were_held() -> (
+    None
+):
+    used = uses_of_sacct(SAID)
+    assert used[1] == Used(1000, AttemptUsage(5.0, 2.62, 219768 / 1024, 10.0), True)
+    assert used[2] == Used(0, AttemptUsage(4.0, 0.02, 3296.0, None, True), True)
+    assert used[4] == Used(0, AttemptUsage(6.0), False)
+    assert used[5] == Used(7, AttemptUsage(0.0), True)
+    assert used[6] == Used(7, AttemptUsage(60.0, 86400.0), False)
+
+
+@given(st.text())
+def test_no_text_makes_the_reader_of_uses_fail(text: str) -> None:
+    uses_of_sacct(text)
+    loads_of_sinfo(text)
+    gpus_in(resources_in(text))
+    size_in_mib(text)
+    span_in_seconds(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [("00:02.620", 2.62), ("01:02:03", 3723.0), ("2-00:00:01", 172801.0), ("INVALID", None), ("", None)],
+)
+def test_spans_of_time_are_read(text: str, seconds: float | None) -> None:
+    assert span_in_seconds(text) == seconds
+
+
+def test_gpus_are_counted_with_their_type_where_it_is_said_and_there_is_one() -> None:
+    assert gpus_in(resources_in("cpu=1,gres/gpu=2")) == (2, None)
+    assert gpus_in(resources_in("gres/gpu=4,gres/gpu:a100=4")) == (4, "a100")
+    assert gpus_in(resources_in("gres/gpu:a100=1,gres/gpu:t4=2")) == (3, None)
+    assert gpus_in(resources_in("")) == (0, None)
+
+
+def test_a_node_is_busy_as_far_as_it_says() -> None:
+    said = "n1|16|8.41|16000|4000|\nn2|2|9.5|16000|18378|\nn3|16|N/A|16000|N/A|\n"
+    assert loads_of_sinfo(said) == {"n1": Reading(8.41, 12000.0), "n2": Reading(2.0, 0.0), "n3": Reading()}
+
+
+def test_what_a_forgotten_attempt_used_is_owed_until_it_is_noted_also_after_a_restart(tmp_path: Path) -> None:
+    traces, owed = Traces(tmp_path), OwedUsage(tmp_path)
+    traces.put("12.1", Trace(1000, 4711))
+    traces.put("13.1", Trace(1000))
+    traces.put("14.1", Trace(None))
+    owed.owe(["12.1", "13.1", "14.1", "15.1"])
+    assert (list(traces.ids()), owed.all(0)) == ([], [])
+    (one,) = OwedUsage(tmp_path).all(10)
+    assert (one.attempt_id, one.uid, one.number) == ("12.1", 1000, 4711)
+    owed.remove(["12.1"])
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_accounting_is_asked_again_until_it_has_caught_up_and_never_believed_about_somebody_else() -> None:
+    owed, usage = Owed("12.1", 1000, 4711, since=0.0), AttemptUsage(60.0)
+    assert owed.settled(None, 60.0) == (False, None)
+    assert owed.settled(Used(1000, usage, False), 60.0) == (False, usage)
+    assert owed.settled(Used(1000, usage, True), 60.0) == (True, usage)
+    assert owed.settled(Used(1000, usage, False), 3600.0) == (True, usage)
+    assert owed.settled(Used(1001, usage, True), 60.0) == (False, None)
+    assert owed.settled(None, 3 * 86400.0) == (True, None)

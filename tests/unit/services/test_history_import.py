@@ -1,0 +1,130 @@
+"""Past jobs of a Slurm cluster become part of the history: once, and of the right people."""
+
+import json
+from datetime import timedelta
+
+import pytest
+from sqlalchemy import select
+
+from heliostat.errors import Conflict, Forbidden, Invalid
+from heliostat.models import Job, JobState
+from heliostat.services.history import export_history
+from heliostat.services.history_import import Imported, SacctText, import_slurm
+from heliostat.services.logs import LogRange, read_log
+from heliostat.services.reports import monthly_report
+from heliostat.store import jobs as stored
+from heliostat.store import people, schema
+from heliostat.store.attempt_usage import usage_of
+from heliostat.store.forecasts import finished_runs
+from heliostat.store.past import Period
+from heliostat.store.usage import usage_since
+from unit.services.site import Site
+
+HEADER = "JobID|Cluster|User|Account|State|ExitCode|Submit|Start|End|AllocCPUS|AllocTRES|NodeList|MaxRSS|JobName"
+MADE_AT = 1_772_300_000  # in February 2026
+
+
+def row(number: int | str, user: str = "alice", account: str = "default", **other: str) -> str:
+    begin = MADE_AT + int(str(number).partition("_")[0])
+    times = [str(begin), str(begin + 60), str(begin + 3660)]
+    fields = dict(
+        zip(HEADER.split("|"), [str(number), "lab", user, account, "COMPLETED", "0:0", *times], strict=False)
+    )
+    fields |= {"AllocCPUS": "8", "AllocTRES": "cpu=8,gres/gpu=4,mem=32G", "NodeList": "n1", "JobName": "train"}
+    return "|".join((fields | other).get(name, "") for name in HEADER.split("|"))
+
+
+def bring(site: Site, *rows: str, **names: dict[str, str]) -> Imported:
+    return import_slurm(site.context, site.root, SacctText("\n".join([HEADER, *rows, ""]), **names))  # type: ignore[arg-type]
+
+
+def jobs(site: Site) -> list[Job]:
+    with site.context.store.read() as conn:
+        return stored.list_jobs(conn, stored.JobFilter(), 100)[::-1]
+
+
+def test_a_job_is_brought_in_once_with_its_mark_its_attempt_and_what_it_used(site: Site) -> None:
+    rows = [row(1), row(2)]
+    assert bring(site, *rows).jobs == 2
+    assert bring(site, *rows, row(3)) == Imported(1, 2, {}, [])
+    first = jobs(site)[0]
+    assert (first.id, first.user, first.source, first.source_number) == (1, "alice", "slurm", "1")
+    assert (first.state, first.attempt, first.node) == (JobState.COMPLETED, 1, "n1")
+    assert first.reason == "imported from Slurm, where it was 1"
+    with site.context.store.read() as conn:
+        (used,) = usage_of(conn, first.id)
+        assert (used.elapsed_seconds, used.gpu_seconds) == (3600.0, 14400.0)
+        assert len(conn.execute(select(schema.attempts)).all()) == 3
+
+
+def test_it_counts_in_reports_exports_and_run_times_but_not_in_shares_and_quotas(site: Site) -> None:
+    bring(site, row(1), row(2, user="bob"))
+    (line,) = monthly_report(site.context, site.root, "2026-02", "project")
+    assert (line.jobs, line.gpu_hours, line.mean_wait_seconds) == (2, 8.0, 60.0)
+    exported = [json.loads(text) for text in export_history(site.context, site.root, Period())]
+    assert [one.get("source") for one in exported] == ["slurm", "slurm", None]
+    since = site.clock() - timedelta(days=90)
+    with site.context.store.read() as conn:
+        assert [run.seconds for run in finished_runs(conn, since, 10)] == [3600.0, 3600.0]
+        assert usage_since(conn, since, site.clock()) == []
+
+
+def test_an_account_needs_a_project_and_without_one_nothing_is_written(site: Site) -> None:
+    site.project("tumours")
+    with pytest.raises(Invalid, match="accounts 'lab'") as refused:
+        bring(site, row(1), row(2, account="lab"))
+    assert "--project" in (refused.value.hint or "")
+    assert jobs(site) == []
+    bring(site, row(1), row(2, account="lab"), row(3, account="x"), projects={"lab": "tumours", "*": "default"})
+    assert [job.project for job in jobs(site)] == ["default", "tumours", "default"]
+    with pytest.raises(Invalid, match="no project 'nope'"):
+        bring(site, row(4), projects={"lab": "nope"})
+
+
+def test_who_is_a_unix_user_here_gets_their_account_and_others_are_names_only(site: Site) -> None:
+    rows = [row(1), row(2, user="gone"), row(3, user="Odd@lab"), row(4, user="root"), row(5, user="daemon")]
+    made = bring(site, *rows).accounts
+    assert sorted(made) == ["_odd_lab", "alice", "daemon", "gone"]
+    assert [job.user for job in jobs(site)] == ["alice", "gone", "_odd_lab", "root", "daemon"]
+    assert bring(site, row(6, user="gone"), row(7, user="Odd@lab")).accounts == []
+    with site.context.store.read() as conn:
+        accounts = {user.name: user for user in people.list_users(conn)}
+    assert (accounts["alice"].active, accounts["alice"].unix_user) == (True, "alice")
+    assert (accounts["gone"].active, accounts["gone"].unix_user) == (False, None)
+
+
+def test_nobody_gets_the_past_of_a_namesake(site: Site) -> None:
+    people_before = site.person("gone")
+    site.context.store.write(lambda tx: people.set_user(tx, "gone", unix_user="bob"))
+    assert people_before.user.name == "gone"
+    assert bring(site, row(1, user="gone")).accounts == ["gone.slurm"]
+    bring(site, row(2, user="gone"), users={"gone": "gone"})
+    assert [job.user for job in jobs(site)] == ["gone.slurm", "gone"]
+
+
+def test_a_job_of_several_equal_nodes_has_a_task_on_each(site: Site) -> None:
+    even, odd = {"NodeList": "n[1-2]"}, {"NodeList": "n[1-3]"}
+    bring(site, row(1, **even), row(2, **odd))
+    first, second = jobs(site)
+    assert (first.placement.tasks, first.resources.cpus, first.resources.gpus) == (2, 4, 2)
+    assert [place.node for place in first.places] == ["n1", "n2"]
+    assert (second.placement.tasks, second.resources.cpus, second.resources.gpus) == (1, 8, 4)
+
+
+def test_only_admins_may(site: Site) -> None:
+    with pytest.raises(Forbidden):
+        import_slurm(site.context, site.person("bob"), SacctText(HEADER))
+
+
+def test_it_is_in_the_audit_unless_nothing_was_new(site: Site) -> None:
+    for _ in range(2):
+        bring(site, row(1))
+    assert [entry.detail for entry in site.audit() if entry.action == "history.import"] == [
+        {"jobs": 1, "known": 0, "accounts": 1}
+    ]
+
+
+def test_whoever_asks_for_its_output_is_told_where_it_ran(site: Site) -> None:
+    bring(site, row(1))
+    with pytest.raises(Conflict, match="ran on slurm as 1"):
+        read_log(site.context, jobs(site)[0], LogRange())

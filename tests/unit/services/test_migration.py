@@ -1,0 +1,184 @@
+"""From one machine to Slurm: all or nothing, and nothing is lost."""
+
+import fcntl
+import os
+import sqlite3
+import tomllib
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.config import Home, Settings, load_settings
+from heliostat.doctor import Finding
+from heliostat.errors import Conflict, Invalid
+from heliostat.models import Device, Job, JobState, Node, Placement, Resources
+from heliostat.services import migration
+from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration
+from heliostat.services.toml_line import with_setting
+from heliostat.store.database import Store
+from heliostat.store.jobs import get_job
+from heliostat.store.migrate import migrate
+from heliostat.store.moves import add_jobs
+from unit.store.made_up import a_job, add_people
+
+NODES = [
+    Node("n1", 16, 16000, tuple(Device(f"n1:{n}", n, "a100", "a100", 0) for n in range(4)), labels={"fast": ""})
+]
+TOML = '# our lab\nport = 9000\nengine = "local"  # for now\n\n[gpu_charges]\nengine = 2.0\n'
+
+
+def look(settings: Settings) -> tuple[Sequence[Finding], Sequence[Node]]:
+    return [Finding("slurm", "ok", "slurmctld answers.")], NODES
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Home:
+    home = Home(tmp_path)
+    home.config.write_text(TOML)
+    migrate(home.database)
+    return home
+
+
+def fill(home: Home, *jobs: Job) -> None:
+    store = Store(home.database)
+    store.write(add_people)
+    mine = [replace(job, unix_user="root") for job in jobs]
+    store.write(lambda tx: add_jobs(tx, mine))
+    store.close()
+
+
+def stored(home: Home, number: int) -> Job:
+    store = Store(home.database)
+    with store.read() as conn:
+        job = get_job(conn, number)
+    store.close()
+    assert job is not None
+    return job
+
+
+def move(home: Home, **options: bool) -> migration.Moved:
+    return migrate_to_slurm(load_settings(home), look=look, **options)
+
+
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may run jobs as others")
+
+
+@needs_root
+def test_the_line_is_changed_and_all_else_stays_as_it_was_with_copies_beside_it(home: Home) -> None:
+    fill(home, a_job(1), a_job(2, state=JobState.HELD))
+    moved = move(home)
+    assert home.config.read_text() == TOML.replace('"local"', '"slurm"')
+    assert (moved.plan.waiting, moved.plan.unfit) == (2, ())
+    assert [copy.name for copy in moved.copies] == ["cluster.toml.before-slurm", "heliostat.db.before-slurm"]
+    assert moved.copies[0].read_text() == TOML
+    assert moved.copies[1].stat().st_mode & 0o777 == 0o600
+    connection = sqlite3.connect(moved.copies[1])
+    assert connection.execute("SELECT count(*) FROM jobs").fetchone() == (2,)
+    connection.close()
+    assert stored(home, 1).state is JobState.PENDING
+    assert move(home).plan.is_done
+
+
+def test_without_any_file_there_is_one_afterwards(tmp_path: Path) -> None:
+    home = Home(tmp_path)
+    assert move(home).copies == ()
+    assert load_settings(home).engine == "slurm"
+
+
+def test_running_jobs_are_in_the_way_and_named(home: Home) -> None:
+    fill(home, a_job(1, state=JobState.RUNNING, attempt=1, node="here"), a_job(2))
+    with pytest.raises(Conflict, match="stopped: 1"):
+        move(home)
+    assert home.config.read_text() == TOML
+    assert sorted(os.listdir(home.path)) == ["cluster.toml", "heliostat.db", "server.lock"]
+
+
+@needs_root
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [
+        (a_job(1, resources=Resources(gpus=0.5)), "not parts"),
+        (a_job(1, resources=Resources(gpus=1, gpu_type="A100")), "no GPUs of type 'A100', but a100"),
+        (a_job(1, resources=Resources(gpus=1, gpu_memory_mib=1)), "does not know how much memory"),
+        (a_job(1, resources=Resources(gpus=5)), "No node has"),
+        (a_job(1, placement=Placement(labels=("disk=ssd",))), "knows no label"),
+        (a_job(1, placement=Placement(labels=("slow",))), "slow"),
+    ],
+)
+def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home, job: Job, why: str) -> None:
+    fill(home, job, a_job(2, resources=Resources(gpus=4, gpu_type="a100"), placement=Placement(labels=("fast",))))
+    (unfit,) = plan_migration(load_settings(home), look).unfit
+    assert (unfit.job_id, why in unfit.why) == (1, True), unfit
+    with pytest.raises(Conflict, match="these jobs: 1"):
+        move(home)
+    move(home, hold_unfit=True)
+    held = stored(home, 1)
+    assert (held.state, why in (held.reason or "")) == (JobState.HELD, True)
+    assert stored(home, 2).state is JobState.PENDING
+
+
+def test_what_the_doctor_finds_wrong_is_in_the_way(home: Home) -> None:
+    problem = Finding("slurm", "problem", "slurmctld does not answer.", "See its log.")
+    with pytest.raises(Conflict, match="slurmctld does not answer"):
+        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], []))
+    assert home.config.read_text() == TOML
+
+
+def test_nothing_is_done_beside_a_running_server_but_one_may_look(home: Home) -> None:
+    with open(home.lock, "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        with pytest.raises(Conflict, match="is running"):
+            move(home)
+        assert plan_migration(load_settings(home), look) == Plan(False, 0, (), (), ())
+
+
+@needs_root
+@pytest.mark.parametrize("step", ["_copy_database", "_hold", "_keep"])
+def test_interrupted_anywhere_it_can_be_done_again(home: Home, monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    fill(home, a_job(1), a_job(2, resources=Resources(gpus=0.5)))
+
+    def broken(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    whole: Callable[..., object] = getattr(migration, step)
+    monkeypatch.setattr(migration, step, broken)
+    with pytest.raises(OSError, match="No space"):
+        move(home, hold_unfit=True)
+    assert load_settings(home).engine == "local"
+    monkeypatch.setattr(migration, step, whole)
+    move(home, hold_unfit=True)
+    assert load_settings(home).engine == "slurm"
+    assert [stored(home, number).state for number in (1, 2)] == [JobState.PENDING, JobState.HELD]
+
+
+def test_only_what_runs_on_this_machine_can_be_moved(home: Home) -> None:
+    with pytest.raises(Conflict, match="simulated"):
+        plan_migration(replace(load_settings(home), engine="simulated"), look)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "port = 1", "port = 1\r\n", "[gpu_charges]\na = 1\n", "  engine='x' # y", '[a]\nengine = "b"\n']
+)
+def test_one_setting_changes_and_nothing_else(text: str) -> None:
+    changed = with_setting(text, "engine", "slurm")
+    assert tomllib.loads(changed) == tomllib.loads(text) | {"engine": "slurm"}
+    assert with_setting(changed, "engine", "slurm") == changed
+
+
+@pytest.mark.parametrize("text", ['"engine" = "local"\n', 'time_zone = """\nengine = "x"\n"""\n', "engine = 3\n"])
+def test_what_cannot_be_changed_safely_is_left_to_the_admin(text: str) -> None:
+    with pytest.raises(Invalid, match="cannot be set"):
+        with_setting(text, "engine", "slurm")
+
+
+@given(st.text())
+def test_any_text_gives_a_good_file_or_a_refusal(text: str) -> None:
+    try:
+        changed = with_setting(text, "engine", "slurm")
+    except Invalid:
+        return
+    assert tomllib.loads(changed)["engine"] == "slurm"

@@ -1,0 +1,197 @@
+"""Children learn of their parents' ends in the transaction that records them."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import delete
+
+from heliostat.models import TERMINAL, Dependency, Job, JobState, Rule
+from heliostat.store import dependencies, moves, schema
+from heliostat.store import jobs as stored
+from heliostat.store.database import Store, Transaction
+from heliostat.store.migrate import migrate
+from heliostat.store.moves import Move
+from unit.store.made_up import NOW, a_job, add_people
+
+LATER = NOW + timedelta(hours=1)
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path: Path = tmp_path_factory.mktemp("store") / "heliostat.db"
+    migrate(path)
+    store = Store(path)
+    store.write(add_people)
+    yield store
+    store.close()
+
+
+@pytest.fixture(autouse=True)
+def _empty(store: Store) -> None:
+    store.write(_clear)
+
+
+def _clear(tx: Transaction) -> None:
+    for table in (schema.dependencies, schema.events, schema.jobs):
+        tx.conn.execute(delete(table))
+
+
+def a_child(number: int, *parents: int, rule: Rule = Rule.OK, **fields: object) -> Job:
+    after = tuple(Dependency(parent, rule) for parent in parents)
+    return a_job(number, after=after, parents_left=len(after), **fields)
+
+
+def add(store: Store, *jobs: Job) -> None:
+    def change(tx: Transaction) -> None:
+        moves.add_jobs(tx, jobs)
+        dependencies.add_dependencies(tx, jobs, set())
+
+    store.write(change)
+
+
+def end(store: Store, number: int, state: JobState) -> None:
+    """A job that waits can only be cancelled; others start and run first."""
+
+    def change(tx: Transaction) -> None:
+        steps = [] if state is JobState.CANCELLED else [JobState.STARTING, JobState.RUNNING]
+        for step in steps:
+            moves.move_jobs(tx, [Move(number, step, step.value, LATER)])
+        moves.move_jobs(tx, [Move(number, state, "ended", LATER, None, {"ended_at": LATER})])
+
+    store.write(change)
+
+
+def job(store: Store, number: int) -> Job:
+    with store.read() as conn:
+        found = stored.get_job(conn, number)
+    assert found is not None
+    return found
+
+
+def kinds(store: Store, number: int) -> list[str]:
+    with store.read() as conn:
+        return [event.kind for event in stored.list_events(conn, 0, 100, number)]
+
+
+def test_what_a_job_waits_for_is_kept_as_it_was_asked_for(store: Store) -> None:
+    child = a_child(2, 1, rule=Rule.ANY, begin_at=LATER)
+    add(store, a_job(1), child)
+    assert job(store, 2) == child
+    with store.read() as conn:
+        assert dependencies.children_of(conn, 1, 10) == [(2, Rule.ANY)]
+        assert dependencies.count_children(conn, 1) == 1
+
+
+def test_a_child_takes_its_place_in_line_when_its_last_parent_is_over(store: Store) -> None:
+    add(store, a_job(1), a_job(2), a_child(3, 1, 2))
+    end(store, 1, JobState.COMPLETED)
+    assert (job(store, 3).parents_left, job(store, 3).waits_since) == (1, None)
+    end(store, 2, JobState.COMPLETED)
+    assert (job(store, 3).parents_left, job(store, 3).waits_since) == (0, LATER)
+    assert kinds(store, 3) == ["submitted", "parents_over"]
+
+
+@pytest.mark.parametrize("state", [JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT, JobState.LOST])
+def test_a_child_whose_parent_does_not_complete_is_cancelled_and_says_why(store: Store, state: JobState) -> None:
+    add(store, a_job(1), a_child(2, 1), a_child(3, 2), a_child(4, 2, rule=Rule.ANY))
+    end(store, 1, state)
+    assert job(store, 2).state is JobState.CANCELLED
+    assert (job(store, 2).reason or "").startswith("job 1, which it waited for, ")
+    assert job(store, 3).reason == "job 2, which it waited for, was cancelled"
+    assert (job(store, 4).state, job(store, 4).parents_left) == (JobState.PENDING, 0)
+
+
+def test_a_job_that_waits_for_a_failure_is_cancelled_when_all_went_well(store: Store) -> None:
+    add(store, a_job(1), a_job(2), a_child(3, 1, rule=Rule.FAILED), a_child(4, 2, rule=Rule.FAILED))
+    end(store, 1, JobState.COMPLETED)
+    end(store, 2, JobState.FAILED)
+    assert job(store, 3).reason == "job 1, which it waited for, completed"
+    assert (job(store, 4).state, job(store, 4).parents_left) == (JobState.PENDING, 0)
+
+
+def test_a_parent_that_goes_back_to_the_queue_is_not_over(store: Store) -> None:
+    add(store, a_job(1), a_child(2, 1))
+    for step in (JobState.STARTING, JobState.RUNNING, JobState.PENDING):
+        store.write(lambda tx, step=step: moves.move_jobs(tx, [Move(1, step, "x", LATER)]))  # type: ignore[misc]
+    assert (job(store, 2).state, job(store, 2).parents_left) == (JobState.PENDING, 1)
+
+
+def test_a_held_child_stays_held_when_its_parents_are_over(store: Store) -> None:
+    add(store, a_job(1), a_child(2, 1, state=JobState.HELD))
+    end(store, 1, JobState.COMPLETED)
+    assert (job(store, 2).state, job(store, 2).parents_left) == (JobState.HELD, 0)
+
+
+def test_a_chain_of_ten_thousand_falls_in_one_go(store: Store) -> None:
+    add(store, a_job(1), *(a_child(number, number - 1) for number in range(2, 10_001)))
+    began = time.monotonic()
+    end(store, 1, JobState.FAILED)
+    took = time.monotonic() - began
+    with store.read() as conn:
+        assert stored.count_by_state(conn, stored.JobFilter()) == {JobState.FAILED: 1, JobState.CANCELLED: 9_999}
+    assert took < 20, "the time grows with the length, not with its square"
+
+
+rules = st.sampled_from(Rule)
+ends = st.sampled_from(sorted(TERMINAL))
+
+
+@st.composite
+def families(draw: st.DrawFn) -> list[Job]:
+    count = draw(st.integers(2, 9))
+    found = []
+    for number in range(1, count + 1):
+        earlier = draw(st.sets(st.integers(1, number - 1), max_size=3)) if number > 1 else set()
+        after = tuple(Dependency(parent, draw(rules)) for parent in sorted(earlier))
+        found.append(a_job(number, after=after, parents_left=len(after)))
+    return found
+
+
+@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(families(), st.data())
+def test_however_jobs_end_every_child_does_what_its_rules_say_and_is_told_once(
+    store: Store, family: list[Job], data: st.DataObject
+) -> None:
+    store.write(_clear)
+    add(store, *family)
+    believed = {one.id: JobState.PENDING for one in family}
+    for _ in family:
+        ready = [one.id for one in family if _may_run(one, believed)]
+        if not ready:
+            break
+        number, state = data.draw(st.sampled_from(ready)), data.draw(ends)
+        end(store, number, state)
+        believed[number] = state
+        _let_fall(family, believed)
+    for one in family:
+        found = job(store, one.id)
+        assert found.state is believed[one.id]
+        if found.state is JobState.PENDING:
+            assert found.parents_left == sum(believed[edge.parent] not in TERMINAL for edge in one.after)
+        assert kinds(store, one.id).count("parents_over") <= 1
+        assert kinds(store, one.id).count("ended") == (found.state in TERMINAL)
+
+
+def _may_run(one: Job, states: dict[int, JobState]) -> bool:
+    return states[one.id] not in TERMINAL and all(edge.rule.is_met_by(states[edge.parent]) for edge in one.after)
+
+
+def _let_fall(family: Sequence[Job], states: dict[int, JobState]) -> None:
+    for one in family:  # parents come first
+        broken = any(
+            states[edge.parent] in TERMINAL and not edge.rule.is_met_by(states[edge.parent]) for edge in one.after
+        )
+        if broken and states[one.id] not in TERMINAL:
+            states[one.id] = JobState.CANCELLED
+
+
+def test_the_fields_of_a_child_survive_a_change_of_others(store: Store) -> None:
+    add(store, a_job(1), a_child(2, 1))
+    end(store, 1, JobState.COMPLETED)
+    assert job(store, 2) == replace(a_child(2, 1), parents_left=0, waits_since=LATER)
