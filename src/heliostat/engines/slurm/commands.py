@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from heliostat.engines.slurm.loads import LOAD_FIELDS, loads_of_sinfo
@@ -17,6 +18,7 @@ from heliostat.engines.slurm.parse import (
     SQUEUE_FIELDS,
     SlurmJob,
     SlurmNode,
+    booted_at_of,
     comments_of,
     devices_of,
     jobs_of_sacct,
@@ -41,23 +43,20 @@ _SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
 _AWAY = (
     "unable to contact",
     "unable to connect",
-    "socket timed out",
-    "connection refused",
-    "connection timed out",
     "connect failure",
-    "temporarily unable",
+    "connection",
+    "communication",
+    "socket",
+    "timed out",
+    "transport endpoint",
     "zero bytes were transmitted",
     "unexpected message received",
-    "transport endpoint",
-    "connection reset",
-    "connection failure",
-    "send failure",
-    "receive failure",
+    "message send failure",
+    "message receive failure",
+    "temporarily un",
     "standby",
     "authentication",  # munge is away
     "munge",
-    "resource temporarily unavailable",
-    "persistent connection",
     "problem talking to the database",
 )
 
@@ -161,6 +160,10 @@ class Commands:
 
     def partitions(self) -> dict[str, Partition]:
         return partitions_of(self._run(["scontrol", "--oneliner", "--all", "show", "partition"]))
+
+    def booted_at(self) -> datetime | None:
+        """When the controller was started; None: Slurm does not say."""
+        return booted_at_of(self._run(["scontrol", "show", "config"]))
 
     def max_array_size(self) -> int | None:
         """Indexes of arrays are below it; None: Slurm does not say."""
