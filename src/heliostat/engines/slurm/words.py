@@ -36,8 +36,8 @@ def refusal_in_words(said: str) -> str:
 
 
 def may_pass(said: str) -> bool:
-    """Whether it is worth another try later: a limit on how many jobs one may have in Slurm, or words that do not speak
-    of the job, as of a controller that is being killed."""
+    """Whether it is worth another try later: a limit on how many jobs one may have in Slurm, or words that do not
+    speak of the job, as of a controller that is being killed."""
     return "job submit limit" in said or not any(word in said.lower() for word in _OF_THE_JOB)
 
 
