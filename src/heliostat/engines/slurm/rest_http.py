@@ -68,6 +68,13 @@ class RestApi:
         finally:
             connection.close()
 
+    def close(self) -> None:
+        """The connections that were kept; more are made when needed."""
+        with self._lock:
+            kept, self._kept = self._kept, []
+        for connection in kept:
+            connection.close()
+
     def _ask(self, method: str, path: str) -> Answer:
         """Once more, if a connection of before was closed in the meantime: both do no more the second time."""
         with self._lock:
