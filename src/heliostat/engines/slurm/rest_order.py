@@ -63,12 +63,6 @@ def _number(value: str) -> int:
     return int(found[1])
 
 
-def _range(value: str) -> list[int]:
-    """`2`, or `1-4`: least and most."""
-    least, _, most = value.partition("-")
-    return [_number(least), _number(most or least)]
-
-
 def _exactly(told: Value) -> Callable[[str], Value]:
     return lambda value: told
 
@@ -79,6 +73,7 @@ _TOLD_TO_SRUN = {
     "mem-per-cpu": "SLURM_MEM_PER_CPU",
 }
 # None: not said. The user's name stands for uid and gid; nothing of our environment and limits comes along.
+# Nodes are a text, against the documentation: a list of least and most is read, and forgotten (22.05).
 _FIELDS: dict[str, tuple[str, Callable[[str], Value]] | None] = {
     "parsable": None,
     "gid": None,
@@ -97,7 +92,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Value]] | None] = {
     "account": ("account", _text),
     "ntasks": ("tasks", _number),
     "cpus-per-task": ("cpus_per_task", _number),
-    "nodes": ("nodes", _range),
+    "nodes": ("nodes", _text),
     "mem": ("memory_per_node", _number),
     "mem-per-cpu": ("memory_per_cpu", _number),
     "gpus-per-task": ("gpus_per_task", _text),
