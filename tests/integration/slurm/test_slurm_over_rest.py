@@ -3,14 +3,20 @@
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.rest import RestCommands
+from heliostat.engines.slurm.rest_http import RestApi
+from heliostat.engines.slurm.rest_token import TokenFile
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import needs_root
 from support.slurm import TestCluster
 
 pytestmark = needs_root
+DIFFERENT = ("JobId", "ArrayJobId", "AllocNode:Sid", "SubmitTime", "EligibleTime", "AccrueTime", "LastSchedEval")
 
 
 @pytest.fixture(scope="module")
@@ -34,6 +40,34 @@ def test_gangs_and_arrays_run_without_slurms_tools(server: RunningServer) -> Non
     server.ask("POST", f"/jobs/{third}/cancel")
     assert [server.finished(job)["state"] for job in (first, second, third)] == ["failed", "failed", "cancelled"]
     assert server.show(second)["exit_code"] == 3
+
+
+ALONE = ("--ntasks=1", "--nodes=1", "--mem=64M", "--gres=gpu:a100:2", "--exclusive", "--constraint=fast")
+GANG = ("--ntasks=2", "--nodes=1-2", "--mem-per-cpu=64M", "--gpus-per-task=a100:1", "--array=3,7%1")
+
+
+@pytest.mark.parametrize("words", [ALONE, GANG], ids=["alone", "an array of gangs"])
+def test_both_ways_make_the_same_job(slurm: TestCluster, tmp_path: Path, words: tuple[str, ...]) -> None:
+    slurm.start_rest()
+    lock = tmp_path / "submitting.lock"
+    rest = RestCommands(lock, slurm.env, api=RestApi(slurm.rest_url, TokenFile(slurm.token_file)))
+    common = (
+        *("--comment=a|b c", "--output=/tmp/%%o", "--error=/dev/null", "--job-name=same", "--chdir=/"),
+        *("--input=/dev/null", "--open-mode=append", "--no-requeue", "--export=NIL", "--propagate=NONE"),
+        *("--uid=0", "--gid=0", "--account=root", "--cpus-per-task=2", "--time=7", "--partition=main"),
+        "--qos=normal",
+    )
+    first = slurm.submit("true", "--hold")
+    made = []
+    for way in (rest, Commands(lock, slurm.env)):
+        argv = ["sbatch", "--parsable", f"--dependency=afterany:{first}", *common, *words]
+        number = way.submit(argv, "#!/bin/sh\nsleep 60\n")
+        shown = slurm.run("scontrol", "show", "job", str(number))
+        made.append(sorted(word for word in shown.split() if word.partition("=")[0] not in DIFFERENT))
+        way.cancel(number)
+    slurm.run("scancel", str(first))
+    assert made[0] == made[1]
+    assert "Requeue=0" in made[0]
 
 
 def test_what_needs_a_tool_names_it(server: RunningServer) -> None:

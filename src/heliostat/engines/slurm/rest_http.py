@@ -43,9 +43,9 @@ class RestApi:
     """One slurmrestd, and the token that opens it."""
 
     def __init__(self, address: str, token: TokenFile, user: str | None = None) -> None:
-        self.address, self.token_file, self._user = address, token, user
-        self._kept: list[http.client.HTTPConnection] = []
         self._lock = threading.Lock()
+        self._kept: list[http.client.HTTPConnection] = []
+        self.address, self.token_file, self._user = address, token, user
 
     @property
     def is_in_the_open(self) -> bool:
@@ -74,6 +74,10 @@ class RestApi:
             kept, self._kept = self._kept, []
         for connection in kept:
             connection.close()
+
+    def __del__(self) -> None:
+        """Whoever asks once, as the doctor does, need not close it."""
+        self.close()
 
     def _ask(self, method: str, path: str) -> Answer:
         """Once more, if a connection of before was closed in the meantime: both do no more the second time."""

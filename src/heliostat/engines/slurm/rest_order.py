@@ -73,7 +73,8 @@ _TOLD_TO_SRUN = {
     "mem-per-cpu": "SLURM_MEM_PER_CPU",
 }
 # None: not said. The user's name stands for uid and gid; nothing of our environment and limits comes along.
-# Nodes are a text, against the documentation: a list of least and most is read, and forgotten (22.05).
+# Against its documentation (22.05): nodes are a text, as a list of least and most is forgotten; `requeue` means
+# yes whatever its value, so there is a word for no.
 _FIELDS: dict[str, tuple[str, Callable[[str], Value]] | None] = {
     "parsable": None,
     "gid": None,
@@ -86,7 +87,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Value]] | None] = {
     "open-mode": ("open_mode", _text),
     "chdir": ("current_working_directory", _text),
     "job-name": ("name", _text),
-    "no-requeue": ("requeue", _exactly(False)),
+    "no-requeue": ("no_requeue", _exactly(True)),
     "array": ("array", _text),
     "dependency": ("dependency", _text),
     "account": ("account", _text),

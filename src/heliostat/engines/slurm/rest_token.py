@@ -49,18 +49,18 @@ class TokenFile:
         try:
             with open(self.path, "rb") as file:
                 about = os.fstat(file.fileno())
-                seen = (about.st_ino, about.st_mtime_ns, about.st_size, about.st_mode)
+                seen = (about.st_ino, about.st_mtime_ns, about.st_size, about.st_mode, about.st_uid)
                 if self._last is None or self._last[0] != seen:
-                    self._check(about.st_mode)
+                    self._check(about)
                     self._last = (seen, self._read(file.read(_LONGEST)))
         except OSError as error:
             raise self._unusable(f"cannot be read: {error.strerror}") from error
         return self._last[1]
 
-    def _check(self, mode: int) -> None:
-        if not stat.S_ISREG(mode):
+    def _check(self, about: os.stat_result) -> None:
+        if not stat.S_ISREG(about.st_mode):
             raise self._unusable("is no file")
-        if mode & 0o077:
+        if about.st_mode & 0o077 or about.st_uid not in (0, os.geteuid()):
             raise EngineUnavailable(
                 f"Others may read the token in {self.path}.", f"Make a new one, and: chmod 600 {self.path}"
             )
