@@ -176,6 +176,11 @@ class PrivateSlurm:
             daemon.kill()
             daemon.wait()
 
+    def kill(self, name: str) -> None:
+        """As a crash does: it cannot say goodbye or save anything."""
+        self._daemons[name].kill()
+        self._daemons[name].wait()
+
     def pid(self, name: str) -> int:
         return self._daemons[name].pid
 

@@ -3,7 +3,19 @@
 from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
-from bench.parts import latency, memory, plan, replay, samples, slurm_observe, startup, store, throughput, web
+from bench.parts import (
+    latency,
+    memory,
+    plan,
+    replay,
+    samples,
+    slurm,
+    slurm_observe,
+    startup,
+    store,
+    throughput,
+    web,
+)
 from bench.settings import Settings
 
 __all__ = ["PARTS"]
@@ -18,5 +30,6 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "startup": startup.measure,
     "replay": replay.measure,
     "web": web.measure,
+    "slurm": slurm.measure,
     "slurm-observe": slurm_observe.measure,
 }

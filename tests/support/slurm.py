@@ -110,6 +110,11 @@ class TestCluster(PrivateSlurm):
         self._start("slurmdbd", "-D")
         self._until("slurmdbd", lambda: self._answers("sacctmgr", "-n", "list", "cluster"))
 
+    def resume_nodes(self) -> None:
+        for node in self.nodes:
+            with contextlib.suppress(subprocess.CalledProcessError):  # it is in use already
+                self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
     @property
     def rest_url(self) -> str:
         return f"http://127.0.0.1:{self._rest_port}"

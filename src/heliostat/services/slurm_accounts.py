@@ -10,14 +10,14 @@ from heliostat.engines.slurm.accounts_wanted import Conduct, Ours, Wanted, proje
 from heliostat.engines.slurm.commands import SlurmRefused
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.sacctmgr import carry_out, first_line
-from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, Invalid
-from heliostat.models import Caller, Job
+from heliostat.errors import Conflict, EngineUnavailable, HeliostatError
+from heliostat.models import Caller
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
 from heliostat.store import people, slurm_made
 from heliostat.store.accounts import list_departments
 
-__all__ = ["Applied", "Plan", "apply_accounts", "check_class", "examine_accounts", "plan_slurm_accounts"]
+__all__ = ["Applied", "Plan", "apply_accounts", "examine_accounts", "plan_slurm_accounts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,19 +51,6 @@ def apply_accounts(context: Context, caller: Caller) -> Applied:
             _note(context, caller, plan, done)
             engine.accounts.look_again()
     return Applied(plan, tuple(done))
-
-
-def check_class(context: Context, jobs: Sequence[Job]) -> None:
-    """Refuse a priority class that Slurm would refuse later. What is not known is left to Slurm."""
-    if not isinstance(context.engine, SlurmEngine):
-        return
-    for user, project, name in {(job.unix_user, job.project, job.priority_class) for job in jobs}:
-        if said := context.engine.accounts.refused_class(user, project, name):
-            raise Invalid(
-                said,
-                "Ask for the class normal; or an admin makes the classes known to Slurm: helio slurm apply.",
-                fields={"priority_class": "not known to Slurm for this project"},
-            )
 
 
 def examine_accounts(context: Context) -> list[Finding]:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from integration.running_server import RunningServer, wait_for
-from integration.unix_users import Person, needs_root
+from integration.unix_users import Person, needs_root, people
 from integration.web.surfing import Surfer
 from support.slurm import TestCluster
 
@@ -20,6 +20,13 @@ def server(slurm: TestCluster) -> Iterator[RunningServer]:
     server = RunningServer('engine = "slurm"\ndefault_project = "begin"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
+
+
+@pytest.fixture(scope="module")
+def two_people() -> Iterator[list[Person]]:
+    """Whom nobody has let into this Slurm before."""
+    with people(f"ht{os.getpid()}eva", f"ht{os.getpid()}max") as made:
+        yield made
 
 
 def sacctmgr(slurm: TestCluster, *words: str) -> list[str]:
@@ -96,7 +103,11 @@ def test_a_job_is_counted_in_its_projects_account_with_its_class(
     assert line == f"tumours|urgent|{anna.name}"
 
     many = server.submit(command=["true"], gpus=2, project="tumours", uid=anna.uid)
-    wait_for(lambda: "limit" in (server.show(many)["reason"] or ""), "the quota holds", lambda: server.show(many))
+    wait_for(
+        lambda: "all the GPUs it may have" in (server.show(many)["reason"] or ""),
+        "the quota holds",
+        lambda: server.show(many),
+    )
 
     ask(server, "DELETE", f"/projects/tumours/members/{anna.name}")
     refused = server.ask("POST", "/slurm/apply", {})

@@ -10,10 +10,11 @@ import pytest
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import SlurmRefused
 from heliostat.engines.slurm.engine import SlurmEngine
+from heliostat.engines.slurm.requests import check_class
+from heliostat.engines.slurm.terms import Terms
 from heliostat.errors import Conflict, EngineUnavailable, Forbidden, Invalid
 from heliostat.services.slurm_accounts import (
     apply_accounts,
-    check_class,
     examine_accounts,
     plan_slurm_accounts,
 )
@@ -80,7 +81,6 @@ def test_another_engine_has_nothing_to_keep_in_step(site: Site) -> None:
     with pytest.raises(Conflict, match="engine local, not on Slurm"):
         plan_slurm_accounts(site.context, site.root)
     assert examine_accounts(site.context) == []
-    check_class(site.context, [replace(a_job(1, None), priority_class="urgent")])
 
 
 def test_a_plan_changes_nothing_and_apply_does_it_notes_it_and_leaves_a_trace(
@@ -130,11 +130,12 @@ def test_the_doctor_counts_who_is_not_in_slurm(site: Site, slurm: EmptySlurm) ->
 
 
 def test_a_class_without_its_qos_is_refused_once_slurm_was_looked_at(site: Site, slurm: EmptySlurm) -> None:
-    urgent = [replace(a_job(1, None), priority_class="urgent")]
-    check_class(site.context, urgent)  # nobody has looked yet
-    plan_slurm_accounts(site.context, site.root)
-    check_class(site.context, [a_job(2, None)])
-    with pytest.raises(Invalid) as caught:
-        check_class(site.context, urgent)
+    accounts, urgent = SlurmAccounts(slurm), replace(a_job(1, None), priority_class="urgent")
+    check_class(urgent, Terms(), accounts)  # nobody has looked yet
+    accounts.look()
+    check_class(a_job(2, None), Terms(), accounts)
+    check_class(urgent, Terms(qos={"urgent": "normal"}), accounts)
+    with pytest.raises(Invalid, match="it has no QOS urgent") as caught:
+        check_class(urgent, Terms(), accounts)
     assert "helio slurm apply" in (caught.value.hint or "")
     assert "priority_class" in caught.value.fields

@@ -82,7 +82,10 @@ def array_script(chunk: Chunk, person: Person, jobs: str, around: Surroundings, 
     """
     spec = chunk.first.job.spec
     payload = Payload(
-        begin=(*_which(chunk, jobs), *_OPEN_FILES),
+        begin=tuple(_which(chunk, jobs)),
+        number="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID",
+        receipt='"$4/$2.receipt"',
+        open_logs=('exec >>"$4/$2.stdout" 2>>"$4/$2.stderr"',),
         exports=tuple(_own_variables(instance)),
         workdir='"$4/work"' if spec.workdir is None else quote(spec.workdir),
         script=None if spec.script is None else '"$4/$2.script"',
@@ -143,12 +146,6 @@ def _which(chunk: Chunk, jobs: str) -> Iterator[str]:
     yield "*) exit 125 ;;"
     yield "esac"
     yield f'set -- "$@" {quote(jobs)}/"$1"'
-
-
-_OPEN_FILES = (
-    'echo "${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID" >"$4/$2.begun" || exit 125',
-    'exec >>"$4/$2.stdout" 2>>"$4/$2.stderr"',
-)
 
 
 def _own_variables(instance: str) -> Iterator[str]:

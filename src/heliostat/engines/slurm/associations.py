@@ -24,17 +24,17 @@ class Picture:
         account = project_account(project)
         return account if (account, user) in self.found.associations else None
 
-    def refused_class(self, user: str, project: str, name: str) -> str | None:
-        """Why Slurm will refuse this class to them; None if it will not, or it is not known."""
+    def refused_qos(self, user: str, project: str, name: str) -> str | None:
+        """Why Slurm will refuse this QOS to them; None if it will not, or it is not known."""
         if name == "normal":
             return None
         if name not in self.found.qos:
-            return f"Slurm has no QOS {name} for the class {name}."
+            return f"it has no QOS {name}"
         account = self.account_for(user, project) or self.found.defaults.get(user, "")
         there = self.found.associations.get((account, user))
         if there is None or name in there.qos or "qos" not in self.conduct.enforces:
             return None
-        return f"Slurm does not let {user} use the class {name} (its QOS {name}) in the account {account}."
+        return f"it does not let {user} use the QOS {name} in the account {account}"
 
 
 class SlurmAccounts:
@@ -65,9 +65,9 @@ class SlurmAccounts:
         picture = self._pictures.last
         return picture.account_for(user, project) if picture else None
 
-    def refused_class(self, user: str, project: str, name: str) -> str | None:
+    def refused_qos(self, user: str, project: str, name: str) -> str | None:
         picture = self._pictures.last
-        return picture.refused_class(user, project, name) if picture else None
+        return picture.refused_qos(user, project, name) if picture else None
 
     def used(self) -> tuple[Used, ...]:
         """Slurm's own count of what each has used, of some seconds ago; while it is away, the last."""

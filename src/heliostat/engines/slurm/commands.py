@@ -49,6 +49,11 @@ AWAY = (
     "zero bytes were transmitted",
     "unexpected message received",
     "transport endpoint",
+    "connection reset",
+    "connection failure",
+    "send failure",
+    "receive failure",
+    "standby",
     "authentication",  # munge is away
     "munge",
     "resource temporarily unavailable",

@@ -26,7 +26,7 @@ from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.partitions import Picture, in_our_words
-from heliostat.engines.slurm.requests import check_request
+from heliostat.engines.slurm.requests import check_class, check_request
 from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.submission import former_log
@@ -112,7 +112,9 @@ class SlurmEngine:
 
     def check(self, job: Job, data_class: int) -> None:
         """While nothing is known of Slurm there is nothing against it: Slurm says so when it gets the job."""
-        check_request(job, data_class, self._picture, self._rounds.site.terms)
+        terms = self._rounds.site.terms
+        check_request(job, data_class, self._picture, terms)
+        check_class(job, terms, self.accounts)
 
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
         with self._turn:

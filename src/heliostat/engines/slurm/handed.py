@@ -16,7 +16,7 @@ _LEAST_PAUSE_SECONDS = 3.0  # less is the difference of two clocks
 @dataclass(slots=True)
 class Handed:
     attempt: Attempt
-    begun: str  # the file its script writes to when it begins
+    receipt: str  # the file in which its script notes its life
     uid: int
     number: int | None = None  # in Slurm
     was_tried: bool = False  # Slurm may have it, though we know no number
@@ -67,7 +67,7 @@ class Handed:
     def hears_signals(self) -> bool:
         """Slurm says that a job runs a moment before there is a process of it; what is sent then is lost."""
         try:
-            return os.stat(self.begun, follow_symlinks=False).st_size > 0
+            return os.stat(self.receipt, follow_symlinks=False).st_size > 0
         except OSError:
             return False
 

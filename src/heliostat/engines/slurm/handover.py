@@ -4,6 +4,7 @@ Every method may raise EngineUnavailable in the middle. What was not done is don
 """
 
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -18,7 +19,7 @@ from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.lookup import Lookup
 from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.script import Site
-from heliostat.engines.slurm.submission import array_prepared, begun_path, files_made, prepared
+from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
 from heliostat.engines.slurm.terms import Unfit, terms_of
 from heliostat.engines.slurm.traces import Trace, Traces
 from heliostat.engines.slurm.words import may_pass, refusal_in_words
@@ -38,6 +39,8 @@ class Handover:
         self.handed: dict[AttemptId, Handed] = {}
         self.over: dict[AttemptId, Ended] = {}  # until they are forgotten
         self._outbox: list[Observation] = []
+        self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
+        self._forgot_at: float | None = None  # when Slurm gave a number twice, by the monotonic clock
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
 
     def submit(self, attempt: Attempt) -> None:
@@ -51,7 +54,7 @@ class Handover:
         except OSError as error:
             self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
             return
-        handed = Handed(attempt, ready.begun, person.uid)
+        handed = Handed(attempt, ready.receipt, person.uid)
         if self._find_again([handed]):
             return
         self.traces.put(attempt.id, Trace(person.uid))
@@ -95,7 +98,7 @@ class Handover:
         return replace(self.site, account=self._accounts.account_for(attempt.job.unix_user, attempt.job.project))
 
     def _handed(self, attempt: Attempt, uid: int) -> Handed:
-        return Handed(attempt, begun_path(self._settings, attempt), uid)
+        return Handed(attempt, receipt_path(self._settings, attempt), uid)
 
     def _find_again(self, wanted: Sequence[Handed]) -> set[AttemptId]:
         """Those that Slurm has already, though its answer was lost."""
@@ -142,8 +145,16 @@ class Handover:
     def _note(self, handed: Handed, number: int) -> None:
         """Slurm has it, under this number."""
         handed.number = number
+        self._own(handed, number)
         self.traces.put(handed.attempt.id, Trace(handed.uid, number, restarts=handed.restarts, first=handed.first))
         self.handed[handed.attempt.id] = handed
+
+    def _own(self, handed: Handed, number: int) -> None:
+        """Slurm gives a number twice only if it has forgotten the job that had it."""
+        before = self.handed.get(self._owners.get(number, ""))
+        if before is not None and before is not handed and before.number == number:
+            before.number, self._forgot_at = None, time.monotonic()
+        self._owners[number] = handed.attempt.id
 
     def _refused(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:
         cause = Cause.NOT_STARTED if may_pass(str(error)) else Cause.REFUSED
@@ -158,5 +169,7 @@ class Handover:
 
     def _tell_end(self, end: Ended) -> None:
         self.over[end.attempt_id] = end
-        self.handed.pop(end.attempt_id, None)
+        gone = self.handed.pop(end.attempt_id, None)
+        if gone is not None and gone.number is not None and self._owners.get(gone.number) == end.attempt_id:
+            del self._owners[gone.number]
         self._outbox.append(end)

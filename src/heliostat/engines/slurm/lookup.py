@@ -4,19 +4,18 @@ Anybody may give a job any comment: whatever bears our mark must also be of the 
 each user are asked for alone.
 """
 
-import contextlib
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.handed import Handed
-from heliostat.engines.slurm.numbers import ElementNumber, read_number
+from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.receipts import read_receipt
 from heliostat.engines.slurm.script import array_comment_of, comment_of
 from heliostat.engines.slurm.traces import Element, Trace
 from heliostat.models import AttemptId
 
-_LONGEST_NUMBER = 30
 _Marks = Mapping[int, Mapping[str, Sequence[int]]]  # by uid and comment
 
 
@@ -74,8 +73,5 @@ class Lookup:
 
 
 def _written(handed: Handed) -> list[int]:
-    """The user's own file: it may hold anything."""
-    with contextlib.suppress(OSError, ValueError), open(handed.begun, "rb") as file:
-        number = read_number(file.read(_LONGEST_NUMBER).decode("ascii").strip())
-        return [] if number is None else [number]
-    return []
+    number = read_receipt(handed.receipt).number
+    return [] if number is None else [number]

@@ -32,7 +32,6 @@ class Picture:
     partitions: Mapping[str, Partition] = field(default_factory=dict)
     nodes: tuple[SlurmNode, ...] = ()
     reservations: tuple[SlurmReservation, ...] | None = None  # None: not known
-    qos: frozenset[str] | None = None  # the names there are; None: not known
 
     @property
     def default(self) -> str | None:

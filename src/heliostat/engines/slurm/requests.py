@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 
+from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.parse import SlurmNode
 from heliostat.engines.slurm.partitions import Partition, Picture, is_at
 from heliostat.engines.slurm.terms import Place, Terms, Unfit, place_of, word
@@ -20,7 +21,6 @@ def check_request(job: Job, data_class: int, picture: Picture, terms: Terms) -> 
     except Unfit as error:
         hint = "Ask for other labels or another GPU type, or ask an admin: see cluster.toml."
         raise _invalid("labels", f"Slurm cannot run this: {error}.", hint) from error
-    _check_qos(job, picture, terms)
     if not picture.partitions:
         return
     refusals = []
@@ -32,13 +32,16 @@ def check_request(job: Job, data_class: int, picture: Picture, terms: Terms) -> 
     raise refusals[0]
 
 
-def _check_qos(job: Job, picture: Picture, terms: Terms) -> None:
-    wanted = terms.qos_of(job.priority_class)
-    if wanted is None or picture.qos is None or wanted in picture.qos:
+def check_class(job: Job, terms: Terms, accounts: SlurmAccounts) -> None:
+    """Raises Invalid for a priority class whose QOS Slurm would refuse. What is not known is left to Slurm."""
+    qos = terms.qos_of(job.priority_class)
+    if qos is None or (said := accounts.refused_qos(job.unix_user, job.project, qos)) is None:
         return
-    message = f"Slurm has no QOS {wanted}, which the class {job.priority_class} needs."
-    hint = "Ask for the class normal. An admin can add one with sacctmgr, or set slurm_qos in cluster.toml."
-    raise _invalid("priority_class", message, hint)
+    hint = (
+        "Ask for the class normal; or an admin makes the classes known to Slurm: helio slurm apply, or slurm_qos."
+    )
+    message = f"Slurm would refuse the class {job.priority_class}: {said}."
+    raise _invalid("priority_class", message, hint, "not known to Slurm for this project")
 
 
 def _names(place: Place, picture: Picture) -> list[str]:

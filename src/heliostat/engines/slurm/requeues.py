@@ -66,6 +66,7 @@ class Requeues(Handover):
             begin_again(self._settings, after, again.first, person, runs=not job.is_waiting)
         del self.handed[before.id]
         self.handed[after.id] = again
+        self._owners[job.number] = after.id
         detail = "requeued by Slurm, or with Slurm's own tools"
         end = Ended(before.id, datetime.now(UTC), Cause.REQUEUED, detail=detail)
         self.put_back[before.id] = end

@@ -6,6 +6,7 @@ is done by the next call.
 
 import time
 from collections.abc import Collection, Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from heliostat.config import Settings
@@ -16,13 +17,16 @@ from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.handed import Handed, start_of
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.queue import Line
+from heliostat.engines.slurm.receipts import read_receipt
 from heliostat.engines.slurm.requeues import Requeues
 from heliostat.engines.slurm.traces import Trace
-from heliostat.engines.slurm.words import ending
+from heliostat.engines.slurm.words import Known, ending, ending_by_receipt
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Attempt, AttemptId, Cause, JobState, Observation, Started
+from heliostat.models import Attempt, AttemptId, Cause, JobState, Observation, Place, Started
 
 _VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
+_LOOKS_FOR_ENDED = 3  # the same of one that notes its own end: the accounting may be a moment behind
+_FORGETFUL_SECONDS = 60.0  # in which Slurm kills what it finds on its nodes under a number it gave twice
 
 
 class Rounds(Requeues):
@@ -59,8 +63,11 @@ class Rounds(Requeues):
         handed = self._handed(attempt, uid)
         if trace is not None:
             handed.number, handed.element = trace.number, trace.element
+            handed.waits = attempt.job.state is JobState.PENDING
             handed.restarts, handed.first = trace.restarts, trace.first
         handed.was_tried = handed.number is None
+        if handed.number is not None:
+            self._owners[handed.number] = attempt.id
         self.handed[attempt.id] = handed
 
     def look(self, types: Mapping[str, str], *, others: bool = False) -> None:
@@ -116,16 +123,16 @@ class Rounds(Requeues):
             handed.was_tried = False
             if (number := found.get(handed.attempt.id)) is not None:
                 self._note(handed, number)
-            elif handed in left:
+            elif handed in left and not read_receipt(handed.receipt).has_begun:
                 self._disown(handed.attempt)
 
     def _disown(self, attempt: Attempt) -> None:
         """It never came to Slurm, and must not any more."""
         self.traces.put(attempt.id, Trace(None))
-        self._end(attempt, Cause.LOST if attempt.job.state is JobState.RUNNING else Cause.NOT_STARTED)
+        self._end(attempt, Cause.NOT_STARTED)
 
     def _follow(self, handed: Handed, job: SlurmJob | None, types: Mapping[str, str]) -> None:
-        if job is None or job.uid != handed.uid:
+        if job is None or job.uid != handed.uid or _is_anothers(handed, job):
             self._miss(handed)
             return
         handed.looks_in_vain = 0
@@ -143,16 +150,28 @@ class Rounds(Requeues):
             handed.started = self._start_of(handed.attempt, job, types)
             self._outbox.append(handed.started)
         if job.is_over:
-            self._tell_end(ending(handed.attempt, job, handed.stopped_as))
+            known = Known(handed.stopped_as, read_receipt(handed.receipt), self._is_forgetful())
+            self._tell_end(ending(handed.attempt, job, known))
 
     def _start_of(self, attempt: Attempt, job: SlurmJob, types: Mapping[str, str]) -> Started:
         devices = self._commands.devices(job) if attempt.job.resources.gpus and not job.is_over else {}
         return start_of(attempt, job, devices, types, _now())
 
     def _miss(self, handed: Handed) -> None:
+        """Slurm does not know it, or no longer; what it noted itself counts then."""
         handed.looks_in_vain += 1
-        if handed.looks_in_vain >= _VAIN_LOOKS:
-            self._end(handed.attempt, Cause.LOST, "Slurm no longer knows it")
+        receipt = read_receipt(handed.receipt)
+        if handed.looks_in_vain < (_LOOKS_FOR_ENDED if receipt.has_ended else _VAIN_LOOKS):
+            return
+        if handed.started is None and receipt.has_begun:
+            places = (Place(receipt.node),) * handed.attempt.job.placement.tasks
+            self._outbox.append(Started(handed.attempt.id, receipt.noted_at or _now(), places))
+        end = ending_by_receipt(handed.attempt, receipt)
+        stopped = handed.stopped_as if end.cause is not Cause.EXITED else None
+        self._tell_end(end if stopped is None else replace(end, cause=stopped, detail=None))
+
+    def _is_forgetful(self) -> bool:
+        return self._forgot_at is not None and time.monotonic() < self._forgot_at + _FORGETFUL_SECONDS
 
     def _send(self, handed: Handed, number: int, now: float) -> list[int]:
         """What is to be cancelled; anything else is sent at once."""
@@ -166,6 +185,11 @@ class Rounds(Requeues):
                 self._commands.signal(number, signal)
             handed.signals.clear()
         return []
+
+
+def _is_anothers(handed: Handed, job: SlurmJob) -> bool:
+    """Its number is that of another job of this user, which has ended well: ours would have noted its end."""
+    return job.state == "COMPLETED" and not read_receipt(handed.receipt).has_ended
 
 
 def _now() -> datetime:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
+from heliostat.engines.slurm.receipts import begin_lines, end_lines
 from heliostat.engines.slurm.terms import UNSAFE, Terms, Unfit, place_of, word
 from heliostat.models import Attempt, Layout
 
@@ -25,7 +26,7 @@ export HELIOSTAT_TASK="$SLURM_PROCID" RANK="$SLURM_PROCID" LOCAL_RANK="$SLURM_LO
 export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"
 first=$1
 shift
-"$@"
+(exec "$@")
 code=$?
 set -C
 [ "$code" = 0 ] || { echo "$code" >"$first"; } 2>/dev/null
@@ -41,7 +42,7 @@ class Paths:
     script: str | None  # a copy of the submitted script
     stdout: str
     stderr: str
-    begun: str  # a file of the user's: the script writes the number of its Slurm job into it
+    receipt: str  # a file of the user's: what the script notes of its life
     tasks: str  # a folder of the user's, for what the tasks of a gang note
 
 
@@ -98,6 +99,9 @@ class Payload:
     """The parts of a script that differ between a single job and an array, in words of the shell."""
 
     begin: tuple[str, ...]  # lines before all others
+    number: str  # its own in Slurm
+    receipt: str
+    open_logs: tuple[str, ...]  # lines that do, where Slurm does not
     exports: tuple[str, ...]  # lines after our variables
     workdir: str
     script: str | None
@@ -106,7 +110,10 @@ class Payload:
 
 def batch_script(attempt: Attempt, person: Person, paths: Paths, around: Surroundings) -> str:
     payload = Payload(
-        begin=(f'echo "$SLURM_JOB_ID" >{quote(paths.begun)}',),
+        begin=(),
+        number="$SLURM_JOB_ID",
+        receipt=quote(paths.receipt),
+        open_logs=(),
         exports=(),
         workdir=quote(paths.workdir),
         script=None if paths.script is None else quote(paths.script),
@@ -121,6 +128,8 @@ def script_of(attempt: Attempt, person: Person, around: Surroundings, payload: P
     lines = [
         "#!/bin/sh",
         *payload.begin,
+        *begin_lines(payload.receipt, payload.number),
+        *payload.open_logs,
         "umask 022",
         *_exports(environment),
         *payload.exports,
@@ -131,14 +140,18 @@ def script_of(attempt: Attempt, person: Person, around: Surroundings, payload: P
         "    exit 126",
         "}",
         *_run(attempt, words if payload.script is None else [payload.script, *words], payload.tasks),
+        *end_lines(payload.receipt),
     ]
     return "\n".join(lines) + "\n"
 
 
 def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
+    """Sets `code`. This shell hears what is meant for the job, and stays to note how it ended."""
     tasks = attempt.job.placement.tasks
     if tasks == 1:
-        yield f"exec {' '.join(words)}"
+        yield "trap : TERM INT HUP QUIT USR1 USR2"
+        yield f"(exec {' '.join(words)})"  # a program, never one of the shell's own words
+        yield "code=$?"
         return
     first = f"{folder}/first"
     yield f"export HELIOSTAT_TASKS={tasks} WORLD_SIZE={tasks} SLURM_EXPORT_ENV=ALL"
@@ -148,7 +161,6 @@ def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
     yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {first} {' '.join(words)}"
     yield "code=$?"
     yield f"[ ! -s {first} ] || read -r code <{first}"
-    yield 'exit "$code"'
 
 
 def _size(attempt: Attempt, terms: Terms) -> Iterator[str]:

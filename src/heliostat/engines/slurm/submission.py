@@ -16,11 +16,11 @@ from heliostat.models import Attempt
 class Submission:
     argv: list[str]
     script: str
-    begun: str  # see `Paths`
+    receipt: str  # see `Paths`
 
 
-def begun_path(settings: Settings, attempt: Attempt) -> str:
-    return JobFolder.of(settings.home.jobs, attempt.job.id).log(attempt.job.attempt, "begun")
+def receipt_path(settings: Settings, attempt: Attempt) -> str:
+    return JobFolder.of(settings.home.jobs, attempt.job.id).log(attempt.job.attempt, "receipt")
 
 
 def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -> Submission:
@@ -28,7 +28,7 @@ def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -
     paths = files_made(attempt, person, settings)
     around = _around(attempt, settings, site)
     argv = sbatch_argv(attempt, person, paths, site)
-    return Submission(argv, batch_script(attempt, person, paths, around), paths.begun)
+    return Submission(argv, batch_script(attempt, person, paths, around), paths.receipt)
 
 
 def array_prepared(
@@ -49,7 +49,7 @@ def files_made(attempt: Attempt, person: Person, settings: Settings) -> Paths:
         script=script,
         stdout=folder.log(attempt.job.attempt, "stdout"),
         stderr=folder.log(attempt.job.attempt, "stderr"),
-        begun=begun_path(settings, attempt),
+        receipt=receipt_path(settings, attempt),
         tasks=folder.log(attempt.job.attempt, "tasks"),
     )
     _make_files(paths, person)
@@ -67,7 +67,7 @@ def begin_again(settings: Settings, attempt: Attempt, first: int, person: Person
     folder, newest = JobFolder.of(settings.home.jobs, attempt.job.id), attempt.job.attempt
     with contextlib.suppress(FileNotFoundError):
         os.unlink(f"{folder.log(first, 'tasks')}/first")
-    for stream in ("stdout", "stderr", "begun"):
+    for stream in ("stdout", "stderr", "receipt"):
         path = folder.log(first, stream)
         if not runs:
             kept = former_log(folder, first, stream)
@@ -88,7 +88,7 @@ def former_log(folder: JobFolder, attempt: int, stream: str) -> str:
 
 def _make_files(paths: Paths, person: Person) -> None:
     """The folder is the server's, so that nobody can swap its entries: what the job writes to must be there."""
-    for path in (paths.stdout, paths.stderr, paths.begun):
+    for path in (paths.stdout, paths.stderr, paths.receipt):
         with contextlib.suppress(FileExistsError), contextlib.ExitStack() as stack:
             open_log(path, person, stack)
     make_private(paths.tasks, person)

@@ -1,8 +1,10 @@
 """What Slurm says, in our words: pure."""
 
+from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.engines.slurm.receipts import BEGUN_BEFORE, NO_RECEIPT, Receipt
 from heliostat.models import Attempt, Cause, Ended
 
 _HINTS = {
@@ -34,13 +36,43 @@ def may_pass(said: str) -> bool:
     return "job submit limit" in said
 
 
-def ending(attempt: Attempt, job: SlurmJob, stopped_as: Cause | None) -> Ended:
-    """How a Slurm job that is over has ended. `stopped_as`: what we stopped it for."""
+@dataclass(frozen=True, slots=True)
+class Known:
+    """What we know of an end besides Slurm."""
+
+    stopped_as: Cause | None = None  # what we stopped it for
+    receipt: Receipt = NO_RECEIPT
+    is_forgetful: bool = False  # a controller of Slurm's has lost its memory a moment ago
+
+
+def ending(attempt: Attempt, job: SlurmJob, known: Known) -> Ended:
+    """How a Slurm job that is over has ended."""
+    if known.stopped_as is None and _is_doubtful(job, known):
+        return ending_by_receipt(attempt, known.receipt)
     code = None if job.signal == _NO_FILES else 128 + job.signal if job.signal else job.exit_code
-    cause, detail = _cause(attempt, job, stopped_as)
+    cause, detail = _cause(attempt, job, known.stopped_as)
     if job.state in ("NODE_FAIL", "BOOT_FAIL") or not job.has_run:
         code = None
     return Ended(attempt.id, job.ended_at or datetime.now(UTC), cause, code, detail)
+
+
+def ending_by_receipt(attempt: Attempt, receipt: Receipt) -> Ended:
+    """Of a job that Slurm has lost. One that never began is handed over once more."""
+    if receipt.has_ended:
+        return Ended(attempt.id, receipt.noted_at or datetime.now(UTC), Cause.EXITED, receipt.exit_code)
+    if receipt.has_begun:
+        return Ended(attempt.id, datetime.now(UTC), Cause.LOST, detail="Slurm has lost it while it ran")
+    return Ended(attempt.id, datetime.now(UTC), Cause.NOT_STARTED, detail="Slurm has lost it before it began")
+
+
+def _is_doubtful(job: SlurmJob, known: Known) -> bool:
+    """Whether its own receipt is more to be trusted than what Slurm says."""
+    receipt = known.receipt
+    if job.state == "NODE_FAIL":
+        return receipt.has_ended or not receipt.has_begun
+    if job.state == "CANCELLED":
+        return known.is_forgetful and job.has_run
+    return job.exit_code == BEGUN_BEFORE and receipt.has_begun and receipt.exit_code != BEGUN_BEFORE
 
 
 def _cause(attempt: Attempt, job: SlurmJob, stopped_as: Cause | None) -> tuple[Cause, str | None]:
@@ -66,4 +98,5 @@ def _ran_over(attempt: Attempt, job: SlurmJob) -> bool:
     limit = attempt.job.time_limit_seconds
     if limit is None or attempt.job.overtime or job.started_at is None or job.ended_at is None:
         return False
-    return bool(job.signal) and (job.ended_at - job.started_at).total_seconds() >= limit
+    was_signalled = job.signal or job.exit_code > 128
+    return bool(was_signalled) and (job.ended_at - job.started_at).total_seconds() >= limit

@@ -219,6 +219,7 @@ def test_a_real_shell_passes_on_what_is_each_elements_own_and_nothing_else(
     (folder / "work").mkdir(parents=True)
     (folder / "2.script").write_text(f"#!/usr/bin/env python3\n{told}\n")
     (folder / "2.script").chmod(0o700)
+    (folder / "2.receipt").touch()
     script = array_script(Chunk(attempts), ANN, str(jobs), AROUND, "ab12")
     given = {"SLURM_JOB_ID": "77", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "8", "SLURMD_NODENAME": "n1"}
     done = subprocess.run(["sh"], input=script.encode(), env=given, capture_output=True, cwd="/", check=False)
@@ -235,7 +236,7 @@ def test_a_real_shell_passes_on_what_is_each_elements_own_and_nothing_else(
         "HELIOSTAT_CHECKPOINT_DIR": str(folder / "checkpoints"),
     }
     assert own.items() <= environment.items()
-    assert (folder / "2.begun").read_text() == "70_8\n"
+    assert (folder / "2.receipt").read_text() == "begun 70_8 0 n1\nended 70_8 0 3\n"
     assert (folder / "2.stderr").read_text() == ""
 
 

@@ -2,6 +2,8 @@
 
 import getpass
 import os
+import re
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -52,7 +54,20 @@ class FakeSlurm:
 
     def end(self, number: int, state: str = "COMPLETED") -> None:
         self.run(number)
+        with self.receipt(number).open("a") as receipt:
+            run = f"{number} {self.known[number].place.restarts}"
+            receipt.write(f"begun {run} n1\nended {run} 0\n")
         self.known[number] = replace(self.known[number], state=state, ended_at=BEGAN)
+
+    def receipt(self, number: int) -> Path:
+        """Where the script it was submitted with notes its life."""
+        if not isinstance(number, ElementNumber):
+            (word,) = re.findall("^done <(.*)$", self.scripts[number - 100], re.MULTILINE)
+            return Path(shlex.split(word)[0])
+        script = self.scripts[number.array - 100]
+        ((job, attempt),) = re.findall(rf"^{number.index}\) set -- (\d+) (\d+) ", script, re.MULTILINE)
+        (folder,) = re.findall(r'^set -- "\$@" (.*)/"\$1"$', script, re.MULTILINE)
+        return Path(shlex.split(folder)[0]) / job / f"{attempt}.receipt"
 
     def ask(self, argv: Sequence[str]) -> str:
         raise EngineUnavailable("There is no accounting here.")
@@ -279,7 +294,7 @@ def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) ->
     site.slurm.put(100, "", uid=ME + 1)
     site.engine.stop(site.attempt(), 0)
     site.wait_until(site.ends, "it is given up")
-    assert site.ends()[0].cause is Cause.LOST
+    assert site.ends()[0].cause is Cause.STOPPED
     assert site.slurm.cancelled == []
 
 

@@ -178,13 +178,6 @@ def test_while_nothing_is_known_of_slurm_everything_but_the_impossible_passes() 
     check_request(attempt_of({"command": ["true"], "placement": {"labels": ["far"]}}).job, 0, Picture(), TERMS)
 
 
-def test_a_class_whose_qos_slurm_does_not_have_is_refused_where_that_is_known() -> None:
-    job = attempt_of({"command": ["true"], "priority_class": "urgent"}).job
-    check_request(job, 0, PICTURE, TERMS)
-    with pytest.raises(Invalid, match="no QOS high"):
-        check_request(job, 0, replace(PICTURE, qos=frozenset({"standard"})), TERMS)
-
-
 def test_of_several_partitions_one_that_takes_it_is_enough() -> None:
     terms = replace(TERMS, partition="short,secure")
     check_request(attempt_of({"command": ["true"], "gpus": 1, "gpu_type": "tesla"}).job, 0, PICTURE, terms)

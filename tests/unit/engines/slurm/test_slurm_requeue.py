@@ -114,7 +114,7 @@ def test_a_server_killed_after_the_requeue_is_recorded_finds_the_job_under_its_n
 
 def test_one_that_runs_again_after_such_a_death_is_not_taken_for_requeued_once_more(site: Site) -> None:
     attempt = running(site)
-    (site.home.jobs / "1" / "1.begun").write_text("100\n")
+    (site.home.jobs / "1" / "1.receipt").write_text("begun 100 0 n1\n")
     requeue(site, state="RUNNING")
     site.wait_until(site.ends, "its end is told")
     site.restart()

@@ -129,12 +129,12 @@ def test_a_job_gets_the_account_of_its_project_only_if_its_user_has_it() -> None
 
 def test_a_class_is_refused_where_slurm_would_refuse_it() -> None:
     seen = picture()
-    assert seen.refused_class("ann", "lab", "normal") is None
-    assert "no QOS interactive" in (seen.refused_class("ann", "lab", "interactive") or "")
-    assert "does not let ann use the class urgent" in (seen.refused_class("ann", "lab", "urgent") or "")
-    assert "in the account lab" in (seen.refused_class("ann", "elsewhere", "urgent") or "")
-    assert seen.refused_class("stranger", "lab", "urgent") is None
-    assert picture("associations").refused_class("ann", "lab", "urgent") is None
+    assert seen.refused_qos("ann", "lab", "normal") is None
+    assert "it has no QOS interactive" in (seen.refused_qos("ann", "lab", "interactive") or "")
+    assert "does not let ann use the QOS urgent" in (seen.refused_qos("ann", "lab", "urgent") or "")
+    assert "in the account lab" in (seen.refused_qos("ann", "elsewhere", "urgent") or "")
+    assert seen.refused_qos("stranger", "lab", "urgent") is None
+    assert picture("associations").refused_qos("ann", "lab", "urgent") is None
 
 
 def test_while_the_accounting_is_away_nothing_is_refused_and_the_last_picture_stays() -> None:
@@ -142,7 +142,7 @@ def test_while_the_accounting_is_away_nothing_is_refused_and_the_last_picture_st
     accounts = SlurmAccounts(slurm)
     accounts.look_if_old()
     assert accounts.account_for("ann", "lab") is None
-    assert accounts.refused_class("ann", "lab", "urgent") is None
+    assert accounts.refused_qos("ann", "lab", "urgent") is None
     slurm.answers = all_answers()
     accounts.look_again()
     assert accounts.account_for("ann", "lab") == "lab"

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from heliostat.engines.environment import Person, Surroundings
+from heliostat.engines.slurm.receipts import BEGUN_BEFORE
 from heliostat.engines.slurm.script import Paths, Site, Unfit, batch_script, sbatch_argv
 from heliostat.models import Attempt, Job, JobSpec, JobState, Layout, Placement, Resources
 
@@ -56,7 +57,12 @@ def attempt_of(case: dict[str, Any]) -> Attempt:
 
 def paths_in(folder: str, workdir: str | None = None) -> Paths:
     return Paths(
-        workdir or "/", None, f"{folder}/1.stdout", f"{folder}/1.stderr", f"{folder}/1.begun", f"{folder}/1.tasks"
+        workdir or "/",
+        None,
+        f"{folder}/1.stdout",
+        f"{folder}/1.stderr",
+        f"{folder}/1.receipt",
+        f"{folder}/1.tasks",
     )
 
 
@@ -81,14 +87,17 @@ def test_the_script_passes_on_words_and_environment_untouched(name: str, tmp_pat
     told = "import json, os, sys; print(json.dumps([sys.argv[1:], dict(os.environ)]))"
     attempt = attempt_of(case | {"command": ["/usr/bin/env", "python3", "-c", told, *case["command"]]})
     script = batch_script(attempt, ANN, paths_in(str(tmp_path)), AROUND)
+    (tmp_path / "1.receipt").touch()
     given = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "n1"}
     done = subprocess.run(["sh"], input=script.encode(), env=given, capture_output=True, cwd="/", check=True)
     words, environment = json.loads(done.stdout)
     assert words == case["command"]
     assert case.get("env", {}).items() <= environment.items()
     assert (environment["HELIOSTAT_NODE"], environment["HELIOSTAT_JOB_NAME"]) == ("n1", case.get("name", "train"))
-    assert (tmp_path / "1.begun").read_text() == "77\n"
+    assert (tmp_path / "1.receipt").read_text() == "begun 77 0 n1\nended 77 0 0\n"
     assert done.stderr == b""
+    again = subprocess.run(["sh"], input=script.encode(), env=given, capture_output=True, cwd="/", check=False)
+    assert (again.returncode, again.stdout, again.stderr) == (BEGUN_BEFORE, b"", b"")
 
 
 @pytest.mark.parametrize(

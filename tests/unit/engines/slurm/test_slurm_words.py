@@ -6,7 +6,8 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heliostat.engines.slurm.parse import SlurmJob
-from heliostat.engines.slurm.words import ending, refusal_in_words
+from heliostat.engines.slurm.receipts import BEGUN_BEFORE, Receipt
+from heliostat.engines.slurm.words import Known, ending, refusal_in_words
 from heliostat.models import Attempt, Cause, Job, JobSpec, JobState, Resources
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -28,6 +29,9 @@ JOB = Job(
 ATTEMPT = Attempt("12.1", JOB, "n1")
 
 
+BEGUN = Receipt(7, "n1")
+
+
 @pytest.mark.parametrize(
     ("job", "cause", "exit_code"),
     [
@@ -44,13 +48,46 @@ ATTEMPT = Attempt("12.1", JOB, "n1")
 )
 def test_the_end_of_a_slurm_job_has_a_cause(job: SlurmJob, cause: Cause, exit_code: int | None) -> None:
     attempt = ATTEMPT if cause is Cause.TIMED_OUT else replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None))
-    ended = ending(attempt, job, None)
+    ended = ending(attempt, job, Known(receipt=BEGUN))
     assert (ended.cause, ended.exit_code) == (cause, exit_code)
     assert ended.at == OVER.ended_at
 
 
+ENDED = replace(BEGUN, exit_code=3)
+
+
+@pytest.mark.parametrize(
+    ("state", "receipt", "is_forgetful", "cause"),
+    [
+        ("NODE_FAIL", ENDED, False, Cause.EXITED),  # it had ended before its node was lost
+        ("NODE_FAIL", BEGUN, False, Cause.LOST),
+        ("NODE_FAIL", Receipt(), False, Cause.NOT_STARTED),
+        ("CANCELLED", ENDED, False, Cause.STOPPED),
+        ("CANCELLED", ENDED, True, Cause.EXITED),  # Slurm kills what it does not remember
+        ("CANCELLED", BEGUN, True, Cause.LOST),
+        ("CANCELLED", Receipt(), True, Cause.NOT_STARTED),
+        ("FAILED", ENDED, True, Cause.EXITED),
+    ],
+)
+def test_what_a_job_noted_itself_counts_where_slurm_has_lost_it(
+    state: str, receipt: Receipt, is_forgetful: bool, cause: Cause
+) -> None:
+    attempt = replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None))
+    ended = ending(attempt, replace(OVER, state=state, exit_code=3), Known(None, receipt, is_forgetful))
+    assert ended.cause is cause
+    assert ended.exit_code == (3 if cause is Cause.EXITED else ended.exit_code)
+
+
+def test_a_job_that_slurm_ran_twice_ended_as_it_did_the_first_time() -> None:
+    attempt = replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None))
+    again = replace(OVER, state="FAILED", exit_code=BEGUN_BEFORE)
+    assert ending(attempt, again, Known(receipt=ENDED)).exit_code == 3
+    assert ending(attempt, again, Known(receipt=BEGUN)).cause is Cause.LOST
+    assert ending(attempt, again, Known(receipt=replace(ENDED, exit_code=BEGUN_BEFORE))).exit_code == BEGUN_BEFORE
+
+
 def test_who_was_stopped_has_stopped_whatever_slurm_calls_it() -> None:
-    ended = ending(ATTEMPT, replace(OVER, state="FAILED", exit_code=7), Cause.STOPPED)
+    ended = ending(ATTEMPT, replace(OVER, state="FAILED", exit_code=7), Known(Cause.STOPPED))
     assert (ended.cause, ended.exit_code) == (Cause.STOPPED, 7)
 
 

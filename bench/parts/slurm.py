@@ -1,0 +1,79 @@
+"""Heliostat on Slurm next to plain `sbatch`, on the same cluster in the same run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+
+from bench.figures import OURS, Figure
+from bench.peers import PeerFailed
+from bench.peers.heliostat import Heliostat
+from bench.peers.slurm import Slurm
+from bench.settings import WORK, Settings
+
+PART = "slurm"
+_SBATCH = "sbatch"
+_Form = Callable[[int], float | None]
+
+
+class HeliostatOnSlurm(Heliostat):
+    def __init__(self, slurm: Slurm) -> None:
+        super().__init__(WORK / "home-on-slurm")
+        self.env["SLURM_CONF"] = slurm.cluster.env["SLURM_CONF"]
+
+    def start(self) -> None:
+        self.home.mkdir(parents=True, exist_ok=True)
+        (self.home / "cluster.toml").write_text('engine = "slurm"\n')
+        super().start()
+
+    def array(self, count: int) -> float:
+        began = time.perf_counter()
+        self.client.submit(["true"], array=f"1-{count}").wait()
+        return time.perf_counter() - began
+
+    def answer(self) -> float:
+        began = time.perf_counter()
+        job = self.client.submit(["true"])
+        answered = time.perf_counter() - began
+        job.wait()
+        return answered
+
+
+def measure(settings: Settings) -> Iterator[Figure]:
+    slurm = Slurm()
+    if reason := slurm.available():
+        yield Figure(PART, "", OURS, None, "", "higher", f"no Slurm: {reason}")
+        return
+    heliostat = HeliostatOnSlurm(slurm)
+    try:
+        slurm.up()
+        heliostat.up()
+        yield from list(_figures(slurm, heliostat, settings))
+    except PeerFailed as error:
+        yield Figure(PART, "", OURS, None, "", "higher", str(error))
+    finally:
+        heliostat.down()
+        slurm.down()
+
+
+def _figures(slurm: Slurm, heliostat: HeliostatOnSlurm, settings: Settings) -> Iterator[Figure]:
+    forms: tuple[tuple[str, _Form, _Form], ...] = (
+        ("one by one", slurm.one_by_one, heliostat.one_by_one),
+        ("one array", slurm.bulk, heliostat.array),
+        ("one request", slurm.one_by_one, heliostat.bulk),
+    )
+    for form, theirs, ours in forms:
+        rates: dict[str, list[float]] = {_SBATCH: [], OURS: []}
+        for _ in range(settings.repeat):  # by turns, so that both see the same machine
+            for system, run in ((_SBATCH, theirs), (OURS, ours)):
+                rates[system].append(settings.jobs / (run(settings.jobs) or 1.0))
+        for system, found in rates.items():
+            spread = f"{min(found):.0f} to {max(found):.0f} in {len(found)} runs"
+            yield Figure(PART, f"jobs, {form}", system, median(found), "jobs/s", "higher", spread)
+    answers = {
+        _SBATCH: [slurm.first_line().submit_seconds for _ in range(settings.tries)],
+        OURS: [heliostat.answer() for _ in range(settings.tries)],
+    }
+    for system, found in answers.items():
+        yield Figure(PART, "a submission is answered", system, 1000 * median(found), "ms", "lower", "")

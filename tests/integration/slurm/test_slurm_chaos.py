@@ -1,0 +1,120 @@
+"""Everything dies in turn while 300 jobs flow: each job comes to its end once, and is known to have done so.
+
+A controller of Slurm that is killed forgets its last seconds and later kills what it does not remember: who began
+then begins once more, as asked for by `max_retries`, but nobody runs twice at a time or to the end twice.
+"""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from heliostat.client import Client
+from integration.running_server import RunningServer
+from integration.unix_users import needs_root
+from support.slurm import TestCluster
+
+pytestmark = [needs_root, pytest.mark.chaos]
+JOBS = 300
+# The lock tells two runs of one job at the same time, the lines two runs one after the other.
+WITNESS = """\
+exec 3>>"$EVIDENCE/$HELIOSTAT_JOB_ID.lock"
+flock -n 3 || echo "clash $HELIOSTAT_JOB_ID" >>"$EVIDENCE/lines"
+echo "start $HELIOSTAT_JOB_ID" >>"$EVIDENCE/lines"
+sleep "$1"
+echo "end $HELIOSTAT_JOB_ID" >>"$EVIDENCE/lines"
+"""
+
+
+@pytest.fixture
+def server(slurm: TestCluster) -> Iterator[RunningServer]:
+    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    yield server
+    server.remove()
+    slurm.resume_nodes()  # a number given twice has drained one
+
+
+def _submit(server: RunningServer, evidence: Path, chance: random.Random) -> set[int]:
+    """Some one by one, some in one request, some as an array."""
+
+    def job(**more: object) -> dict[str, object]:
+        seconds = f"{chance.uniform(0, 2):.2f}"
+        command = ["sh", "-c", WITNESS, "witness", seconds]
+        gpus = chance.choice((0, 0, 1, 2))
+        return {"command": command, "env": {"EVIDENCE": str(evidence)}, "gpus": gpus, "max_retries": 5, **more}
+
+    client = _client(server)
+    made = [client.submit(**job()).id for _ in range(JOBS // 6)]
+    made += [each.id for each in client.submit_many([job() for _ in range(JOBS // 2)])]
+    made += [each.id for each in client.submit(**job(array=f"1-{JOBS - len(made)}"))]
+    return set(made)
+
+
+def _disasters(server: RunningServer, slurm: TestCluster) -> list[Callable[[], None]]:
+    def heliostat() -> None:
+        server.process.kill()
+        server.process.wait(20)
+        server.start()
+
+    def controller() -> None:
+        slurm.kill("slurmctld")
+        time.sleep(1)
+        slurm.start_controller()
+
+    def accounting() -> None:
+        slurm.kill("slurmdbd")
+        time.sleep(1)
+        slurm.start_accounting()
+
+    def node() -> None:
+        slurm.kill("slurmd n2")
+        time.sleep(1)
+        slurm.start_node("n2")
+
+    def all_at_once() -> None:
+        slurm.kill("slurmctld")
+        slurm.kill("slurmdbd")
+        heliostat()
+        slurm.start_accounting()
+        slurm.start_controller()
+
+    return [heliostat, controller, accounting, node, heliostat, all_at_once, controller, heliostat]
+
+
+@pytest.mark.timeout(600)
+def test_each_of_300_jobs_runs_once_while_everything_is_killed_in_turn(
+    server: RunningServer, slurm: TestCluster, tmp_path: Path
+) -> None:
+    chance = random.Random(5)
+    tmp_path.chmod(0o777)
+    made = _submit(server, tmp_path, chance)
+    assert len(made) == JOBS
+    for disaster in _disasters(server, slurm):
+        time.sleep(chance.uniform(0.5, 3))
+        disaster()
+    _wait_for_all(server, slurm)
+    ended = {number: server.show(number) for number in made}
+    assert Counter(job["state"] for job in ended.values()) == {"completed": JOBS}, _odd(ended)
+    lines = (tmp_path / "lines").read_text().splitlines()
+    assert Counter(line for line in lines if not line.startswith("start")) == Counter(
+        f"end {number}" for number in made
+    )
+
+
+def _client(server: RunningServer) -> Client:
+    return Client(f"unix:{server.home}/heliostat.sock")
+
+
+def _wait_for_all(server: RunningServer, slurm: TestCluster) -> None:
+    deadline = time.monotonic() + 300
+    while left := [job.id for job in _client(server).jobs(unfinished=True)]:
+        assert time.monotonic() < deadline, f"{left} never end\n{slurm.run('squeue')}"
+        time.sleep(0.5)
+
+
+def _odd(jobs: dict[int, dict[str, object]]) -> list[object]:
+    return [(number, job["state"], job["reason"]) for number, job in jobs.items() if job["state"] != "completed"]

@@ -1,0 +1,37 @@
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.receipts import NO_RECEIPT, Receipt, read_receipt, receipt_in
+
+
+@pytest.mark.parametrize(
+    ("text", "receipt"),
+    [
+        ("", NO_RECEIPT),
+        ("begun 7 0 n1\n", Receipt(7, "n1")),
+        ("begun 7 0 \n", Receipt(7, "")),
+        ("begun 7_3 0 n1\nended 7_3 0 143\n", Receipt(ElementNumber.of(7, 3), "n1", 143)),
+        ("begun 7 0 n1\nended 7 0 1\nbegun 7 1 n2\n", Receipt(7, "n2")),  # requeued, and it runs again
+        ("begun 7 1 n1\nended 7 0 0\n", Receipt(7, "n1")),  # the end is of an earlier run
+        ("ended 7 0 0\n", NO_RECEIPT),
+        ("begun 7 0 ../../etc\nbegun x 0 n1\n", NO_RECEIPT),
+    ],
+)
+def test_the_newest_run_counts(text: str, receipt: Receipt) -> None:
+    assert receipt_in(text) == receipt
+
+
+@given(st.text())
+def test_whatever_the_user_writes_is_a_receipt_or_none(text: str) -> None:
+    assert isinstance(receipt_in(text), Receipt)
+
+
+def test_what_is_no_file_is_no_receipt(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "link").symlink_to("/etc/passwd")
+    assert not any(read_receipt(str(tmp_path / name)).has_begun for name in ("pipe", "link", "none", "."))
