@@ -112,6 +112,9 @@ class Settings:
     slurm_labels: Mapping[str, str] = field(default_factory=dict)  # { big = "partition=bigmem" }; else features
     slurm_qos: Mapping[str, str] = field(default_factory=dict)  # { urgent = "high" }; else that of the same name
     slurm_gpu_types: Mapping[str, str] = field(default_factory=dict)  # our word for it, and Slurm's
+    slurm_api: str | None = None  # of slurmrestd: "http://localhost:6820", "unix:/path"; None: Slurm's own tools
+    slurm_token_file: str | None = None  # with the token for it; None: slurm.token beside cluster.toml
+    slurm_api_user: str | None = None  # who the token acts as; None: whose it is
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # no setting: where each was set
 
     @property
@@ -229,11 +232,16 @@ def _check_charges(path: Path, name: str, charges: dict[str, object]) -> None:
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _PARTITIONS = rf"{_WORD}(,{_WORD})*"
 _PLACE = rf"(?=.)(partition={_PARTITIONS}( |$))?(feature={_WORD}( |$))*"
+_PORT = r"(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_ADDRESS = rf"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:{_PORT})?/?|unix:/[^\s?#]{{1,100}}"
 _SLURM: dict[str, tuple[str, str, str]] = {  # what may stand before the equals sign, what after it, an example
     "slurm_partition": ("", _PARTITIONS, '"gpu"'),
     "slurm_data_classes": (r"\d{1,2}", _PLACE, '{ 2 = "partition=secure feature=vault" }'),
     "slurm_labels": (r"[^\s,&|]{1,64}", _PLACE, '{ big = "partition=bigmem", "disk=ssd" = "feature=ssd" }'),
     "slurm_qos": ("scavenger|normal|interactive|urgent", _WORD, '{ urgent = "high" }'),
+    "slurm_api": ("", _ADDRESS, '"http://localhost:6820" or "unix:/run/slurmrestd.sock"'),
+    "slurm_token_file": ("", r"/[^\0\n]{1,4000}", '"/etc/heliostat/slurm.token"'),
+    "slurm_api_user": ("", _WORD, '"root"'),
     "slurm_gpu_types": (_WORD, _WORD, '{ A100 = "nvidia_a100" }'),
 }
 

@@ -40,7 +40,7 @@ _SECONDS = 30.0
 _AT_ONCE = 500  # jobs that one `scancel` is told
 _SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
 # What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
-_AWAY = (
+AWAY = (
     "unable to contact",
     "unable to connect",
     "connect failure",
@@ -227,20 +227,20 @@ class Commands:
                 pass_fds=() if keep is None else (keep,),
             )
         except subprocess.TimeoutExpired:
-            raise EngineUnavailable(f"Slurm's {argv[0]} gave no answer in {_SECONDS:.0f} s.", _HINT) from None
+            raise EngineUnavailable(f"Slurm's {argv[0]} gave no answer in {_SECONDS:.0f} s.", AWAY_HINT) from None
         except OSError as error:
-            raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", _HINT) from error
+            raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", AWAY_HINT) from error
         if done.returncode == 0:
             return done.stdout.decode("utf-8", "replace")
         said = done.stderr.decode("utf-8", "replace").strip()
-        if any(words in said.lower() for words in _AWAY):
-            raise EngineUnavailable(f"Slurm does not answer: {_last(said)}", _HINT)
+        if any(words in said.lower() for words in AWAY):
+            raise EngineUnavailable(f"Slurm does not answer: {_last(said)}", AWAY_HINT)
         refused = SlurmRefused(_last(said) or f"{argv[0]} ended with {done.returncode}")
         refused.said = said or done.stdout.decode("utf-8", "replace").strip()
         raise refused
 
 
-_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
+AWAY_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
 
 
 def _columns(names: Iterable[str]) -> str:

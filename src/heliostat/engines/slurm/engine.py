@@ -31,6 +31,7 @@ from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.submission import former_log
 from heliostat.engines.slurm.usage import OwedUsage
+from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import (
     Attempt,
@@ -65,7 +66,7 @@ class SlurmEngine:
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
-        self._commands = commands or Commands(settings.home.attempts / "submitting.lock")
+        self._commands = commands or way_to_slurm(settings)
         facts = f"{socket.gethostname()}:{settings.home.path}"
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)
