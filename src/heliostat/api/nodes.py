@@ -75,6 +75,13 @@ def doctor(caller: CallerDep, context: ContextDep) -> Response:
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 
+@router.post("/doctor")
+def probe(caller: CallerDep, context: ContextDep) -> Response:
+    """The same; on Slurm, after a tiny job has looked from one node of each partition. Admins only."""
+    findings = services.examine_installation(context, caller, probe=True)
+    return JSONResponse({"findings": [asdict(finding) for finding in findings]})
+
+
 def _answer(context: Context, caller: Caller, node: Node, note: str | None = None) -> Response:
     (view,) = _views(context, caller, [node])
     return JSONResponse(view | {"note": note})

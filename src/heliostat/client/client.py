@@ -244,8 +244,10 @@ class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, Ne
         answer: Status = self._transport.call("GET", "/status", timeout_seconds=timeout)
         return answer
 
-    def doctor(self) -> list[Finding]:
-        findings: list[Finding] = self._transport.call("GET", "/doctor")["findings"]
+    def doctor(self, *, probe: bool = False) -> list[Finding]:
+        """With `probe`, on Slurm, after a tiny job has looked from one node of each partition."""
+        method, patience = ("POST", 180.0) if probe else ("GET", 60.0)
+        findings: list[Finding] = self._transport.call(method, "/doctor", timeout_seconds=patience)["findings"]
         return findings
 
     def _act(self, job: JobRef, verb: str, query: Query = ()) -> JobHandle:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 from heliostat.config import Settings
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.configuration import config_of, judge_configuration
+from heliostat.engines.slurm.probe import last_probe
 from heliostat.engines.slurm.terms import Place, terms_of
 from heliostat.errors import EngineUnavailable
 
@@ -26,13 +28,13 @@ def examine_slurm(settings: Settings, commands: Commands | None = None) -> Itera
         commands.ping()
         yield "slurm", "ok", "slurmctld answers.", None
         yield from _gpus(commands)
+        yield from _configuration(commands)
         yield from _partitions(commands, settings)
         yield _accounting(commands)
     except (EngineUnavailable, SlurmRefused) as error:
         hint = "Look at `scontrol ping`, at munge (`munge -n | unmunge`) and at slurmctld's log."
         yield "slurm", "problem", str(error), hint
-    shared = f"Every node must see {settings.home.jobs} under this path."
-    yield "slurm", "ok", shared, "Try it: srun --nodes=1 ls -d " + str(settings.home.jobs)
+    yield from last_probe(settings)
 
 
 def _version(said: str) -> Found:
@@ -52,6 +54,11 @@ def _gpus(commands: Commands) -> Iterator[Found]:
     else:
         hint = "If there are some: GresTypes=gpu and Gres=gpu:TYPE:N in slurm.conf, and gres.conf."
         yield "slurm", "warning", f"{len(nodes)} nodes, and no GPU is known to Slurm.", hint
+
+
+def _configuration(commands: Commands) -> Iterator[Found]:
+    gpus = sum(number for node in commands.nodes() for _, number in node.gpus)
+    return judge_configuration(config_of(commands.ask(["scontrol", "show", "config"])), gpus)
 
 
 def _partitions(commands: Commands, settings: Settings) -> Iterator[Found]:
