@@ -8,7 +8,7 @@ import hashlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -23,6 +23,7 @@ from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.dynamic_steps import Recomposer
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.partitions import Picture, in_our_words
@@ -43,6 +44,7 @@ from heliostat.models import (
     Node,
     Observation,
     Reading,
+    Recomposition,
     Reservation,
     Waiting,
 )
@@ -90,6 +92,9 @@ class SlurmEngine:
         self._commands.wait_for_earlier_submissions()
         self._try(self._look_at_nodes)
         self.accounts.look_if_old()
+        self._recomposer = Recomposer(
+            settings.home.attempts, self._commands, settings.slurm_node_command, self._look_at_nodes_now
+        )
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
         self._thread.start()
 
@@ -108,6 +113,14 @@ class SlurmEngine:
 
     def resume(self, node: str) -> None:
         self._set_node(node, "State=RESUME")
+
+    def recompose(self, node: str, gpus: Mapping[str, int], *, dry_run: bool = False) -> Recomposition:
+        terms = self._rounds.site.terms
+        theirs = {terms.gpu_type(kind): count for kind, count in gpus.items()}
+        return self._recomposer.recompose(node, theirs, dry_run=dry_run)
+
+    def recomposition(self, node: str) -> Recomposition | None:
+        return self._recomposer.of(node)
 
     def check(self, job: Job, data_class: int) -> None:
         """While nothing is known of Slurm there is nothing against it: Slurm says so when it gets the job."""
@@ -212,6 +225,7 @@ class SlurmEngine:
         with self._wake:
             self._closed = True
             self._wake.notify()
+        self._recomposer.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -321,6 +335,10 @@ class SlurmEngine:
                 self._commands.update_node(node, *values)
             except SlurmRefused as error:
                 raise Conflict(f"Slurm refuses it: {error}.", "See `scontrol show node`.") from error
+            self._look_at_nodes()
+
+    def _look_at_nodes_now(self) -> None:
+        with self._turn:
             self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:
