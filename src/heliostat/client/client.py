@@ -11,6 +11,7 @@ from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
 from heliostat.client.cluster import ClusterVerbs
 from heliostat.client.history import HistoryVerbs
+from heliostat.client.inside import InsideVerbs
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
 from heliostat.client.logs import (
     PATIENCE_SECONDS,
@@ -46,7 +47,7 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, NewsVerbs, SlurmVerbs):
+class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, NewsVerbs, SlurmVerbs, InsideVerbs):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()

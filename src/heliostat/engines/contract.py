@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from heliostat.engines.inside import Inside
 from heliostat.models import (
     Attempt,
     AttemptId,
@@ -154,6 +155,15 @@ class RecomposesNodes(Protocol):
 
     def recomposition(self, node: str) -> Recomposition | None:
         """How far it is; None: nothing is being changed there. Returns at once."""
+
+
+@runtime_checkable
+class RunsInside(Protocol):
+    """An engine whose running attempts can be entered."""
+
+    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
+        """What to start so that the command runs where the attempt does: same user, limits, devices, environment
+        and folder; it ends with the attempt. Raises Conflict where that is not possible now."""
 
 
 @runtime_checkable
