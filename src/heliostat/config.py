@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -115,6 +115,7 @@ class Settings:
     slurm_api: str | None = None  # of slurmrestd: "http://localhost:6820", "unix:/path"; None: Slurm's own tools
     slurm_token_file: str | None = None  # with the token for it; None: slurm.token beside cluster.toml
     slurm_api_user: str | None = None  # who the token acts as; None: whose it is
+    slurm_node_command: Sequence[str] = field(default_factory=list)  # runs slurmd: {verb} {node} {conf}
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # no setting: where each was set
 
     @property
@@ -168,6 +169,8 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
         _check_zone(path, value)
     if name in _LEAST:
         _check_number(path, name, value, _LEAST[name])
+    if isinstance(value, list):
+        _check_command(path, name, value)
     if name in _SLURM:
         _check_slurm(path, name, value)
     elif isinstance(value, dict):
@@ -253,6 +256,15 @@ def _check_slurm(path: Path, name: str, value: Any) -> None:
         if not (re.fullmatch(before, key) and isinstance(said, str) and re.fullmatch(after, said)):
             place = f"{name}.{key}" if key else name
             raise Invalid(f"{path}: {place} = {said!r} means nothing to Slurm", f"Write {name} = {example}.")
+
+
+def _check_command(path: Path, name: str, words: list[object]) -> None:
+    """A program and its words, with places for what we say."""
+    text = [word for word in words if isinstance(word, str) and word and "\0" not in word]
+    missing = [place for place in ("{verb}", "{node}", "{conf}") if not any(place in word for word in text)]
+    if words and (len(text) != len(words) or missing or "{" in text[0]):
+        example = '["ssh", "{node}", "slurm-node", "{verb}", "{node}", "{conf}"]'
+        raise Invalid(f"{path}: {name} = {words!r} is no such command", f"Write {name} = {example}.")
 
 
 def _check_number(path: Path, name: str, value: Any, least: float) -> None:

@@ -65,6 +65,7 @@ AccountingStoragePass={folder}/munge.sock
 AccountingStorageTRES=gres/gpu
 AccountingStorageEnforce=associations,limits,qos
 JobRequeue=0
+MaxNodeCount=16
 NodeName=n1 NodeHostname={host} NodeAddr=127.0.0.1 Port={n1} CPUs=16 RealMemory=16000 Gres=gpu:a100:4 Feature=fast
 NodeName=n2 NodeHostname={host} NodeAddr=127.0.0.1 Port={n2} CPUs=16 RealMemory=16000 Gres=gpu:a100:4
 NodeName=n3 NodeHostname={host} NodeAddr=127.0.0.1 Port={n3} CPUs=16 RealMemory=16000 Gres=gpu:a100:4

@@ -16,18 +16,22 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder, Refused, person_of
+from heliostat.engines.inside import Inside, inside_script
 from heliostat.engines.local import launch
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.endings import Running, ended, ended_before_boot, holders, in_words, utc_now
+from heliostat.engines.local.inside import inside_group
 from heliostat.engines.local.log_order import LogOrder, read_order
 from heliostat.engines.local.machine import node_name, this_node
 from heliostat.engines.local.processes import boot_time, start_time
 from heliostat.engines.local.sampling import UsageReader
+from heliostat.engines.local.script import Places, base_environment
 from heliostat.engines.local.trace import Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
+from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
 
 log = structlog.get_logger()
@@ -124,6 +128,24 @@ class LocalEngine:
         for name in set(self._groups.names()) - set(attempt_ids):
             if (group := self._groups.find(name)) and group.kill():
                 group.remove()
+
+    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
+        with self._lock:
+            running = self._running.get(attempt.id)
+        if running is None or running.is_over:
+            raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
+        person, folder = person_of(attempt.job.unix_user), self._folder(attempt.job.id)
+        mark = f"{self._instance}-{attempt.id}"
+        places = Places(
+            workdir=attempt.job.spec.workdir or f"{folder.path}/work",
+            script=None,
+            installation=str(self._settings.home.path),
+            mark=mark,
+            checkpoints=folder.checkpoints,
+            device_memory_mib=self._devices.memory_mib(attempt.devices),
+        )
+        environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
+        return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))

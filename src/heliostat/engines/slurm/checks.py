@@ -6,6 +6,8 @@ from datetime import UTC, datetime, timedelta
 
 from heliostat.config import Settings
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.configuration import config_of, judge_configuration
+from heliostat.engines.slurm.probe import last_probe
 from heliostat.engines.slurm.rest import RestCommands
 from heliostat.engines.slurm.rest_http import RestApi
 from heliostat.engines.slurm.terms import Place, terms_of
@@ -34,6 +36,7 @@ def examine_slurm(settings: Settings, commands: Commands | None = None) -> Itera
         commands.ping()
         yield "slurm", "ok", "slurmctld answers.", None
         yield from _gpus(commands)
+        yield from _configuration(commands)
         yield from _partitions(commands, settings)
         yield _accounting(commands)
     except (EngineUnavailable, SlurmRefused) as error:
@@ -43,8 +46,7 @@ def examine_slurm(settings: Settings, commands: Commands | None = None) -> Itera
                 "Look at slurmrestd's log, and make a new token: one that is not valid looks the same from here."
             )
         yield "slurm", "problem", str(error), hint
-    shared = f"Every node must see {settings.home.jobs} under this path."
-    yield "slurm", "ok", shared, "Try it: srun --nodes=1 ls -d " + str(settings.home.jobs)
+    yield from last_probe(settings)
 
 
 def _rest(api: RestApi, missing: str) -> Iterator[Found]:
@@ -93,6 +95,11 @@ def _gpus(commands: Commands) -> Iterator[Found]:
     else:
         hint = "If there are some: GresTypes=gpu and Gres=gpu:TYPE:N in slurm.conf, and gres.conf."
         yield "slurm", "warning", f"{len(nodes)} nodes, and no GPU is known to Slurm.", hint
+
+
+def _configuration(commands: Commands) -> Iterator[Found]:
+    gpus = sum(number for node in commands.nodes() for _, number in node.gpus)
+    return judge_configuration(config_of(commands.ask(["scontrol", "show", "config"])), gpus)
 
 
 def _partitions(commands: Commands, settings: Settings) -> Iterator[Found]:

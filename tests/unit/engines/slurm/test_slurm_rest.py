@@ -201,6 +201,7 @@ def test_a_new_token_is_taken_without_a_restart(slurm: RestCommands, fake: FakeR
         ("a.b\r\nX: y.c", 0o600, "holds no token"),
         ("", 0o600, "holds no token"),
     ],
+    ids=["others may read it", "expired", "no token", "two lines", "empty"],
 )
 def test_a_token_that_cannot_be_used_is_said_and_not_sent(
     slurm: RestCommands, fake: FakeRest, token: Path, content: str, mode: int, said: str
