@@ -3,7 +3,7 @@
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -128,6 +128,10 @@ class Settings:
     slurm_labels: Mapping[str, str] = field(default_factory=dict)  # { big = "partition=bigmem" }; else features
     slurm_qos: Mapping[str, str] = field(default_factory=dict)  # { urgent = "high" }; else that of the same name
     slurm_gpu_types: Mapping[str, str] = field(default_factory=dict)  # our word for it, and Slurm's
+    slurm_api: str | None = None  # of slurmrestd: "http://localhost:6820", "unix:/path"; None: Slurm's own tools
+    slurm_token_file: str | None = None  # with the token for it; None: slurm.token beside cluster.toml
+    slurm_api_user: str | None = None  # who the token acts as; None: whose it is
+    slurm_node_command: Sequence[str] = field(default_factory=list)  # runs slurmd: {verb} {node} {conf}
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # no setting: where each was set
 
     @property
@@ -185,6 +189,8 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
         _check_number(path, name, value, _LEAST[name])
     if name in _SLURM:
         _check_slurm(path, name, value)
+    elif name == "slurm_node_command" and isinstance(value, list):
+        _check_command(path, name, value)
     elif isinstance(value, dict) and name == "gpu_charges":
         _check_charges(path, name, value)
     elif isinstance(value, dict | list):
@@ -280,11 +286,16 @@ def _check_charges(path: Path, name: str, charges: dict[str, object]) -> None:
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _PARTITIONS = rf"{_WORD}(,{_WORD})*"
 _PLACE = rf"(?=.)(partition={_PARTITIONS}( |$))?(feature={_WORD}( |$))*"
+_PORT = r"(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
+_ADDRESS = rf"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:{_PORT})?/?|unix:/[^\s?#]{{1,100}}"
 _SLURM: dict[str, tuple[str, str, str]] = {  # what may stand before the equals sign, what after it, an example
     "slurm_partition": ("", _PARTITIONS, '"gpu"'),
     "slurm_data_classes": (r"\d{1,2}", _PLACE, '{ 2 = "partition=secure feature=vault" }'),
     "slurm_labels": (r"[^\s,&|]{1,64}", _PLACE, '{ big = "partition=bigmem", "disk=ssd" = "feature=ssd" }'),
     "slurm_qos": ("scavenger|normal|interactive|urgent", _WORD, '{ urgent = "high" }'),
+    "slurm_api": ("", _ADDRESS, '"http://localhost:6820" or "unix:/run/slurmrestd.sock"'),
+    "slurm_token_file": ("", r"/[^\0\n]{1,4000}", '"/etc/heliostat/slurm.token"'),
+    "slurm_api_user": ("", _WORD, '"root"'),
     "slurm_gpu_types": (_WORD, _WORD, '{ A100 = "nvidia_a100" }'),
 }
 
@@ -296,6 +307,15 @@ def _check_slurm(path: Path, name: str, value: Any) -> None:
         if not (re.fullmatch(before, key) and isinstance(said, str) and re.fullmatch(after, said)):
             place = f"{name}.{key}" if key else name
             raise Invalid(f"{path}: {place} = {said!r} means nothing to Slurm", f"Write {name} = {example}.")
+
+
+def _check_command(path: Path, name: str, words: list[object]) -> None:
+    """A program and its words, with places for what we say."""
+    text = [word for word in words if isinstance(word, str) and word and "\0" not in word]
+    missing = [place for place in ("{verb}", "{node}", "{conf}") if not any(place in word for word in text)]
+    if words and (len(text) != len(words) or missing or "{" in text[0]):
+        example = '["ssh", "{node}", "slurm-node", "{verb}", "{node}", "{conf}"]'
+        raise Invalid(f"{path}: {name} = {words!r} is no such command", f"Write {name} = {example}.")
 
 
 def _check_number(path: Path, name: str, value: Any, least: float) -> None:

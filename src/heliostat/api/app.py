@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from heliostat import __version__
 from heliostat.api import (
     history,
+    inside,
     jobs,
     news,
     nodes,
@@ -53,6 +54,7 @@ _MODULES = (
     stats,
     news,
     slurm,
+    inside,
 )
 
 

@@ -11,12 +11,13 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.schemas import DrainBody, NodeChangeBody
+from heliostat.api.schemas import DrainBody, NodeChangeBody, RecomposeBody
 from heliostat.api.views import Json, node_view, time_view
 from heliostat.models import ACTIVE, Caller, Job, Node, Reservation
 from heliostat.services import nodes as services
 from heliostat.services.context import Context
 from heliostat.services.others import guests_by_node, with_guests
+from heliostat.services.recomposition import recompose_node, show_recomposition
 from heliostat.services.reservations import list_reservations
 from heliostat.store import jobs as stored
 
@@ -57,6 +58,22 @@ def update(name: NodeName, body: NodeChangeBody, caller: CallerDep, context: Con
     return _answer(context, caller, *services.update_node(context, caller, name, wish))
 
 
+@router.post("/nodes/{name}/recompose")
+def recompose(name: NodeName, body: RecomposeBody, caller: CallerDep, context: ContextDep) -> Response:
+    """Give a dynamic node of Slurm other GPUs, once what runs there has ended. Returns at once. Admins only."""
+    wish = recompose_node(context, caller, name, body.gpus, dry_run=body.dry_run)
+    return JSONResponse(asdict(wish) | {"is_done": not wish.steps})
+
+
+@router.get("/nodes/{name}/recompose")
+def show_recompose(name: NodeName, caller: CallerDep, context: ContextDep) -> Response:
+    """How far that is. Admins only."""
+    under_way = show_recomposition(context, caller, name)
+    if under_way is None:
+        return JSONResponse({"node": name, "gpus": {}, "steps": [], "at": 0, "error": None, "is_done": True})
+    return JSONResponse(asdict(under_way) | {"is_done": False})
+
+
 @router.get("/status")
 def status(request: Request, caller: CallerDep, context: ContextDep) -> Response:
     """The server: process, version, engine, how many jobs are in which state, how good forecasts were."""
@@ -72,6 +89,13 @@ def status(request: Request, caller: CallerDep, context: ContextDep) -> Response
 def doctor(caller: CallerDep, context: ContextDep) -> Response:
     """What is wrong with this installation and what to do about it. Admins only."""
     findings = services.examine_installation(context, caller)
+    return JSONResponse({"findings": [asdict(finding) for finding in findings]})
+
+
+@router.post("/doctor")
+def probe(caller: CallerDep, context: ContextDep) -> Response:
+    """The same; on Slurm, after a tiny job has looked from one node of each partition. Admins only."""
+    findings = services.examine_installation(context, caller, probe=True)
     return JSONResponse({"findings": [asdict(finding) for finding in findings]})
 
 

@@ -306,6 +306,16 @@ class DrainBody(BaseModel):
     reason: Line
 
 
+class RecomposeBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    gpus: Annotated[
+        dict[LabelPart, Annotated[Count, Field(ge=0, le=64)]],
+        Field(max_length=8, description="All that it will have, by type; empty: none."),
+    ]
+    dry_run: bool = False
+
+
 class NodeChangeBody(BaseModel):
     """Only the fields that are given change; a label of null is taken away."""
 

@@ -37,6 +37,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("hold", "jobs:hold", "Keep waiting jobs from starting."),
         Entry("release", "jobs:release", "Let held jobs start again."),
         Entry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
+        Entry("exec", "exec:execute", "Run a command inside a running job."),
         Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (

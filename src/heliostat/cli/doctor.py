@@ -1,6 +1,6 @@
 """`helio doctor`: works with the server and without it."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,12 +12,17 @@ if TYPE_CHECKING:
     from heliostat.client import Client
 
 
-def doctor(as_json: JsonFlag = False) -> None:
+def doctor(
+    probe: Annotated[
+        bool, typer.Option("--probe", help="On Slurm: look from a node of each partition too, with a tiny job.")
+    ] = False,
+    as_json: JsonFlag = False,
+) -> None:
     """Find out what is wrong and what to do about it.
 
     Exits with 1 when there is a problem.
     """
-    findings = examine(connect())
+    findings = examine(connect(), probe)
     problems = sum(finding["level"] == "problem" for finding in findings)
     if as_json:
         print_json({"findings": findings})
@@ -28,34 +33,37 @@ def doctor(as_json: JsonFlag = False) -> None:
     raise typer.Exit(1 if problems else 0)
 
 
-def examine(client: "Client") -> list[dict[str, Any]]:
+def examine(client: "Client", probe: bool = False) -> list[dict[str, Any]]:
     """What can be seen from here, then what the server sees of itself."""
     try:
         status = client.status()
     except ServerUnreachable as error:
         mine = _finding("server", "problem", error.message, error.hint)
-        return [mine, *(_examine_here() if client.address.is_local_socket else [])]
+        return [mine, *(_examine_here(probe) if client.address.is_local_socket else [])]
     except HeliostatError as error:
         return [_finding("server", "problem", error.message, error.hint)]
     running = f"Version {status['version']} answers at {client.address}, engine {status['engine']}."
-    return [_finding("server", "ok", running), *_version(status["version"]), *_ask_server(client)]
+    return [_finding("server", "ok", running), *_version(status["version"]), *_ask_server(client, probe)]
 
 
-def _ask_server(client: "Client") -> list[dict[str, Any]]:
+def _ask_server(client: "Client", probe: bool) -> list[dict[str, Any]]:
     try:
-        return [dict(finding) for finding in client.doctor()]
+        return [dict(finding) for finding in client.doctor(probe=probe)]
     except (Forbidden, NotAuthenticated) as error:
         hint = "An admin sees the rest: sudo helio doctor."
         return [_finding("examination", "warning", error.message, hint)]
 
 
-def _examine_here() -> list[dict[str, Any]]:
+def _examine_here(probe: bool) -> list[dict[str, Any]]:
     from dataclasses import asdict
 
     from heliostat.config import find_home, load_settings
     from heliostat.doctor import examine as examine_installation
 
-    return [asdict(finding) for finding in examine_installation(load_settings(find_home()))]
+    found = [asdict(finding) for finding in examine_installation(load_settings(find_home()))]
+    if probe:
+        found.append(_finding("examination", "warning", "Nodes are probed by a running server only.", "helio up"))
+    return found
 
 
 def _version(of_server: str) -> list[dict[str, Any]]:

@@ -120,6 +120,38 @@ def resume(name: NodeName, as_json: JsonFlag = False) -> None:
     _changed(connect().resume(name), as_json)
 
 
+@node.command()
+def recompose(
+    name: NodeName,
+    gpus: Annotated[
+        list[str] | None, typer.Option(metavar="TYPE=N", help="All it will have: a100=4. May repeat.")
+    ] = None,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would be done.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a dynamic node of Slurm other GPUs; without --gpus, say how far that is."""
+    wish = None if gpus is None else dict(_wished(text) for text in gpus)
+    told = connect().recompose(name, wish, dry_run=dry_run)
+    if as_json:
+        print_json(told)
+        return
+    if told["is_done"]:
+        print(f"Node {name} has these GPUs already." if gpus else f"Nothing is being changed on {name}.")
+        return
+    for number, step in enumerate(told["steps"]):
+        mark = ">" if number == told["at"] and not dry_run else " "
+        print(f"{mark} {number + 1}. {step}")
+    if told["error"]:
+        say(f"It is tried again: {told['error']}")
+
+
+def _wished(text: str) -> tuple[str, int]:
+    kind, _, count = text.rpartition("=")
+    if not kind or not count.isdecimal():
+        raise typer.BadParameter(f"{text!r} is not a type and a number: a100=4; a100=0 takes all away.")
+    return kind, int(count)
+
+
 def node_row(one: "Node") -> list[Cell]:
     return [
         one["name"],

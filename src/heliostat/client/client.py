@@ -11,6 +11,7 @@ from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
 from heliostat.client.cluster import ClusterVerbs
 from heliostat.client.history import HistoryVerbs
+from heliostat.client.inside import InsideVerbs
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
 from heliostat.client.logs import (
     PATIENCE_SECONDS,
@@ -46,7 +47,7 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, NewsVerbs, SlurmVerbs):
+class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, NewsVerbs, SlurmVerbs, InsideVerbs):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()
@@ -244,8 +245,10 @@ class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, Ne
         answer: Status = self._transport.call("GET", "/status", timeout_seconds=timeout)
         return answer
 
-    def doctor(self) -> list[Finding]:
-        findings: list[Finding] = self._transport.call("GET", "/doctor")["findings"]
+    def doctor(self, *, probe: bool = False) -> list[Finding]:
+        """With `probe`, on Slurm, after a tiny job has looked from one node of each partition."""
+        method, patience = ("POST", 180.0) if probe else ("GET", 60.0)
+        findings: list[Finding] = self._transport.call(method, "/doctor", timeout_seconds=patience)["findings"]
         return findings
 
     def _act(self, job: JobRef, verb: str, query: Query = ()) -> JobHandle:

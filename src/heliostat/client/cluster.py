@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import quote
 
-from heliostat.client.shapes import ForeignJob, Node, Reservation
+from heliostat.client.shapes import ForeignJob, Node, Recomposition, Reservation
 from heliostat.client.transport import Transport
 
 
@@ -35,6 +35,17 @@ class ClusterVerbs:
     def resume(self, node: str) -> Node:
         resumed: Node = self._transport.call("POST", f"{_path(node)}/resume")
         return resumed
+
+    def recompose(
+        self, node: str, gpus: Mapping[str, int] | None = None, *, dry_run: bool = False
+    ) -> Recomposition:
+        """Begins to give a dynamic node of Slurm these GPUs, by type; without any, how far that is."""
+        path = f"{_path(node)}/recompose"
+        if gpus is None:
+            under_way: Recomposition = self._transport.call("GET", path)
+            return under_way
+        begun: Recomposition = self._transport.call("POST", path, {"gpus": dict(gpus), "dry_run": dry_run})
+        return begun
 
     def change_node(
         self,

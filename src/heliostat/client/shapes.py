@@ -237,6 +237,15 @@ class SetAside(TypedDict):
     ends_at: str
 
 
+class Recomposition(TypedDict):
+    node: str
+    gpus: dict[str, int]
+    steps: list[str]
+    at: int  # the step that is being done
+    error: str | None  # why it has not worked yet; it is tried again
+    is_done: bool  # nothing is being changed there
+
+
 class Node(TypedDict):
     name: str
     state: str

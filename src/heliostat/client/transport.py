@@ -5,7 +5,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse
@@ -22,6 +22,7 @@ _LONGEST_SOCKET_PATH = 107
 _IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
 
 Query = Iterable[tuple[str, object]]
+Send = Callable[[bytes | None], None]
 
 
 @dataclass(frozen=True)
@@ -98,6 +99,38 @@ class Transport:
         finally:
             connection.close()
 
+    @contextmanager
+    def duplex(
+        self, path: str, *, timeout_seconds: float = 60.0
+    ) -> Iterator[tuple[Send, Callable[[], Iterator[bytes]]]]:
+        """A body in parts (None: that was all) and the lines of an answer, at the same time; without end."""
+        connection = _Connection(self.address, timeout_seconds)
+        more = {"Transfer-Encoding": "chunked", "Content-Type": "application/octet-stream"}
+        _, headers = self._prepare(None, more)
+
+        def send(part: bytes | None) -> None:
+            if part is None or part:
+                connection.send(b"0\r\n\r\n" if part is None else b"%x\r\n%s\r\n" % (len(part), part))
+
+        def lines() -> Iterator[bytes]:
+            response = connection.getresponse()
+            if response.status != 200:
+                _checked(Answer(response))
+            connection.set_timeout(None)
+            return iter(response.readline, b"")
+
+        try:
+            connection.putrequest("POST", self._target(path, ()))
+            for name, value in headers.items():
+                connection.putheader(name, value)
+            connection.endheaders()
+            connection.auto_open = 0  # what is sent after the end goes nowhere, not to a new connection
+            yield send, lines
+        except (OSError, HTTPException) as error:
+            raise unreachable(self.address, error) from error
+        finally:
+            connection.close()
+
     def close(self) -> None:
         """Closes this thread's connection."""
         kept: _Connection | None = getattr(self._kept, "connection", None)
@@ -160,7 +193,7 @@ class _Connection(HTTPConnection):
         poll.register(self.sock, select.POLLIN)
         return bool(poll.poll(0))
 
-    def set_timeout(self, seconds: float) -> None:
+    def set_timeout(self, seconds: float | None) -> None:
         self.timeout = seconds
         if self.sock is not None:
             self.sock.settimeout(seconds)

@@ -4,12 +4,13 @@ An engine runs attempts somewhere. It decides nothing: the controller says what 
 reports what became of it. Calls return at once, may be repeated, and take many items where that is cheaper.
 """
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Protocol, runtime_checkable
 
+from heliostat.engines.inside import Inside
 from heliostat.models import (
     Attempt,
     AttemptId,
@@ -21,6 +22,7 @@ from heliostat.models import (
     Observation,
     Reading,
     Readings,
+    Recomposition,
     Reservation,
     Waiting,
 )
@@ -139,6 +141,30 @@ class DrainsNodes(Protocol):
 
     def resume(self, node: str) -> None:
         """Use it again. Raises EngineUnavailable."""
+
+
+@runtime_checkable
+class RecomposesNodes(Protocol):
+    """An engine whose nodes can have other GPUs while it runs."""
+
+    def recompose(self, node: str, gpus: Mapping[str, int], *, dry_run: bool = False) -> Recomposition:
+        """Begin to give it these GPUs, by type, instead of those it has. What runs there ends first.
+
+        Goes on after a restart. Asked again, the newer wish counts; resuming the node before it is empty abandons
+        it. Without any step: it has them already. Raises Conflict or EngineUnavailable.
+        """
+
+    def recomposition(self, node: str) -> Recomposition | None:
+        """How far it is; None: nothing is being changed there. Returns at once."""
+
+
+@runtime_checkable
+class RunsInside(Protocol):
+    """An engine whose running attempts can be entered."""
+
+    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
+        """What to start so that the command runs where the attempt does: same user, limits, devices, environment
+        and folder; it ends with the attempt. Raises Conflict where that is not possible now."""
 
 
 @runtime_checkable

@@ -20,7 +20,7 @@ from heliostat.models.jobs import (
     attempt_id,
 )
 from heliostat.models.news import News
-from heliostat.models.nodes import Device, DeviceProcess, Node
+from heliostat.models.nodes import Device, DeviceProcess, Node, Recomposition
 from heliostat.models.people import (
     Caller,
     Department,
@@ -88,6 +88,7 @@ __all__ = [
     "Quota",
     "Reading",
     "Readings",
+    "Recomposition",
     "Reservation",
     "Resources",
     "Retimed",

@@ -52,3 +52,14 @@ class Node:
     data_class: int = 0  # cleared for data up to this class
     min_data_class: int = 0  # kept for jobs of at least this class
     splits_devices: bool = False  # several jobs may share one of its GPUs
+
+
+@dataclass(frozen=True, slots=True)
+class Recomposition:
+    """GPUs of a node being added or taken away, step by step."""
+
+    node: str
+    gpus: Mapping[str, int]  # that it will have, by type
+    steps: tuple[str, ...]  # a sentence for each
+    at: int  # the step that is being done; past the last: it is done
+    error: str | None = None  # why the step has not worked yet; it is tried again

@@ -15,8 +15,9 @@ from pathlib import Path
 
 from heliostat.config import Home, Settings
 from heliostat.doctor import Finding, examine
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import SlurmRefused
 from heliostat.engines.slurm.machines import node_of
+from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 from heliostat.models import ACTIVE, Job, JobId, JobState, Node
 from heliostat.services.slurm_fitness import why_slurm_cannot
@@ -113,7 +114,7 @@ def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | 
 def _look(settings: Settings) -> tuple[Sequence[Finding], Sequence[Node]]:
     findings = examine(replace(settings, engine="slurm"))
     try:
-        nodes = [node_of(node) for node in Commands(settings.home.attempts / "submitting.lock").nodes()]
+        nodes = [node_of(node) for node in way_to_slurm(settings).nodes()]
     except (EngineUnavailable, SlurmRefused):
         nodes = []  # that is among the findings
     return findings, nodes

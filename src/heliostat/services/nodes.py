@@ -12,7 +12,7 @@ from heliostat.services.acting import changed, invalid, shown
 from heliostat.services.context import Context
 from heliostat.services.data_classes import MOST_SECRET, note_for_node
 from heliostat.services.rights import require_admin
-from heliostat.services.slurm_accounts import examine_accounts
+from heliostat.services.slurm_accounts import examine_accounts, probe_nodes
 from heliostat.store import people
 from heliostat.store.database import Transaction
 from heliostat.store.nodes import NodeDecision, decide_node, find_decision
@@ -82,9 +82,14 @@ def get_node(context: Context, name: str) -> Node:
     raise NotFound(f"There is no node {name!r}.", f"Nodes: {names}.")
 
 
-def examine_installation(context: Context, caller: Caller) -> list[Finding]:
-    """What is wrong with it and what to do; paths and people of the machine are for admins."""
+def examine_installation(context: Context, caller: Caller, *, probe: bool = False) -> list[Finding]:
+    """What is wrong with it and what to do; paths and people of the machine are for admins.
+
+    With `probe` a tiny job looks from the nodes too, where the engine has others than this machine.
+    """
     require_admin(caller.user)
+    if probe and context.settings.engine == "slurm":
+        probe_nodes(context)
     return [*examine(context.settings, nodes=context.fleet.nodes_now()), *examine_accounts(context)]
 
 

@@ -46,4 +46,6 @@ def _shown(name: str, value: object) -> str:
         return str(value).lower()
     if isinstance(value, Mapping):
         return "{ " + ", ".join(f"{key} = {part}" for key, part in value.items()) + " }" if value else "{}"
+    if isinstance(value, list):
+        return "[" + ", ".join(f'"{word}"' for word in value) + "]"
     return _LOGIN_IN_ADDRESS.sub("…@", str(value))

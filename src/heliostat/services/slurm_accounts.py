@@ -1,6 +1,8 @@
 """Keeping Slurm's accounts in step with departments, projects and people: for admins."""
 
-from collections.abc import Sequence
+import pwd
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from heliostat.doctor import Finding
@@ -9,6 +11,7 @@ from heliostat.engines.slurm.accounts_plan import Plan, plan_accounts
 from heliostat.engines.slurm.accounts_wanted import Conduct, Ours, Wanted, project_account, wanted_accounts
 from heliostat.engines.slurm.commands import SlurmRefused
 from heliostat.engines.slurm.engine import SlurmEngine
+from heliostat.engines.slurm.probe import probe
 from heliostat.engines.slurm.sacctmgr import carry_out, first_line
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError
 from heliostat.models import Caller
@@ -17,7 +20,7 @@ from heliostat.services.rights import require_admin
 from heliostat.store import people, slurm_made
 from heliostat.store.accounts import list_departments
 
-__all__ = ["Applied", "Plan", "apply_accounts", "examine_accounts", "plan_slurm_accounts"]
+__all__ = ["Applied", "Plan", "apply_accounts", "examine_accounts", "plan_slurm_accounts", "probe_nodes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +69,21 @@ def examine_accounts(context: Context) -> list[Finding]:
         return [Finding("slurm", "ok", "All users and projects are in Slurm.")]
     message = f"{_count(users, 'user')} and {_count(projects, 'project')} are not in Slurm yet."
     return [Finding("slurm", "warning", message, "See what is missing: helio slurm plan. Then: helio slurm apply")]
+
+
+def probe_nodes(context: Context) -> None:
+    """Look from Slurm's nodes, with the Unix users we have; the doctor then tells what was found."""
+    with context.store.read() as conn:
+        names = sorted({user.unix_user for user in people.list_users(conn) if user.unix_user and user.active})
+    with suppress(EngineUnavailable, SlurmRefused):  # the doctor says so anyway
+        probe(context.settings, dict(_known_here(names)))
+
+
+def _known_here(names: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
+    for name in names:
+        with suppress(KeyError):
+            entry = pwd.getpwnam(name)
+            yield entry.pw_name, (entry.pw_uid, entry.pw_gid)
 
 
 def _engine(context: Context) -> SlurmEngine:

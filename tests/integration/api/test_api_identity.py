@@ -144,6 +144,7 @@ def test_what_only_admins_may_is_refused_to_others(server: RunningServer, ann: P
         ("POST", "/nodes/here/drain", {"reason": "mine"}),
         ("POST", "/nodes/here/resume", None),
         ("GET", "/doctor", None),
+        ("POST", "/doctor", None),
         ("GET", "/audit", None),
         ("POST", "/users", {"name": "zoe"}),
         ("PATCH", f"/users/{ann.name}", {"role": "admin"}),

@@ -102,7 +102,9 @@ def test_a_suspended_job_says_so_and_its_time_stands_still(server: RunningServer
 
 def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slurm: TestCluster) -> None:
     first, _ = running(server, gpus=4, gpu_type="t4", time_limit="600s")
-    second, third = (server.submit(command=["true"], gpus=4, gpu_type="t4", time_limit="600s") for _ in range(2))
+    second = server.submit(command=["true"], gpus=4, gpu_type="t4", time_limit="600s")
+    number_of(server, second)  # it is in Slurm before the third
+    third = server.submit(command=["true"], gpus=4, gpu_type="t4", time_limit="600s")
     number = number_of(server, third)
 
     def why(job: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder, Refused, person_of
+from heliostat.engines.inside import Inside, inside_script
 from heliostat.engines.local import containers, launch
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
@@ -30,14 +31,17 @@ from heliostat.engines.local.endings import (
     ran_out_of_memory,
     utc_now,
 )
+from heliostat.engines.local.inside import inside_group
 from heliostat.engines.local.insiders import signal_container
 from heliostat.engines.local.log_order import LogOrder, read_order
 from heliostat.engines.local.machine import node_name, this_node
 from heliostat.engines.local.processes import boot_time, start_time
 from heliostat.engines.local.sampling import UsageReader
+from heliostat.engines.local.script import Places, base_environment
 from heliostat.engines.local.trace import Claim, Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
+from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
 
 log = structlog.get_logger()
@@ -140,6 +144,27 @@ class LocalEngine:
                 group.remove()
         place = Place(self._settings, self._instance)
         containers.clean(place, containers.leftovers(place, attempt_ids))
+
+    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
+        with self._lock:
+            running = self._running.get(attempt.id)
+        if running is None or running.is_over:
+            raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
+        if running.is_contained:
+            hint = "Let the job itself do it, or start a job with the same image."
+            raise Conflict(f"Job {attempt.job.id} runs in a container, which helio exec cannot enter yet.", hint)
+        person, folder = person_of(attempt.job.unix_user), self._folder(attempt.job.id)
+        mark = f"{self._instance}-{attempt.id}"
+        places = Places(
+            workdir=attempt.job.spec.workdir or f"{folder.path}/work",
+            script=None,
+            installation=str(self._settings.home.path),
+            mark=mark,
+            checkpoints=folder.checkpoints,
+            device_memory_mib=self._devices.memory_mib(attempt.devices),
+        )
+        environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
+        return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))

@@ -8,6 +8,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 
 from heliostat.engines.slurm.loads import LOAD_FIELDS, loads_of_sinfo
@@ -17,6 +18,7 @@ from heliostat.engines.slurm.parse import (
     SQUEUE_FIELDS,
     SlurmJob,
     SlurmNode,
+    booted_at_of,
     comments_of,
     devices_of,
     jobs_of_sacct,
@@ -38,26 +40,23 @@ _SECONDS = 30.0
 _AT_ONCE = 500  # jobs that one `scancel` is told
 _SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
 # What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
-_AWAY = (
+AWAY = (
     "unable to contact",
     "unable to connect",
-    "socket timed out",
-    "connection refused",
-    "connection timed out",
     "connect failure",
-    "temporarily unable",
+    "connection",
+    "communication",
+    "socket",
+    "timed out",
+    "transport endpoint",
     "zero bytes were transmitted",
     "unexpected message received",
-    "transport endpoint",
-    "connection reset",
-    "connection failure",
-    "send failure",
-    "receive failure",
+    "message send failure",
+    "message receive failure",
+    "temporarily un",
     "standby",
     "authentication",  # munge is away
     "munge",
-    "resource temporarily unavailable",
-    "persistent connection",
     "problem talking to the database",
 )
 
@@ -162,6 +161,10 @@ class Commands:
     def partitions(self) -> dict[str, Partition]:
         return partitions_of(self._run(["scontrol", "--oneliner", "--all", "show", "partition"]))
 
+    def booted_at(self) -> datetime | None:
+        """When the controller was started; None: Slurm does not say."""
+        return booted_at_of(self._run(["scontrol", "show", "config"]))
+
     def max_array_size(self) -> int | None:
         """Indexes of arrays are below it; None: Slurm does not say."""
         return max_array_size_of(self._run(["scontrol", "show", "config"]))
@@ -224,20 +227,20 @@ class Commands:
                 pass_fds=() if keep is None else (keep,),
             )
         except subprocess.TimeoutExpired:
-            raise EngineUnavailable(f"Slurm's {argv[0]} gave no answer in {_SECONDS:.0f} s.", _HINT) from None
+            raise EngineUnavailable(f"Slurm's {argv[0]} gave no answer in {_SECONDS:.0f} s.", AWAY_HINT) from None
         except OSError as error:
-            raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", _HINT) from error
+            raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", AWAY_HINT) from error
         if done.returncode == 0:
             return done.stdout.decode("utf-8", "replace")
         said = done.stderr.decode("utf-8", "replace").strip()
-        if any(words in said.lower() for words in _AWAY):
-            raise EngineUnavailable(f"Slurm does not answer: {_last(said)}", _HINT)
+        if any(words in said.lower() for words in AWAY):
+            raise EngineUnavailable(f"Slurm does not answer: {_last(said)}", AWAY_HINT)
         refused = SlurmRefused(_last(said) or f"{argv[0]} ended with {done.returncode}")
         refused.said = said or done.stdout.decode("utf-8", "replace").strip()
         raise refused
 
 
-_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
+AWAY_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
 
 
 def _columns(names: Iterable[str]) -> str:

@@ -8,7 +8,7 @@ import hashlib
 import socket
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import islice
@@ -18,11 +18,15 @@ import structlog
 
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
-from heliostat.engines.folders import JobFolder
+from heliostat.engines.environment import Surroundings, job_environment
+from heliostat.engines.folders import JobFolder, person_of
+from heliostat.engines.inside import Inside, inside_script
 from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.dynamic_steps import Recomposer
+from heliostat.engines.slurm.inside import NODE_LINE, srun_inside
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.partitions import Picture, in_our_words
@@ -31,6 +35,7 @@ from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.submission import former_log
 from heliostat.engines.slurm.usage import OwedUsage
+from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import (
     Attempt,
@@ -43,6 +48,7 @@ from heliostat.models import (
     Node,
     Observation,
     Reading,
+    Recomposition,
     Reservation,
     Waiting,
 )
@@ -65,7 +71,7 @@ class SlurmEngine:
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
-        self._commands = commands or Commands(settings.home.attempts / "submitting.lock")
+        self._commands = commands or way_to_slurm(settings)
         facts = f"{socket.gethostname()}:{settings.home.path}"
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)
@@ -90,6 +96,9 @@ class SlurmEngine:
         self._commands.wait_for_earlier_submissions()
         self._try(self._look_at_nodes)
         self.accounts.look_if_old()
+        self._recomposer = Recomposer(
+            settings.home.attempts, self._commands, settings.slurm_node_command, self._look_at_nodes_now
+        )
         self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
         self._thread.start()
 
@@ -108,6 +117,14 @@ class SlurmEngine:
 
     def resume(self, node: str) -> None:
         self._set_node(node, "State=RESUME")
+
+    def recompose(self, node: str, gpus: Mapping[str, int], *, dry_run: bool = False) -> Recomposition:
+        terms = self._rounds.site.terms
+        theirs = {terms.gpu_type(kind): count for kind, count in gpus.items()}
+        return self._recomposer.recompose(node, theirs, dry_run=dry_run)
+
+    def recomposition(self, node: str) -> Recomposition | None:
+        return self._recomposer.of(node)
 
     def check(self, job: Job, data_class: int) -> None:
         """While nothing is known of Slurm there is nothing against it: Slurm says so when it gets the job."""
@@ -168,6 +185,20 @@ class SlurmEngine:
             self._orphans |= set(self._rounds.traces.ids()) - set(attempt_ids)
             self._wake.notify()
 
+    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
+        handed = self._rounds.handed.get(attempt.id)
+        if handed is None or handed.number is None or not handed.runs:
+            raise Conflict(f"Job {attempt.job.id} does not run in Slurm now.", "Try again in a moment.")
+        person, folder = person_of(attempt.job.unix_user), JobFolder.of(self._settings.home.jobs, attempt.job.id)
+        around = Surroundings(str(self._settings.home.path), f"{self.instance}-{attempt.id}", folder.checkpoints)
+        known = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+        workdir = attempt.job.spec.workdir or f"{folder.path}/work"
+        script = inside_script({**known, **attempt.job.spec.env}, workdir, command, NODE_LINE)
+        try:
+            return srun_inside(script, person, folder, handed.number, self._commands.environment)
+        except OSError as error:
+            raise Conflict(f"A file in the job's folder cannot be made: {error.strerror}.") from error
+
     def waiting(self, attempt_id: AttemptId) -> Waiting | None:
         handed = self._rounds.handed.get(attempt_id)
         if self._away and (handed is None or handed.number is None):
@@ -214,6 +245,7 @@ class SlurmEngine:
         with self._wake:
             self._closed = True
             self._wake.notify()
+        self._recomposer.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -258,7 +290,7 @@ class SlurmEngine:
         except EngineUnavailable as error:
             if self._away is None:
                 log.warning("slurm_away", error=error.message)
-            self._away = error.message
+            self._away, self._rounds.away_at = error.message, time.monotonic()
         except Exception:
             log.exception("slurm_round_failed")
         else:
@@ -323,6 +355,10 @@ class SlurmEngine:
                 self._commands.update_node(node, *values)
             except SlurmRefused as error:
                 raise Conflict(f"Slurm refuses it: {error}.", "See `scontrol show node`.") from error
+            self._look_at_nodes()
+
+    def _look_at_nodes_now(self) -> None:
+        with self._turn:
             self._look_at_nodes()
 
     def _look_at_nodes(self) -> None:

@@ -4,7 +4,6 @@ Every method may raise EngineUnavailable in the middle. What was not done is don
 """
 
 import os
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,7 +39,6 @@ class Handover:
         self.over: dict[AttemptId, Ended] = {}  # until they are forgotten
         self._outbox: list[Observation] = []
         self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
-        self._forgot_at: float | None = None  # when Slurm gave a number twice, by the monotonic clock
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
 
     def submit(self, attempt: Attempt) -> None:
@@ -153,7 +151,7 @@ class Handover:
         """Slurm gives a number twice only if it has forgotten the job that had it."""
         before = self.handed.get(self._owners.get(number, ""))
         if before is not None and before is not handed and before.number == number:
-            before.number, self._forgot_at = None, time.monotonic()
+            before.number = None
         self._owners[number] = handed.attempt.id
 
     def _refused(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:

@@ -179,6 +179,12 @@ def submitted_number(text: str) -> int | None:
     return int(number) if _are_numbers(number) else None
 
 
+def booted_at_of(text: str) -> datetime | None:
+    """Of `scontrol show config`."""
+    found = re.search(r"^BOOT_TIME\s*=\s*(\d{1,11})\s*$", text, re.ASCII | re.MULTILINE)
+    return time_of(found[1]) if found else None
+
+
 def max_array_size_of(text: str) -> int | None:
     """Of `scontrol show config`."""
     found = re.search(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", text, re.ASCII | re.MULTILINE)

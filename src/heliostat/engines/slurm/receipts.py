@@ -36,6 +36,11 @@ class Receipt:
     def has_ended(self) -> bool:
         return self.exit_code is not None
 
+    @property
+    def ended_by_itself(self) -> bool:
+        """Not by a signal."""
+        return self.exit_code is not None and self.exit_code < 128
+
 
 NO_RECEIPT = Receipt()
 

@@ -4,6 +4,7 @@ Every method may raise EngineUnavailable in the middle. What was seen until then
 is done by the next call.
 """
 
+import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -26,7 +27,7 @@ from heliostat.models import Attempt, AttemptId, Cause, JobState, Observation, P
 
 _VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
 _LOOKS_FOR_ENDED = 3  # the same of one that notes its own end: the accounting may be a moment behind
-_FORGETFUL_SECONDS = 60.0  # in which Slurm kills what it finds on its nodes under a number it gave twice
+_FORGETFUL_SECONDS = 60.0  # after its start, in which Slurm kills what it finds on nodes and does not remember
 
 
 class Rounds(Requeues):
@@ -36,6 +37,7 @@ class Rounds(Requeues):
         super().__init__(settings, commands, instance, accounts)
         self.jobs: Mapping[int, SlurmJob] = {}  # as of the newest look
         self.line = Line({})
+        self.away_at = -math.inf  # when Slurm last gave no answer, by the monotonic clock
 
     def told(self) -> list[Observation]:
         """What was seen since this was last asked."""
@@ -150,7 +152,7 @@ class Rounds(Requeues):
             handed.started = self._start_of(handed.attempt, job, types)
             self._outbox.append(handed.started)
         if job.is_over:
-            known = Known(handed.stopped_as, read_receipt(handed.receipt), self._is_forgetful())
+            known = Known(handed.stopped_as, read_receipt(handed.receipt), self._is_forgetful(handed, job))
             self._tell_end(ending(handed.attempt, job, known))
 
     def _start_of(self, attempt: Attempt, job: SlurmJob, types: Mapping[str, str]) -> Started:
@@ -170,8 +172,13 @@ class Rounds(Requeues):
         stopped = handed.stopped_as if end.cause is not Cause.EXITED else None
         self._tell_end(end if stopped is None else replace(end, cause=stopped, detail=None))
 
-    def _is_forgetful(self) -> bool:
-        return self._forgot_at is not None and time.monotonic() < self._forgot_at + _FORGETFUL_SECONDS
+    def _is_forgetful(self, handed: Handed, job: SlurmJob) -> bool:
+        """Nobody of ours cancelled it, and Slurm's controller had been away and had just begun anew."""
+        was_away = time.monotonic() < self.away_at + 2 * _FORGETFUL_SECONDS
+        if job.state != "CANCELLED" or handed.stopped_as is not None or not was_away:
+            return False
+        booted_at, ended_at = self._commands.booted_at(), job.ended_at or _now()
+        return booted_at is not None and 0 <= (ended_at - booted_at).total_seconds() < _FORGETFUL_SECONDS
 
     def _send(self, handed: Handed, number: int, now: float) -> list[int]:
         """What is to be cancelled; anything else is sent at once."""

@@ -14,6 +14,10 @@ _HINTS = {
     ),
     "Invalid feature specification": "no node in Slurm has all these labels as features",
 }
+_OF_THE_JOB = (
+    *("invalid", "requested", "required", "specification", "violates", "exceed", "limit", "too many", "too large"),
+    *("not permitted", "denied", "not available", "unsupported", "no such", "unknown"),
+)
 _NO_FILES = 53  # Slurm's own "signal" for a batch job whose files could not be opened
 _BY_STATE = {
     "TIMEOUT": (Cause.TIMED_OUT, None),
@@ -32,8 +36,9 @@ def refusal_in_words(said: str) -> str:
 
 
 def may_pass(said: str) -> bool:
-    """Whether it is worth another try later: a limit on how many jobs one may have in Slurm."""
-    return "job submit limit" in said
+    """Whether it is worth another try later: a limit on how many jobs one may have in Slurm, or words that do not
+    speak of the job, as of a controller that is being killed."""
+    return "job submit limit" in said or not any(word in said.lower() for word in _OF_THE_JOB)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +47,7 @@ class Known:
 
     stopped_as: Cause | None = None  # what we stopped it for
     receipt: Receipt = NO_RECEIPT
-    is_forgetful: bool = False  # a controller of Slurm's has lost its memory a moment ago
+    is_forgetful: bool = False  # a controller of Slurm's had begun anew a moment before
 
 
 def ending(attempt: Attempt, job: SlurmJob, known: Known) -> Ended:
@@ -69,10 +74,10 @@ def _is_doubtful(job: SlurmJob, known: Known) -> bool:
     """Whether its own receipt is more to be trusted than what Slurm says."""
     receipt = known.receipt
     if job.state == "NODE_FAIL":
-        return receipt.has_ended or not receipt.has_begun
+        return not receipt.has_begun or receipt.ended_by_itself
     if job.state == "CANCELLED":
         return known.is_forgetful and job.has_run
-    return job.exit_code == BEGUN_BEFORE and receipt.has_begun and receipt.exit_code != BEGUN_BEFORE
+    return job.exit_code == BEGUN_BEFORE and receipt.exit_code != BEGUN_BEFORE
 
 
 def _cause(attempt: Attempt, job: SlurmJob, stopped_as: Cause | None) -> tuple[Cause, str | None]:

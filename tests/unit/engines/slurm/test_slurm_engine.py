@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import cast
 
@@ -121,6 +121,9 @@ class FakeSlurm:
     def reservations(self) -> list[SlurmReservation]:
         self._answer()
         return []
+
+    def booted_at(self) -> datetime | None:
+        return BEGAN - timedelta(days=1)
 
     def max_array_size(self) -> int | None:
         return self.largest_array

@@ -7,7 +7,7 @@ import pytest
 
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.receipts import BEGUN_BEFORE, Receipt
-from heliostat.engines.slurm.words import Known, ending, refusal_in_words
+from heliostat.engines.slurm.words import Known, ending, may_pass, refusal_in_words
 from heliostat.models import Attempt, Cause, Job, JobSpec, JobState, Resources
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -61,6 +61,7 @@ ENDED = replace(BEGUN, exit_code=3)
     [
         ("NODE_FAIL", ENDED, False, Cause.EXITED),  # it had ended before its node was lost
         ("NODE_FAIL", BEGUN, False, Cause.LOST),
+        ("NODE_FAIL", replace(BEGUN, exit_code=143), False, Cause.LOST),  # Slurm had it killed for that
         ("NODE_FAIL", Receipt(), False, Cause.NOT_STARTED),
         ("CANCELLED", ENDED, False, Cause.STOPPED),
         ("CANCELLED", ENDED, True, Cause.EXITED),  # Slurm kills what it does not remember
@@ -89,6 +90,22 @@ def test_a_job_that_slurm_ran_twice_ended_as_it_did_the_first_time() -> None:
 def test_who_was_stopped_has_stopped_whatever_slurm_calls_it() -> None:
     ended = ending(ATTEMPT, replace(OVER, state="FAILED", exit_code=7), Known(Cause.STOPPED))
     assert (ended.cause, ended.exit_code) == (Cause.STOPPED, 7)
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [
+        ("Invalid qos specification", False),
+        ("Requested node configuration is not available", False),
+        ("Access/permission denied", False),
+        ("Memory required by task is not available", False),
+        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", True),
+        ("Unexpected missing something", True),
+        ("sbatch ended with 1", True),
+    ],
+)
+def test_only_what_is_said_of_the_job_is_final(said: str, passes: bool) -> None:
+    assert may_pass(said) is passes
 
 
 def test_a_refusal_names_the_next_step_where_we_know_it() -> None:

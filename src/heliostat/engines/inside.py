@@ -1,0 +1,45 @@
+"""A further command inside a running attempt: what an engine says to start for it, and the script that becomes it.
+
+The environment of a job may hold secrets, and names like LD_PRELOAD: it is set by this script, which runs as the
+job's user where the job runs, never by a program that runs before.
+"""
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from shlex import quote
+
+from heliostat.engines.environment import Person
+
+
+def _nothing() -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Inside:
+    """A program to start in a session of its own. What its descriptors and files hold is let go by `close`."""
+
+    argv: tuple[str, ...]
+    environment: Mapping[str, str] = field(default_factory=dict)
+    descriptors: tuple[int, ...] = ()  # under these numbers
+    close: Callable[[], None] = _nothing
+
+
+def inside_script(environment: Mapping[str, str], workdir: str, command: Sequence[str], *more: str) -> str:
+    """`more` are lines of the shell after those that set the environment."""
+    lines = [
+        "umask 022",
+        *(f"export {name}={quote(value)}" for name, value in environment.items()),
+        *more,
+        f"cd -- {quote(workdir)} || exit 126",
+        f"exec {' '.join(quote(word) for word in command)}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def as_user(person: Person) -> tuple[str, ...]:
+    """What to put before a program so that it runs as them; nothing, if we are them."""
+    if person.uid == os.geteuid():
+        return ()
+    identity = (f"--reuid={person.uid}", f"--regid={person.gid}", "--init-groups", "--inh-caps=-all")
+    return ("/usr/bin/setpriv", *identity)

@@ -1,0 +1,50 @@
+"""A further command inside a running job of Slurm: a step beside those it has, on its first node.
+
+`srun` runs here as the job's user, with nothing of the job's environment: what a user may set must not act on this
+machine, where they may have no login. The script that sets it is a file of the user's in the job's folder.
+"""
+
+import contextlib
+import os
+import secrets
+from collections.abc import Mapping
+
+from heliostat.engines.environment import DEFAULT_PATH, Person
+from heliostat.engines.folders import JobFolder
+from heliostat.engines.inside import Inside, as_user
+
+NODE_LINE = 'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
+
+
+def srun_inside(
+    script: str, person: Person, folder: JobFolder, number: int, environment: Mapping[str, str]
+) -> Inside:
+    """`environment` is that of Slurm's commands. OSError when the file cannot be made."""
+    path = f"{folder.path}/inside-{secrets.token_hex(8)}"
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
+    with open(descriptor, "wb") as file:
+        file.write(script.encode("utf-8", "surrogateescape"))
+        os.fchown(descriptor, person.uid, person.gid)
+    words = (
+        f"--jobid={number}",
+        "--overlap",
+        "--nodes=1",
+        "--ntasks=1",
+        "--chdir=/",
+        "--export=NONE",
+        "--quiet",
+        "--unbuffered",
+        "--mpi=none",
+    )
+    kept = {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
+    path_of_tools = environment.get("PATH", DEFAULT_PATH)
+    return Inside(
+        argv=(*as_user(person), "srun", *words, "/bin/sh", path),
+        environment={"PATH": path_of_tools, "HOME": person.home, "LANG": "C.UTF-8", **kept},
+        close=lambda: _remove(path),
+    )
+
+
+def _remove(path: str) -> None:
+    with contextlib.suppress(OSError):
+        os.unlink(path)

@@ -1,0 +1,90 @@
+"""A command inside a job that runs in a real Slurm."""
+
+import os
+from collections.abc import Iterator
+
+import pytest
+
+from heliostat.client import Client
+from integration.running_server import RunningServer, wait_for
+from integration.unix_users import Person, needs_root
+from support.inside import run_inside, running_job
+from support.slurm import TestCluster
+
+pytestmark = needs_root
+
+
+@pytest.fixture(scope="module")
+def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
+    for person in two_people:
+        slurm.admit(person.name)
+    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def job(server: RunningServer, two_people: list[Person]) -> Iterator[int]:
+    ann = two_people[0].uid
+    job = running_job(
+        server, ann, gpus=2, gpu_type="t4", env={"TOKEN": "sword fish", "LD_PRELOAD": "/nonexistent.so"}
+    )
+    yield job
+    server.ask("POST", f"/jobs/{job}/cancel", uid=ann)
+
+
+def test_a_command_is_a_step_of_the_job_with_its_gpus_environment_and_folder(
+    server: RunningServer, job: int, two_people: list[Person]
+) -> None:
+    ann = two_people[0]
+    script = (
+        "echo $TOKEN; echo $HELIOSTAT_NODE; echo $CUDA_VISIBLE_DEVICES; pwd; id -u; id -G; echo $SLURM_STEP_ID"
+    )
+    ran = run_inside(server, job, "sh", "-c", script, uid=ann.uid)
+    token, node, gpus, folder, uid, groups, step = ran.stdout.splitlines()
+    assert (token, node, gpus, uid) == ("sword fish", "n4", "0,1", str(ann.uid))
+    assert (folder, step.isdecimal()) == (f"{server.home}/jobs/{job}/work", True)
+    assert sorted(map(int, groups.split())) == sorted(os.getgrouplist(ann.name, ann.gid))
+    assert not list((server.home / "jobs" / str(job)).glob("inside-*"))
+
+
+def test_nothing_the_user_has_set_acts_on_this_machine(
+    server: RunningServer, job: int, two_people: list[Person]
+) -> None:
+    ran = run_inside(server, job, "/bin/true", uid=two_people[0].uid)
+    complaints = [line for line in ran.stderr.splitlines() if "LD_PRELOAD" in line]
+    assert len(complaints) == 1, ran.stderr  # of the command itself: neither of setpriv nor of srun
+
+
+def test_streams_and_the_exit_code_are_the_commands(
+    server: RunningServer, job: int, two_people: list[Person]
+) -> None:
+    ran = run_inside(server, job, "sh", "-c", "read x; echo $x; exit 7", uid=two_people[0].uid, stdin=b"one\n")
+    assert (ran.exit_code, ran.stdout) == (7, "one\n")
+    missing = run_inside(server, job, "no-such-command", uid=two_people[0].uid)
+    assert (missing.exit_code, "no-such-command" in missing.stderr) == (127, True)
+
+
+def test_nobody_else_enters(server: RunningServer, job: int, two_people: list[Person]) -> None:
+    for uid in (two_people[1].uid, None):
+        answer = server.ask("POST", f"/jobs/{job}/exec", raw=b'{"command": ["true"]}\n', uid=uid)
+        assert answer.status == 403
+
+
+def test_it_ends_when_nobody_listens_and_the_job_goes_on(server: RunningServer, slurm: TestCluster) -> None:
+    job = running_job(server)
+    try:
+        told = iter(Client(home=server.home).enter(job, ["sh", "-c", "echo first; exec sleep 600"]))
+        assert next(told).data == b"first\n"
+        number = slurm.run("squeue", "-h", "--me", "-t", "R", "-o", "%A").split()[0]
+
+        def steps() -> list[str]:
+            lines = slurm.run("squeue", "-h", "-s", "-j", number, "-o", "%i").split()
+            return [line for line in lines if line.split(".")[1].isdecimal()]
+
+        wait_for(lambda: len(steps()) == 1, "the step is there", steps)
+        told.close()  # type: ignore[attr-defined]
+        wait_for(lambda: not steps(), "the step has ended", steps)
+        assert server.show(job)["state"] == "running"
+    finally:
+        server.ask("POST", f"/jobs/{job}/cancel")

@@ -1,0 +1,158 @@
+"""A command inside a running job of this machine."""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliostat.client import Client
+from integration.running_server import RunningServer, wait_for
+from integration.unix_users import Person, needs_root
+from support.inside import run_inside, running_job
+
+SECRET = {"TOKEN": "sword fish"}
+
+
+@pytest.fixture(scope="module")
+def job(server: RunningServer) -> Iterator[int]:
+    job = running_job(server, gpus=2, env=SECRET)
+    yield job
+    server.ask("POST", f"/jobs/{job}/cancel")
+
+
+def helio(server: RunningServer, *words: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
+    argv = [sys.executable, "-m", "heliostat.cli.main", *words]
+    environment = {**os.environ, "HELIOSTAT_HOME": str(server.home)}
+    return subprocess.run(argv, env=environment, input=stdin, capture_output=True, timeout=60, check=False)
+
+
+def test_a_command_has_the_jobs_environment_devices_folder_and_cgroup(server: RunningServer, job: int) -> None:
+    devices = (
+        "echo $TOKEN; echo $HELIOSTAT_JOB_ID; echo $CUDA_VISIBLE_DEVICES | tr , '\\n' | grep -c .; pwd; umask"
+    )
+    ran = run_inside(server, job, "sh", "-c", f"{devices}; cat /proc/self/cgroup")
+    token, number, gpus, folder, umask, *cgroups = ran.stdout.splitlines()
+    assert (token, number, gpus) == ("sword fish", str(job), "2")
+    assert (folder, umask) == (f"{server.home}/jobs/{job}/work", "0022")
+    if Path("/sys/fs/cgroup").is_dir() and not server.ask("GET", "/nodes").json["items"][0]["notes"]:
+        assert any(f"/{job}.1" in line for line in cgroups), cgroups
+
+
+def test_streams_come_apart_and_the_exit_code_is_the_commands(server: RunningServer, job: int) -> None:
+    ran = run_inside(server, job, "sh", "-c", "cat; echo oops >&2; exit 7", stdin=b"one\ntwo")
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (7, "one\ntwo", "oops\n")
+    assert run_inside(server, job, "sh", "-c", "kill -9 $$").exit_code == 137
+    assert run_inside(server, job, "no-such-command").exit_code == 127
+
+
+def test_words_reach_the_command_as_they_are(server: RunningServer, job: int) -> None:
+    words = ["a b", "$(id)", "'", '"', "", "\n", "ä", "--", "-e"]
+    ran = run_inside(server, job, "printf", "%s|", *words)
+    assert ran.stdout == "".join(f"{word}|" for word in words)
+
+
+def test_nothing_of_the_server_is_at_hand(server: RunningServer, job: int) -> None:
+    ran = run_inside(server, job, "sh", "-c", "ls /proc/self/fd; env")
+    assert "HELIOSTAT_HOME" in ran.stdout
+    assert "PYTEST" not in ran.stdout
+    descriptors = [int(line) for line in ran.stdout.splitlines() if line.isdecimal()]
+    assert len(descriptors) <= 5, ran.stdout  # three, the script, and the folder that is listed
+
+
+def test_the_command_line_and_the_client_pass_everything_on(server: RunningServer, job: int) -> None:
+    ran = helio(server, "exec", str(job), "--", "sh", "-c", "cat; echo oops >&2; exit 3", stdin=b"\x00\xff")
+    assert (ran.returncode, ran.stdout, ran.stderr) == (3, b"\x00\xff", b"oops\n")
+    as_json = helio(server, "exec", "--json", str(job), "echo", "hello")
+    assert json.loads(as_json.stdout) == {"exit_code": 0, "stdout": "hello\n", "stderr": ""}
+    large = os.urandom(3_000_000)
+    done = Client(home=server.home).exec(job, ["cat"], stdin=large)
+    assert (done.exit_code, done.stdout == large) == (0, True)
+
+
+def test_what_it_prints_comes_as_it_does_and_it_ends_when_nobody_listens(
+    server: RunningServer, job: int, tmp_path: Path
+) -> None:
+    pid = tmp_path / "pid"
+    script = f"echo $$ >{pid}; echo first; sleep 600"
+    told = iter(Client(home=server.home).enter(job, ["sh", "-c", script]))
+    assert next(told).data == b"first\n"
+    number = int(pid.read_text())
+    os.kill(number, 0)
+    told.close()  # type: ignore[attr-defined]
+    wait_for(lambda: not Path(f"/proc/{number}").exists(), "it has ended")
+
+
+def test_it_ends_with_its_job(server: RunningServer) -> None:
+    job = running_job(server)
+    told = iter(
+        Client(home=server.home).enter(job, ["sh", "-c", "echo first; trap : TERM; sleep 600 & wait; sleep 600"])
+    )
+    assert next(told).data == b"first\n"
+    server.ask("POST", f"/jobs/{job}/cancel", {"force": True})
+    assert server.finished(job)["state"] == "cancelled"
+    assert list(told) == []
+
+
+def test_a_job_that_does_not_run_cannot_be_entered(server: RunningServer) -> None:
+    job = server.run(command=["true"])["id"]
+    answer = server.ask("POST", f"/jobs/{job}/exec", raw=b'{"command": ["true"]}\n')
+    assert (answer.status, "completed" in answer.error["message"]) == (409, True)
+    ran = helio(server, "exec", str(job), "true")
+    assert (ran.returncode, b"completed" in ran.stderr) == (6, True)
+
+
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [
+        (b"", 400),
+        (b"{\n", 400),
+        (b"[]\n", 400),
+        (b'{"command": "true"}\n', 400),
+        (b'{"command": [1]}\n', 400),
+        (b'{"command": ["true"], "user": "root"}\n', 400),
+        (b'{"command": []}\n', 422),
+        (b'{"command": [" "]}\n', 422),
+        (b'{"command": ["a\\u0000b"]}\n', 422),
+        (b'{"command": ["a\\ud800b"]}\n', 422),
+        (b"[" * 100_000 + b"\n", 400),
+        (json.dumps({"command": ["x" * 200_000]}).encode() + b"\n", 422),
+    ],
+)
+def test_what_makes_no_sense_is_refused(server: RunningServer, job: int, body: bytes, status: int) -> None:
+    answer = server.ask("POST", f"/jobs/{job}/exec", raw=body)
+    assert (answer.status, bool(answer.error["message"])) == (status, True)
+
+
+@needs_root
+def test_only_the_owner_enters_and_runs_as_themselves(server: RunningServer, two_people: list[Person]) -> None:
+    ann, bob = two_people
+    job = running_job(server, ann.uid, env={"LD_PRELOAD": "/nonexistent.so"})
+    try:
+        ran = run_inside(server, job, "sh", "-c", "id -u; id -G; cat /proc/self/status | grep CapEff", uid=ann.uid)
+        uid, groups, capabilities = ran.stdout.splitlines()
+        assert (uid, capabilities.split()[1]) == (str(ann.uid), "0" * 16)
+        assert sorted(map(int, groups.split())) == sorted(os.getgrouplist(ann.name, ann.gid))
+        assert "object '/nonexistent.so' from LD_PRELOAD cannot be preloaded" in ran.stderr
+        assert "setpriv" not in ran.stderr
+        for uid_of in (bob.uid, None):  # nor the admin
+            answer = server.ask("POST", f"/jobs/{job}/exec", raw=b'{"command": ["true"]}\n', uid=uid_of)
+            assert answer.status == 403
+    finally:
+        server.ask("POST", f"/jobs/{job}/cancel", uid=ann.uid)
+
+
+def test_one_person_runs_so_many_at_once_and_no_more(server: RunningServer, job: int) -> None:
+    client = Client(home=server.home)
+    many = [iter(client.enter(job, ["sh", "-c", "echo first; sleep 600"])) for _ in range(16)]
+    assert {next(one).data for one in many} == {b"first\n"}
+    answer = server.ask("POST", f"/jobs/{job}/exec", raw=b'{"command": ["true"]}\n')
+    assert (answer.status, "16 commands" in answer.error["message"]) == (409, True)
+    for one in many:
+        one.close()  # type: ignore[attr-defined]
+    wait_for(
+        lambda: server.ask("POST", f"/jobs/{job}/exec", raw=b'{"command": ["true"]}\n').status == 200, "room again"
+    )

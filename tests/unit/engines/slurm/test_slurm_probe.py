@@ -1,0 +1,180 @@
+"""What the doctor makes of Slurm's settings, and of what a node answers."""
+
+import json
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from heliostat.config import Home, Settings
+from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.configuration import config_of, judge_configuration
+from heliostat.engines.slurm.partitions import Partition
+from heliostat.engines.slurm.probe import last_probe, probe
+from heliostat.engines.slurm.probe_words import Answer, Question, answer_of, judged, not_tried, srun_argv
+from heliostat.errors import Conflict
+
+QUESTION = Question("/shared/probe-1", "w0rd", {"ann": (1001, 1001), "bob": (1002, 1002)})
+RIGHT = Answer("n1", 1000.5, "w0rd", True, dict(QUESTION.users))
+CONFIG = """\
+Configuration data as of 2024-01-01T00:00:00
+AccountingStorageTRES   = cpu,mem,gres/gpu
+AccountingStorageType   = accounting_storage/slurmdbd
+DisableRootJobs         = No
+GresTypes               = gpu
+MaxArraySize            = 1001
+MinJobAge               = 300 sec
+ProctrackType           = proctrack/cgroup
+TaskPlugin              = task/cgroup,task/affinity
+"""
+
+
+def verdict(answer: Answer, asked: tuple[float, float] = (1000.0, 1001.0)) -> list[tuple[str, str]]:
+    found = judged("main", "/shared", QUESTION, answer, asked)
+    assert all(hint for _, level, _, hint in found if level != "ok")
+    return [(level, message) for _, level, message, _ in found]
+
+
+def test_a_node_that_sees_what_we_see_is_well() -> None:
+    good = "n1 of partition main sees /shared, knows 2 users as we do, and its clock is right."
+    assert verdict(RIGHT) == [("ok", good)]
+
+
+@pytest.mark.parametrize(
+    ("answer", "level", "words"),
+    [
+        (replace(RIGHT, word=None), "problem", "does not see /shared"),
+        (replace(RIGHT, word="other"), "problem", "does not see /shared"),
+        (replace(RIGHT, can_write=False), "problem", "cannot write"),
+        (replace(RIGHT, users={"ann": (1001, 1001), "bob": None}), "problem", "does not know bob:"),
+        (replace(RIGHT, users={}), "problem", "does not know ann, bob:"),
+        (
+            replace(RIGHT, users={"ann": (1001, 1001), "bob": (1003, 1002)}),
+            "problem",
+            "bob is 1002:1002 here, but 1003:1002 on n1",
+        ),
+        (replace(RIGHT, clock=900.0), "warning", "clock of n1 is 100 s off"),
+        (replace(RIGHT, clock=1101.0), "warning", "clock of n1 is 100 s off"),
+    ],
+)
+def test_what_is_wrong_on_a_node_is_told(answer: Answer, level: str, words: str) -> None:
+    ((found, message),) = verdict(answer)
+    assert found == level
+    assert words in message
+
+
+def test_a_clock_of_which_nothing_is_known_is_not_judged() -> None:
+    assert [level for level, _ in verdict(replace(RIGHT, clock=None))] == ["ok"]
+
+
+def test_the_script_says_what_there_is(tmp_path: Path) -> None:
+    (tmp_path / "word").write_text("w0rd\n")
+    question = Question(str(tmp_path), "w0rd", {"root": (0, 0), "nobody-of-that-name": (1, 1)})
+    argv = srun_argv("main", question)
+    said = subprocess.run(
+        argv[argv.index("/bin/sh") :], env={"SLURMD_NODENAME": "n7"}, capture_output=True, text=True, check=False
+    )
+    answer = answer_of(said.stdout)
+    assert (answer.node, answer.word, answer.can_write) == ("n7", "w0rd", True)
+    assert answer.users == {"root": (0, 0), "nobody-of-that-name": None}
+    assert answer.clock is not None
+    assert said.stderr == ""
+
+
+def test_the_script_says_little_where_the_folder_is_not_there(tmp_path: Path) -> None:
+    argv = srun_argv("main", Question(str(tmp_path / "none"), "w0rd"))
+    said = subprocess.run(argv[argv.index("/bin/sh") :], env={}, capture_output=True, text=True, check=False)
+    assert (answer_of(said.stdout).word, answer_of(said.stdout).can_write) == (None, False)
+    assert (said.returncode, said.stderr) == (0, "")
+
+
+def test_a_full_partition_is_told_apart_from_a_broken_one() -> None:
+    assert "had room" in not_tried("main", "Unable to allocate resources: Requested nodes are busy")[2]
+    assert "could not be probed: Job cannot run as root" in not_tried("main", "Job cannot run as root")[2]
+
+
+class OnePartition:
+    """Of which a node answers with what it is told to, or Slurm refuses."""
+
+    def __init__(self, says: str | None) -> None:
+        self.says, self.asked = says, 0
+
+    def partitions(self) -> dict[str, Partition]:
+        nodes = frozenset({"n1"})
+        return {"main": Partition("main", nodes), "closed": Partition("closed", nodes, is_open=False)}
+
+    def ask(self, argv: list[str]) -> str:
+        self.asked += 1
+        if self.says is None:
+            raise SlurmRefused("Requested nodes are busy")
+        folder = argv[argv.index("probe") + 1]
+        return self.says.replace("WORD", Path(folder, "word").read_text().strip())
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    home = Home(tmp_path)
+    home.attempts.mkdir()
+    return Settings(home, engine="slurm")
+
+
+def test_what_was_found_is_kept_with_its_age_and_nothing_is_left(settings: Settings) -> None:
+    assert [(level, hint) for _, level, _, hint in last_probe(settings)] == [("warning", "helio doctor --probe")]
+    slurm = OnePartition("node n1\nword WORD\nwritable yes\n")
+    found = probe(settings, {}, cast(Commands, slurm))
+    assert (slurm.asked, list(last_probe(settings))) == (1, found)
+    assert [level for _, level, _, _ in found] == ["ok"]
+    assert not list(settings.home.path.glob("probe-*"))
+    path = settings.home.attempts / "probed.json"
+    kept = json.loads(path.read_text())
+    path.write_text(json.dumps({**kept, "at": kept["at"] - 5 * 3600}))
+    assert next(message for _, _, message, _ in last_probe(settings)).endswith("(5 h ago)")
+
+
+def test_a_refusal_is_a_finding(settings: Settings) -> None:
+    ((_, level, message, hint),) = probe(settings, {}, cast(Commands, OnePartition(None)))
+    assert (level, message) == ("warning", "No node of partition main had room for a probe.")
+    assert hint
+
+
+def test_two_do_not_probe_at_once(settings: Settings) -> None:
+    class Impatient(OnePartition):
+        def ask(self, argv: list[str]) -> str:
+            with pytest.raises(Conflict):
+                probe(settings, {}, cast(Commands, OnePartition("")))
+            return super().ask(argv)
+
+    assert len(probe(settings, {}, cast(Commands, Impatient("node n1\nword WORD\nwritable yes\n")))) == 1
+
+
+def test_good_settings_of_slurm_give_no_warning() -> None:
+    found = list(judge_configuration(config_of(CONFIG), gpus=4))
+    assert [(level, message[:24]) for _, level, message, _ in found] == [("ok", "Arrays of up to 1001 ele")]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "gpus", "words"),
+    [
+        ("GresTypes", "(null)", 0, "GresTypes does not name gpu"),
+        ("AccountingStorageTRES", "cpu,mem", 4, "does not count GPUs"),
+        ("ProctrackType", "proctrack/linuxproc", 4, "can outlive it"),
+        ("TaskPlugin", "task/none", 4, "more cpus, memory and GPUs than they were given"),
+        ("MaxArraySize", "10", 4, "MaxArraySize=10 is small"),
+        ("DisableRootJobs", "Yes", 4, "runs no jobs of root"),
+    ],
+)
+def test_settings_of_slurm_that_are_in_the_way_are_told_with_a_hint(
+    name: str, value: str, gpus: int, words: str
+) -> None:
+    found = list(judge_configuration({**config_of(CONFIG), name: value}, gpus))
+    ((message, hint),) = [(message, hint) for _, level, message, hint in found if level != "ok"]
+    assert words in message
+    assert hint
+
+
+def test_a_slurm_that_forgets_at_once_and_keeps_nothing_is_a_problem() -> None:
+    forgetful = {"AccountingStorageType": "(null)", "MinJobAge": "2 sec"}
+    found = list(judge_configuration({**config_of(CONFIG), **forgetful}, 4))
+    assert [level for _, level, _, _ in found if level != "ok"] == ["problem"]
