@@ -21,7 +21,7 @@ from heliostat.engines.slurm.queue import Line
 from heliostat.engines.slurm.receipts import read_receipt
 from heliostat.engines.slurm.requeues import Requeues
 from heliostat.engines.slurm.traces import Trace
-from heliostat.engines.slurm.words import Known, ending, ending_by_receipt
+from heliostat.engines.slurm.words import Known, ending, ending_by_receipt, was_killed
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, AttemptId, Cause, JobState, Observation, Place, Started
 
@@ -173,9 +173,9 @@ class Rounds(Requeues):
         self._tell_end(end if stopped is None else replace(end, cause=stopped, detail=None))
 
     def _is_forgetful(self, handed: Handed, job: SlurmJob) -> bool:
-        """Nobody of ours cancelled it, and Slurm's controller had been away and had just begun anew."""
+        """Nobody of ours stopped it, and Slurm's controller had been away and had just begun anew."""
         was_away = time.monotonic() < self.away_at + 2 * _FORGETFUL_SECONDS
-        if job.state != "CANCELLED" or handed.stopped_as is not None or not was_away:
+        if not was_killed(job) or handed.stopped_as is not None or not was_away:
             return False
         booted_at, ended_at = self._commands.booted_at(), job.ended_at or _now()
         return booted_at is not None and 0 <= (ended_at - booted_at).total_seconds() < _FORGETFUL_SECONDS

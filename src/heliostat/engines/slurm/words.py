@@ -63,11 +63,16 @@ def ending(attempt: Attempt, job: SlurmJob, known: Known) -> Ended:
 
 def ending_by_receipt(attempt: Attempt, receipt: Receipt) -> Ended:
     """Of a job that Slurm has lost. One that never began is handed over once more."""
-    if receipt.has_ended:
+    if receipt.ended_by_itself:
         return Ended(attempt.id, receipt.noted_at or datetime.now(UTC), Cause.EXITED, receipt.exit_code)
     if receipt.has_begun:
         return Ended(attempt.id, datetime.now(UTC), Cause.LOST, detail="Slurm has lost it while it ran")
     return Ended(attempt.id, datetime.now(UTC), Cause.NOT_STARTED, detail="Slurm has lost it before it began")
+
+
+def was_killed(job: SlurmJob) -> bool:
+    """By somebody, or by Slurm itself."""
+    return job.state == "CANCELLED" or (job.state == "FAILED" and bool(job.signal or job.exit_code > 128))
 
 
 def _is_doubtful(job: SlurmJob, known: Known) -> bool:
@@ -75,7 +80,7 @@ def _is_doubtful(job: SlurmJob, known: Known) -> bool:
     receipt = known.receipt
     if job.state == "NODE_FAIL":
         return not receipt.has_begun or receipt.ended_by_itself
-    if job.state == "CANCELLED":
+    if was_killed(job):
         return known.is_forgetful and job.has_run
     return job.exit_code == BEGUN_BEFORE and receipt.exit_code != BEGUN_BEFORE
 

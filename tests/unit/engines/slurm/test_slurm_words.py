@@ -68,6 +68,7 @@ ENDED = replace(BEGUN, exit_code=3)
         ("CANCELLED", BEGUN, True, Cause.LOST),
         ("CANCELLED", Receipt(), True, Cause.NOT_STARTED),
         ("FAILED", ENDED, True, Cause.EXITED),
+        ("CANCELLED", replace(BEGUN, exit_code=143), True, Cause.LOST),
     ],
 )
 def test_what_a_job_noted_itself_counts_where_slurm_has_lost_it(
