@@ -3,6 +3,7 @@
 import ast
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -225,3 +226,9 @@ def test_every_module_says_what_it_is_for() -> None:
         if file.read_text(encoding="utf-8").strip() and not ast.get_docstring(ast.parse(file.read_text("utf-8")))
     ]
     assert not silent, f"no docstring: {silent}"
+
+
+def test_no_two_files_of_tests_have_the_same_name() -> None:
+    """They would be taken for one module when they run together."""
+    names = Counter(path.name for path in Path(__file__).parents[1].rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []

@@ -64,7 +64,7 @@ def test_only_the_owner_reads_the_folder_output_script_and_environment_of_a_job(
     node = slurm.run("squeue", "-h", "-j", number, "-o", "%N").strip()
     commands = [
         f"cat {folder}/1.stdout",
-        f"cat {folder}/1.begun",
+        f"cat {folder}/1.receipt",
         f"ls {folder}/work",
         f"ls {folder}/checkpoints",
         f"ls {folder}/1.tasks",

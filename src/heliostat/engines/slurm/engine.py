@@ -290,7 +290,7 @@ class SlurmEngine:
         except EngineUnavailable as error:
             if self._away is None:
                 log.warning("slurm_away", error=error.message)
-            self._away, self._rounds.away_at = error.message, time.monotonic()
+            self._away = error.message
         except Exception:
             log.exception("slurm_round_failed")
         else:

@@ -3,7 +3,9 @@
 Every method may raise EngineUnavailable in the middle. What was not done is done by the next call.
 """
 
+import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -39,6 +41,7 @@ class Handover:
         self.over: dict[AttemptId, Ended] = {}  # until they are forgotten
         self._outbox: list[Observation] = []
         self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
+        self._first_noted_at = math.inf  # when the first of all we know was handed over, in seconds since 1970
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
 
     def submit(self, attempt: Attempt) -> None:
@@ -143,6 +146,7 @@ class Handover:
     def _note(self, handed: Handed, number: int) -> None:
         """Slurm has it, under this number."""
         handed.number = number
+        self._first_noted_at = min(self._first_noted_at, time.time())
         self._own(handed, number)
         self.traces.put(handed.attempt.id, Trace(handed.uid, number, restarts=handed.restarts, first=handed.first))
         self.handed[handed.attempt.id] = handed

@@ -4,7 +4,6 @@ Every method may raise EngineUnavailable in the middle. What was seen until then
 is done by the next call.
 """
 
-import math
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import replace
@@ -37,7 +36,6 @@ class Rounds(Requeues):
         super().__init__(settings, commands, instance, accounts)
         self.jobs: Mapping[int, SlurmJob] = {}  # as of the newest look
         self.line = Line({})
-        self.away_at = -math.inf  # when Slurm last gave no answer, by the monotonic clock
 
     def told(self) -> list[Observation]:
         """What was seen since this was last asked."""
@@ -65,6 +63,7 @@ class Rounds(Requeues):
         handed = self._handed(attempt, uid)
         if trace is not None:
             handed.number, handed.element = trace.number, trace.element
+            self._first_noted_at = min(self._first_noted_at, self.traces.noted_at(attempt.id))
             handed.waits = attempt.job.state is JobState.PENDING
             handed.restarts, handed.first = trace.restarts, trace.first
         handed.was_tried = handed.number is None
@@ -173,12 +172,13 @@ class Rounds(Requeues):
         self._tell_end(end if stopped is None else replace(end, cause=stopped, detail=None))
 
     def _is_forgetful(self, handed: Handed, job: SlurmJob) -> bool:
-        """Nobody of ours stopped it, and Slurm's controller had been away and had just begun anew."""
-        was_away = time.monotonic() < self.away_at + 2 * _FORGETFUL_SECONDS
-        if not was_killed(job) or handed.stopped_as is not None or not was_away:
+        """Nobody of ours stopped it, and Slurm's controller, which had jobs of ours, had just begun anew."""
+        if not was_killed(job) or handed.stopped_as is not None:
             return False
         booted_at, ended_at = self._commands.booted_at(), job.ended_at or _now()
-        return booted_at is not None and 0 <= (ended_at - booted_at).total_seconds() < _FORGETFUL_SECONDS
+        if booted_at is None or booted_at.timestamp() < self._first_noted_at:
+            return False
+        return 0 <= (ended_at - booted_at).total_seconds() < _FORGETFUL_SECONDS
 
     def _send(self, handed: Handed, number: int, now: float) -> list[int]:
         """What is to be cancelled; anything else is sent at once."""

@@ -6,6 +6,7 @@ Of an element of an array it says first with whom it goes and as which element (
 later `uid 1001 job 4711_3`. An attempt that must never be submitted has `disowned`.
 """
 
+import math
 import os
 import re
 from collections.abc import Iterable, Iterator
@@ -64,6 +65,13 @@ class Traces:
         except FileNotFoundError:
             return None
         return trace_in(text)
+
+    def noted_at(self, attempt_id: AttemptId) -> float:
+        """In seconds since 1970."""
+        try:
+            return self._path(attempt_id).stat().st_mtime
+        except FileNotFoundError:
+            return math.inf
 
     def put(self, attempt_id: AttemptId, trace: Trace) -> None:
         """All of it or nothing."""
