@@ -45,7 +45,8 @@ def test_a_command_is_a_step_of_the_job_with_its_gpus_environment_and_folder(
     assert (token, node, gpus, uid) == ("sword fish", "n4", "0,1", str(ann.uid))
     assert (folder, step.isdecimal()) == (f"{server.home}/jobs/{job}/work", True)
     assert sorted(map(int, groups.split())) == sorted(os.getgrouplist(ann.name, ann.gid))
-    assert not list((server.home / "jobs" / str(job)).glob("inside-*"))
+    left = (server.home / "jobs" / str(job)).glob
+    wait_for(lambda: not list(left("inside-*")), "nothing of it is left")
 
 
 def test_nothing_the_user_has_set_acts_on_this_machine(
