@@ -228,14 +228,18 @@ class PrivateSlurm:
         self.run("mariadb", "--no-defaults", "-S", sock, text=DATABASE_SQL)
 
     def _start_slurm(self) -> None:
-        self._start("slurmdbd", "-D")
-        self._until("slurmdbd", lambda: self._answers("sacctmgr", "-n", "list", "cluster"))
+        self.start_accounting()
         self.run("sacctmgr", "-i", "-Q", "add", "cluster", "bench")
         self.start_controller("-c")
         for node in self.nodes:
             self.start_node(node)
         ready = ["idle"] * len(self.nodes)
         self._until("slurmd n1", lambda: self.run("sinfo", "-h", "-N", "-o", "%T").split() == ready)
+
+    def start_accounting(self) -> None:
+        """It goes on where it was."""
+        self._start("slurmdbd", "-D")
+        self._until("slurmdbd", lambda: self._answers("sacctmgr", "-n", "list", "cluster"))
 
     def start_controller(self, *options: str) -> None:
         """Without `-c` it goes on where it was."""

@@ -106,11 +106,6 @@ class TestCluster(PrivateSlurm):
             self.run("sacctmgr", "-i", "-Q", "add", "user", user, "account=lab")
             self._admitted.add(user)
 
-    def start_accounting(self) -> None:
-        """It goes on where it was."""
-        self._start("slurmdbd", "-D")
-        self._until("slurmdbd", lambda: self._answers("sacctmgr", "-n", "list", "cluster"))
-
     def resume_nodes(self) -> None:
         for node in self.nodes:
             with contextlib.suppress(subprocess.CalledProcessError):  # it is in use already

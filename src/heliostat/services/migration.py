@@ -15,13 +15,16 @@ from pathlib import Path
 
 from heliostat.config import Home, Settings
 from heliostat.doctor import Finding, examine
+from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.commands import SlurmRefused
-from heliostat.engines.slurm.machines import node_of
+from heliostat.engines.slurm.partitions import Picture
+from heliostat.engines.slurm.requests import check_request
+from heliostat.engines.slurm.terms import Terms, terms_of
 from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
-from heliostat.models import ACTIVE, Job, JobId, JobState, Node
-from heliostat.services.slurm_fitness import why_slurm_cannot
+from heliostat.models import ACTIVE, Job, JobId, JobState
 from heliostat.services.toml_line import with_setting
+from heliostat.store.accounts import data_classes
 from heliostat.store.database import Store
 from heliostat.store.jobs import unfinished_jobs
 from heliostat.store.migrate import HEAD, revision_of
@@ -74,7 +77,7 @@ class Moved:
     copies: tuple[Path, ...]  # of the files as they were
 
 
-Look = Callable[[Settings], tuple[Sequence[Finding], Sequence[Node]]]
+Look = Callable[[Settings], tuple[Sequence[Finding], Picture]]
 
 
 def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
@@ -85,11 +88,13 @@ def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
         raise Conflict(
             f"The engine is {settings.engine}, not local.", "Only what runs on this machine can be moved."
         )
-    findings, nodes = (look or _look)(settings)
-    jobs = _unfinished(settings.home)
+    findings, picture = (look or _look)(settings)
+    jobs, classes = _unfinished(settings.home)
     waiting = [job for job in jobs if job.state not in ACTIVE]
     pending = [job for job in waiting if job.state is JobState.PENDING]
-    unfit = [Unfit(job.id, job.user, why) for job in pending if (why := why_slurm_cannot(job, nodes))]
+    terms = terms_of(settings).seeing(picture.gpu_types)
+    reasons = ((job, _why_not(job, classes.get(job.project, 0), picture, terms)) for job in pending)
+    unfit = [Unfit(job.id, job.user, why) for job, why in reasons if why]
     problems = tuple(finding for finding in findings if finding.level == "problem")
     active = tuple(job.id for job in jobs if job.state in ACTIVE)
     return Plan(False, len(waiting), active, tuple(unfit), problems)
@@ -111,13 +116,22 @@ def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | 
     return Moved(plan, copies)
 
 
-def _look(settings: Settings) -> tuple[Sequence[Finding], Sequence[Node]]:
+def _look(settings: Settings) -> tuple[Sequence[Finding], Picture]:
     findings = examine(replace(settings, engine="slurm"))
     try:
-        nodes = [node_of(node) for node in way_to_slurm(settings).nodes()]
+        return findings, way_to_slurm(settings).picture()
     except (EngineUnavailable, SlurmRefused):
-        nodes = []  # that is among the findings
-    return findings, nodes
+        return findings, Picture()  # that is among the findings
+
+
+def _why_not(job: Job, data_class: int, picture: Picture, terms: Terms) -> str | None:
+    """Why Slurm could never run it; None: nothing speaks against it."""
+    try:
+        person_of(job.unix_user)
+        check_request(job, data_class, picture, terms)
+    except (Invalid, Refused) as error:
+        return str(error)
+    return None
 
 
 @contextmanager
@@ -134,9 +148,10 @@ def _no_server(home: Home) -> Iterator[None]:
         yield
 
 
-def _unfinished(home: Home) -> list[Job]:
+def _unfinished(home: Home) -> tuple[list[Job], dict[str, int]]:
+    """The jobs, and the data classes of projects."""
     if not home.database.exists():
-        return []
+        return [], {}
     if revision_of(home.database) != HEAD:
         raise Conflict(
             "The database is of another version.", "Start and stop this version once: helio up, helio down."
@@ -144,7 +159,7 @@ def _unfinished(home: Home) -> list[Job]:
     store = Store(home.database)
     try:
         with store.read() as conn:
-            return unfinished_jobs(conn)
+            return unfinished_jobs(conn), data_classes(conn)
     finally:
         store.close()
 

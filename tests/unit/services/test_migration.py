@@ -14,8 +14,10 @@ from hypothesis import strategies as st
 
 from heliostat.config import Home, Settings, load_settings
 from heliostat.doctor import Finding
+from heliostat.engines.slurm.parse import SlurmNode
+from heliostat.engines.slurm.partitions import Partition, Picture
 from heliostat.errors import Conflict, Invalid
-from heliostat.models import Device, Job, JobState, Node, Placement, Resources
+from heliostat.models import Job, JobState, Placement, Resources
 from heliostat.services import migration
 from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration
 from heliostat.services.toml_line import with_setting
@@ -25,14 +27,15 @@ from heliostat.store.migrate import migrate
 from heliostat.store.moves import add_jobs
 from unit.store.made_up import a_job, add_people
 
-NODES = [
-    Node("n1", 16, 16000, tuple(Device(f"n1:{n}", n, "a100", "a100", 0) for n in range(4)), labels={"fast": ""})
-]
+PICTURE = Picture(
+    {"main": Partition("main", frozenset({"n1"}), is_default=True)},
+    (SlurmNode("n1", "idle", 16, 16000, (("a100", 4),), ("fast",), None),),
+)
 TOML = '# our lab\nport = 9000\nengine = "local"  # for now\n\n[gpu_charges]\nengine = 2.0\n'
 
 
-def look(settings: Settings) -> tuple[Sequence[Finding], Sequence[Node]]:
-    return [Finding("slurm", "ok", "slurmctld answers.")], NODES
+def look(settings: Settings) -> tuple[Sequence[Finding], Picture]:
+    return [Finding("slurm", "ok", "slurmctld answers.")], PICTURE
 
 
 @pytest.fixture
@@ -102,15 +105,15 @@ def test_running_jobs_are_in_the_way_and_named(home: Home) -> None:
     ("job", "why"),
     [
         (a_job(1, resources=Resources(gpus=0.5)), "not parts"),
-        (a_job(1, resources=Resources(gpus=1, gpu_type="A100")), "no GPUs of type 'A100', but a100"),
+        (a_job(1, resources=Resources(gpus=1, gpu_type="T4")), "No node in Slurm's partition"),
         (a_job(1, resources=Resources(gpus=1, gpu_memory_mib=1)), "does not know how much memory"),
-        (a_job(1, resources=Resources(gpus=5)), "No node has"),
+        (a_job(1, resources=Resources(gpus=5)), "No node in Slurm's partition main has"),
         (a_job(1, placement=Placement(labels=("disk=ssd",))), "knows no label"),
         (a_job(1, placement=Placement(labels=("slow",))), "slow"),
     ],
 )
 def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home, job: Job, why: str) -> None:
-    fill(home, job, a_job(2, resources=Resources(gpus=4, gpu_type="a100"), placement=Placement(labels=("fast",))))
+    fill(home, job, a_job(2, resources=Resources(gpus=4, gpu_type="A100"), placement=Placement(labels=("fast",))))
     (unfit,) = plan_migration(load_settings(home), look).unfit
     assert (unfit.job_id, why in unfit.why) == (1, True), unfit
     with pytest.raises(Conflict, match="these jobs: 1"):
@@ -124,7 +127,7 @@ def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home
 def test_what_the_doctor_finds_wrong_is_in_the_way(home: Home) -> None:
     problem = Finding("slurm", "problem", "slurmctld does not answer.", "See its log.")
     with pytest.raises(Conflict, match="slurmctld does not answer"):
-        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], []))
+        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], Picture()))
     assert home.config.read_text() == TOML
 
 

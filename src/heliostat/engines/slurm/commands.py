@@ -29,7 +29,7 @@ from heliostat.engines.slurm.parse import (
     nodes_of_sinfo,
     submitted_number,
 )
-from heliostat.engines.slurm.partitions import Partition, partitions_of
+from heliostat.engines.slurm.partitions import Partition, Picture, partitions_of
 from heliostat.engines.slurm.reservations import SlurmReservation, reservations_of
 from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
@@ -160,6 +160,10 @@ class Commands:
 
     def partitions(self) -> dict[str, Partition]:
         return partitions_of(self._run(["scontrol", "--oneliner", "--all", "show", "partition"]))
+
+    def picture(self) -> Picture:
+        """All that requests are checked against."""
+        return Picture(self.partitions(), tuple(self.nodes()), tuple(self.reservations()))
 
     def booted_at(self) -> datetime | None:
         """When the controller was started; None: Slurm does not say."""

@@ -373,11 +373,8 @@ class SlurmEngine:
 
     def _look_at_partitions(self) -> None:
         """What Slurm has, as the checks of requests and the words of submissions need it."""
-        self._picture = Picture(
-            self._commands.partitions(), tuple(self._commands.nodes()), tuple(self._commands.reservations())
-        )
+        self._picture = self._commands.picture()
         self._max_array_size = self._commands.max_array_size() or MAX_ARRAY_SIZE
         site = self._rounds.site
-        seen = {kind.lower(): kind for node in self._picture.nodes for kind, _ in node.gpus}
-        terms = replace(site.terms, seen_gpu_types=seen)
+        terms = site.terms.seeing(self._picture.gpu_types)
         self._rounds.site = replace(site, terms=terms, longest_seconds=self._picture.longest_seconds)

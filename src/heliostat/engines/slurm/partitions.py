@@ -38,6 +38,10 @@ class Picture:
         """The partition of jobs that name none."""
         return next((name for name, one in self.partitions.items() if one.is_default), None)
 
+    @property
+    def gpu_types(self) -> set[str]:
+        return {kind for node in self.nodes for kind, _ in node.gpus}
+
     @cached_property
     def features(self) -> dict[str, frozenset[str]]:
         """By node."""

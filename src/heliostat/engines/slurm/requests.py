@@ -15,6 +15,9 @@ def check_request(job: Job, data_class: int, picture: Picture, terms: Terms) -> 
     """Raises Invalid. Where a job may go to several partitions, one that takes it is enough."""
     if 0 < job.resources.gpus < 1:
         raise _invalid("gpus", "Slurm gives out whole GPUs here, not parts.", "Ask for a whole one: --gpus 1.")
+    if job.resources.gpu_memory_mib is not None:
+        hint = "Ask for a type instead: --gpu-type."
+        raise _invalid("gpu_memory", "Slurm does not know how much memory a GPU has.", hint)
     try:
         place = place_of(job, data_class, terms)
         kind = word(terms.gpu_type(job.resources.gpu_type), "GPU type") if job.resources.gpu_type else None

@@ -1,8 +1,8 @@
 """Which words of Slurm stand for ours: partitions, features, QOS, types of GPUs. Pure."""
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from heliostat.config import Settings
 from heliostat.models import Job
@@ -32,6 +32,10 @@ class Terms:
     qos: Mapping[str, str] = field(default_factory=dict)
     our_gpu_types: Mapping[str, str] = field(default_factory=dict)  # Slurm's word for ours
     seen_gpu_types: Mapping[str, str] = field(default_factory=dict)  # as Slurm writes them, by small letters
+
+    def seeing(self, gpu_types: Iterable[str]) -> "Terms":
+        """With the types of GPUs as Slurm writes them."""
+        return replace(self, seen_gpu_types={kind.lower(): kind for kind in gpu_types})
 
     def gpu_type(self, ours: str) -> str:
         """Slurm's word, which must be right to the letter."""

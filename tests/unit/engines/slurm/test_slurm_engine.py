@@ -19,7 +19,7 @@ from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.parse import SlurmJob, SlurmNode, expand_hosts
-from heliostat.engines.slurm.partitions import Partition
+from heliostat.engines.slurm.partitions import Partition, Picture
 from heliostat.engines.slurm.reservations import SlurmReservation
 from heliostat.engines.slurm.traces import Trace, Traces
 from heliostat.errors import EngineUnavailable
@@ -121,6 +121,9 @@ class FakeSlurm:
     def reservations(self) -> list[SlurmReservation]:
         self._answer()
         return []
+
+    def picture(self) -> Picture:
+        return Picture(self.partitions(), tuple(self.nodes()), ())
 
     def booted_at(self) -> datetime | None:
         return BEGAN - timedelta(days=1)
