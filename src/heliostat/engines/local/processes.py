@@ -14,6 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 _BATCH = 256  # processes held open at once: far below the usual limit of 1024 open files
+_MOST_LOOKS = 200  # at a process that is about to become another program
 
 
 @cache
@@ -105,6 +106,8 @@ class _Process(NamedTuple):
     session_id: int
     start_time: int
     is_alive: bool
+    has_memory: bool  # kernel threads and zombies have none
+    has_no_environment: bool  # an empty one; who is about to become another program has none to be seen yet
 
 
 def _read_stat(pid: int) -> _Process | None:
@@ -115,7 +118,8 @@ def _read_stat(pid: int) -> _Process | None:
     fields = text[text.rindex(b")") + 2 :].split()
     # A main thread that has ended looks like a zombie while the other threads go on.
     is_alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
-    return _Process(pid, int(fields[3]), int(fields[19]), is_alive)
+    has_no_environment = fields[47] == fields[48] != b"0"
+    return _Process(pid, int(fields[3]), int(fields[19]), is_alive, fields[20] != b"0", has_no_environment)
 
 
 def _find_members(
@@ -125,7 +129,7 @@ def _find_members(
     marked: list[_Process] = []
     in_session: list[_Process] = []
     for process in _scan():
-        if _has_marker(process.pid, marker):
+        if process.has_memory and _has_marker(process, marker):
             marked.append(process)
         elif session_id > 1 and process.session_id == session_id:  # kernel threads are in session 0
             in_session.append(process)
@@ -142,9 +146,23 @@ def _scan() -> Iterator[_Process]:
             yield process
 
 
-def _has_marker(pid: int, marker: str) -> bool:
-    environ = b"\0" + _read(f"/proc/{pid}/environ") + b"\0"
+def _has_marker(process: _Process, marker: str) -> bool:
+    environ = b"\0" + _environ(process) + b"\0"
     return b"\0" + os.fsencode(marker) + b"\0" in environ
+
+
+def _environ(process: _Process) -> bytes:
+    """In the middle of an exec a process shows none for a moment: who looks just then would miss it."""
+    path, now = f"/proc/{process.pid}/environ", process
+    for _ in range(_MOST_LOOKS):
+        if (found := _read(path)) or now.has_no_environment:
+            return found
+        again = _read_stat(process.pid)
+        if again is None or not again.has_memory or not os.access(path, os.R_OK):
+            return b""
+        now = again
+        time.sleep(0.0005)
+    return b""
 
 
 def _kill_and_wait(processes: list[_Process], patience_seconds: float) -> None:

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 
 import pytest
 
@@ -231,3 +232,16 @@ print(processes.members({process.pid}, {MARKER!r}), processes.kill_members({proc
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "[] []\n", done.stderr
     assert process.poll() is None
+
+
+def test_a_process_that_becomes_another_program_is_not_missed(tmp_path: Path) -> None:
+    again = tmp_path / "again.sh"
+    again.write_text('exec /bin/sh "$0"\n')
+    name, _, value = MARKER.partition("=")
+    process = subprocess.Popen(["/bin/sh", again], env={name: value}, start_new_session=True)
+    try:
+        looks = [processes.members(0, MARKER) for _ in range(300)]
+    finally:
+        process.kill()
+        process.wait()
+    assert looks == [[process.pid]] * 300
