@@ -24,6 +24,7 @@ from heliostat.api import (
     queue,
     reports,
     reservations,
+    sessions,
     slurm,
     stats,
     streams,
@@ -55,6 +56,7 @@ _MODULES = (
     news,
     slurm,
     inside,
+    sessions,
 )
 
 

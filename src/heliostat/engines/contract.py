@@ -26,6 +26,7 @@ from heliostat.models import (
     Reservation,
     Waiting,
 )
+from heliostat.models.sessions import Listening
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -165,6 +166,14 @@ class RunsInside(Protocol):
     def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
         """What to start so that the command runs where the attempt does: same user, limits, devices, environment
         and folder; it ends with the attempt. Raises Conflict where that is not possible now."""
+
+
+@runtime_checkable
+class OpensPorts(Protocol):
+    """An engine that can say where a port of a running attempt is reached from here."""
+
+    def listening(self, attempt: Attempt, port: int) -> Listening:
+        """Where, if a process of the attempt listens there, and nobody else does. Raises Conflict."""
 
 
 @runtime_checkable

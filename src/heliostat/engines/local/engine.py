@@ -35,6 +35,7 @@ from heliostat.engines.local.inside import inside_group
 from heliostat.engines.local.insiders import signal_container
 from heliostat.engines.local.log_order import LogOrder, read_order
 from heliostat.engines.local.machine import node_name, this_node
+from heliostat.engines.local.ports import NotListening, find_listening
 from heliostat.engines.local.processes import boot_time, start_time
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
@@ -43,6 +44,7 @@ from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
+from heliostat.models.sessions import Listening
 
 log = structlog.get_logger()
 _SWEEP_SECONDS = 600.0
@@ -165,6 +167,17 @@ class LocalEngine:
         )
         environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
         return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
+
+    def listening(self, attempt: Attempt, port: int) -> Listening:
+        with self._lock:
+            running = self._running.get(attempt.id)
+        if running is None or running.is_over:
+            raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
+        try:
+            return find_listening(port, running.group.pids())
+        except NotListening as error:
+            hint = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
+            raise Conflict(f"Job {attempt.job.id}: {error}.", hint, code="not_listening") from error
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))
