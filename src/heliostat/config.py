@@ -67,6 +67,11 @@ class Home:
         return self.path / "history.key"
 
     @property
+    def session_key(self) -> Path:
+        """From which the secrets of some sessions follow; only the server reads it."""
+        return self.path / "session.key"
+
+    @property
     def config(self) -> Path:
         return self.path / "cluster.toml"
 
@@ -81,6 +86,8 @@ class Settings:
     public_url: str | None = None  # where browsers find it, when that is behind a proxy: "https://gpu.example.org"
     proxy_port: int | None = None  # of sessions and ports of jobs; None: the one after `port`
     proxy_url: str | None = None  # where browsers find these: "https://*.gpu.example.org", each at its own name
+    jupyter_command: str | None = None  # where JupyterLab is, for sessions whose own environment has none
+    session_hours: float = 8.0  # how long a session lasts that asks for nothing else
     engine: str = "local"  # local, simulated, slurm
     simulate_gpus: str | None = None  # "4xA100": made-up GPUs on this machine
     simulated_nodes: str = "4x8xA100"  # nodes x GPUs x type, for the simulated engine
@@ -251,6 +258,7 @@ _LEAST: dict[str, float] = {
     "backfill_reservations": 1,
     "preemption_protection_seconds": 1,
     "keep_job_folders_days": 0,
+    "session_hours": 0.01,
     "cpu_charge": 0,
     "memory_gib_charge": 0,
     "urgent_gpu_hours_per_month": 0,

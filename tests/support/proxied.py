@@ -102,7 +102,7 @@ class Visitor:
         """Where redirects lead, as a person's browser goes there."""
         for _ in range(most):
             got = self.get(url, headers=[("Accept", "text/html")])
-            if got.status not in (303, 307):
+            if got.status not in (302, 303, 307):
                 return url, got
             place = got.location
             url = urljoin(url, place)

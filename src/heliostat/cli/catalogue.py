@@ -15,6 +15,8 @@ class Entry(NamedTuple):
 SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Submit": (
         Entry("run", "run:run", "Put a command into the queue."),
+        Entry("notebook", "notebook:notebook", "Start JupyterLab on the cluster and open it."),
+        Entry("session", "session:session", "Interactive sessions: JupyterLab, or a web server of your own."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
     ),
     "Watch": (

@@ -100,7 +100,7 @@ def run(
         "name": name,
         "project": project,
         "array": array,
-        "env": _environment(env or []),
+        "env": environment_of(env or []),
         "workdir": None if workdir is None else os.path.abspath(os.path.expanduser(workdir)),
         "priority": priority,
         "priority_class": priority_class,
@@ -212,7 +212,7 @@ def _absolute(mount: str) -> str:
     return f"{source}:{rest}" if rest.startswith("/") else f"{source}:{source}:{rest}".rstrip(":")
 
 
-def _environment(given: list[str]) -> dict[str, str] | None:
+def environment_of(given: list[str]) -> dict[str, str] | None:
     env: dict[str, str] = {}
     for item in given:
         name, equals, value = item.partition("=")

@@ -1,9 +1,22 @@
 """The client's verbs on sessions and ports of running jobs."""
 
-from typing import TypedDict
+import uuid
+from collections.abc import Sequence
+from typing import TypedDict, Unpack
 from urllib.parse import quote
 
+from heliostat.client.bodies import job_body
+from heliostat.client.shapes import JobData, JobOptions
 from heliostat.client.transport import Transport
+
+
+class SessionData(JobData):
+    """A job, and what a session has besides."""
+
+    app: str
+    is_up: bool
+    url: str
+    log_tail: str | None
 
 
 class PortData(TypedDict):
@@ -20,6 +33,35 @@ class KeyData(TypedDict):
 
 class SessionVerbs:
     _transport: Transport
+
+    def start_session(
+        self,
+        app: str = "jupyter",
+        command: str | Sequence[str] | None = None,
+        *,
+        idempotency_key: str | None = None,
+        **options: Unpack[JobOptions],
+    ) -> "SessionData":
+        """JupyterLab, or with app "custom" a web server of one's own, which finds its port in $PORT."""
+        body = job_body({"command": command, **options}) | {"app": app}
+        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
+        answer: SessionData = self._transport.call("POST", "/sessions", body, headers=headers)
+        return answer
+
+    def session(self, job: int) -> "SessionData":
+        answer: SessionData = self._transport.call("GET", f"/sessions/{int(job)}")
+        return answer
+
+    def sessions(self, *, unfinished: bool = False) -> "list[SessionData]":
+        """One's own, newest first."""
+        query = [("unfinished", True)] if unfinished else ()
+        items: list[SessionData] = self._transport.call("GET", "/sessions", query=query)["items"]
+        return items
+
+    def session_key(self, job: int) -> KeyData:
+        """For a program: it sends the key as `Authorization: Bearer KEY` to the session's url."""
+        answer: KeyData = self._transport.call("POST", f"/sessions/{int(job)}/key", {})
+        return answer
 
     def port(self, job: int, port: int) -> PortData:
         """Where a port of a running job of one's own is found in a browser."""

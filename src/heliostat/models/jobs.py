@@ -130,6 +130,7 @@ class JobRequest:
     array: ArrayRange | None = None
     after: tuple[Parent, ...] = ()  # whom it waits for
     begin: datetime | timedelta | None = None  # not before; an interval counts from when it is submitted
+    kind: str = "batch"  # or session
 
 
 @dataclass(frozen=True, slots=True)

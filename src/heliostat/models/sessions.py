@@ -52,3 +52,16 @@ class Listening:
     host: str
     port: int
     proof: tuple[int, ...] = ()
+
+
+APPS = ("jupyter", "custom")
+"""What a session may run: JupyterLab, or any web server by its command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a job of kind session has besides being a job."""
+
+    job_id: int
+    app: str
+    secret: str  # that its server wants to see; the proxy adds it, no browser learns it

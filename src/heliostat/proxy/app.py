@@ -9,6 +9,7 @@ from urllib.parse import parse_qs, urlsplit
 import structlog
 
 from heliostat.errors import EngineUnavailable, HeliostatError, NotAuthenticated
+from heliostat.models import JobState
 from heliostat.models.sessions import Target
 from heliostat.proxy import pages
 from heliostat.proxy.gate import Admitted, Gate, Request
@@ -24,6 +25,7 @@ Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 CHECK_SECONDS = 5.0  # how long somebody may go on who is no longer let in
+_EARLY = frozenset({"session_starting", "not_listening", *(f"job_{state}" for state in JobState)})
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
 
 
@@ -85,6 +87,9 @@ class Proxy:
     async def _tell(self, request: Request, error: HeliostatError, send: Send) -> None:
         as_page = pages.wants_page(request.method, request.headers)
         asked = parse_path(request.raw_path, b"")
+        if as_page and asked and asked.target.port is None and error.code in _EARLY:
+            await _redirect(send, self.gate.page_of(request, asked.target))
+            return
         link = self.gate.page_of(request, asked.target) if as_page and asked else ""
         headers, body = pages.fault(error, as_page, link)
         await _start(send, error.status or 500, headers)

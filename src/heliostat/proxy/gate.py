@@ -113,7 +113,8 @@ class Gate:
 
     def page_of(self, request: Request, target: Target) -> str:
         """In the control plane."""
-        return f"{self._seen(request).control}/jobs/{target.job_id}"
+        kind = "sessions" if target.port is None else "jobs"
+        return f"{self._seen(request).control}/{kind}/{target.job_id}"
 
     def _seen(self, request: Request) -> Addresses:
         return self._context.addresses.seen_at(request.host.decode("latin-1"))

@@ -1,14 +1,18 @@
 """What the proxy leads to: whose it is, who may go there, and where it listens."""
 
+import os
+import stat
 from dataclasses import dataclass
 
 from heliostat.engines.contract import OpensPorts
+from heliostat.engines.folders import JobFolder
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import Attempt, Caller, Job, JobState, User
 from heliostat.models.sessions import MOST_PORT, Listening, Target
 from heliostat.services.acting import invalid
 from heliostat.services.context import Context
 from heliostat.store import jobs as stored
+from heliostat.store.sessions import find_session
 
 _LEAST_PORT = 1024  # below it are the services of the system
 
@@ -31,8 +35,22 @@ def find_way(context: Context, target: Target) -> Way:
     if job.state is not JobState.RUNNING:
         raise Conflict(f"Job {job.id} is {job.state}.", f"See `helio show {job.id}`.", code=f"job_{job.state}")
     if target.port is None:
+        return _way_to_session(context, job, target)
+    return Way(target, _attempt(job), people_of(context, job, target), target.port)
+
+
+def _way_to_session(context: Context, job: Job, target: Target) -> Way:
+    with context.store.read() as conn:
+        session = find_session(conn, job.id)
+    if session is None:
         raise NotFound(f"Job {job.id} is no session.", "Ask for one of its ports: helio port JOB PORT.")
-    return Way(target, _attempt(job), frozenset({job.user}), target.port)
+    port = told_port(context, job)
+    if port is None:
+        raise Conflict("The session is starting.", "It opens in a moment.", code="session_starting")
+    is_jupyter = session.app == "jupyter"
+    shown = f"{'token' if is_jupyter else 'Bearer'} {session.secret}"
+    people = people_of(context, job, target)
+    return Way(target, _attempt(job), people, port, keeps_prefix=is_jupyter, authorization=shown)
 
 
 def listening(context: Context, way: Way) -> Listening:
@@ -88,3 +106,22 @@ def _job(context: Context, target: Target) -> Job:
 
 def _attempt(job: Job) -> Attempt:
     return Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
+
+
+def told_port(context: Context, job: Job) -> int | None:
+    """What the session says of its port. A file of its user: no link is followed, and it proves nothing."""
+    folder = JobFolder.of(context.settings.home.jobs, job.id).checkpoints
+    try:
+        parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
+        descriptor = os.open(f".session-{job.attempt}", flags, dir_fd=parent)
+    except OSError:
+        return None
+    finally:
+        os.close(parent)
+    with open(descriptor, "rb") as file:
+        text = file.read(16).strip() if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
+    return int(text) if text.isdigit() and 1024 <= int(text) <= 65535 else None
