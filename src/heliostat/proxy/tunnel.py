@@ -46,7 +46,7 @@ class Tunnel(asyncio.Protocol):
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
         elif self._inner is not None and self._inner.has_agreed:
-            self._inner.transport.write(data)
+            _write(self._inner.transport, data)
         else:
             self._early += data
             if len(self._early) > _LONGEST_HEAD:
@@ -73,9 +73,9 @@ class Tunnel(asyncio.Protocol):
         self.transport.abort()
 
     def agreed(self, head: bytes) -> None:
-        self.transport.write(head)
+        _write(self.transport, head)
         if self._early and self._inner is not None:
-            self._inner.transport.write(self._early)
+            _write(self._inner.transport, self._early)
             self._early = b""
 
     async def _run(self, head: bytes) -> None:
@@ -85,7 +85,7 @@ class Tunnel(asyncio.Protocol):
             await self._connect(request, admitted)
             await self._until_over(admitted)
         except HeliostatError as error:
-            self._refuse(error)
+            self.refuse(error)
         except Exception as error:  # noqa: BLE001 - a task nobody waits for
             log.error("tunnel_failed", error=repr(error))
             self.transport.abort()
@@ -98,7 +98,7 @@ class Tunnel(asyncio.Protocol):
         self._inner = inner
         path = admitted.asked.upstream_path(admitted.way.keeps_prefix)
         headers = [*request_headers(request.headers, admitted.passing), *UPGRADE]
-        inner.transport.write(request_head(b"GET", path, headers))
+        _write(inner.transport, request_head(b"GET", path, headers))
 
     async def _until_over(self, admitted: Admitted) -> None:
         inner = self._inner
@@ -116,11 +116,10 @@ class Tunnel(asyncio.Protocol):
                 self.transport.abort()
                 inner.leave()
 
-    def _refuse(self, error: HeliostatError) -> None:
+    def refuse(self, error: HeliostatError) -> None:
         headers, body = pages.fault(error, as_page=False)
-        self.transport.write(
-            _plain_head(error.status or 500, [*headers, (b"content-length", b"%d" % len(body))]) + body
-        )
+        length = (b"content-length", b"%d" % len(body))
+        _write(self.transport, _plain_head(error.status or 500, [*headers, length]) + body)
         self.transport.close()
 
 
@@ -139,7 +138,7 @@ class _Inner(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self.answered.is_set():
-            self._outer.transport.write(data)
+            _write(self._outer.transport, data)
             return
         self._head += data
         if b"\r\n\r\n" in self._head:
@@ -154,7 +153,7 @@ class _Inner(asyncio.Protocol):
         self.over.set()
         if not self.answered.is_set():
             self.answered.set()
-            self._outer._refuse(EngineUnavailable("The server inside the job has hung up.", "Look at its log."))
+            self._outer.refuse(EngineUnavailable("The server inside the job has hung up.", "Look at its log."))
         else:
             self._outer.transport.close()
 
@@ -194,7 +193,8 @@ class _Inner(asyncio.Protocol):
         if self.has_agreed:
             self._outer.agreed(_plain_head(status, [*headers, *UPGRADE], closes=False) + rest)
         else:
-            self._outer.transport.write(_plain_head(status, [*headers, *_framing(parsed.headers)]) + rest)
+            answer = _plain_head(status, [*headers, *_framing(parsed.headers)])
+            _write(self._outer.transport, answer + rest)
 
 
 class _Answer:
@@ -226,6 +226,11 @@ def _parse(head: bytes, transport: asyncio.Transport) -> Request:
     peer = transport.get_extra_info("peername") or ("",)
     client = str(peer[0])
     return Request("GET", url.path or b"/", url.query or b"", asked.headers, client, is_upgrade=True)
+
+
+def _write(transport: asyncio.Transport, data: bytes) -> None:
+    if not transport.is_closing():
+        transport.write(data)
 
 
 def _plain_head(status: int, headers: list[Header], *, closes: bool = True) -> bytes:
