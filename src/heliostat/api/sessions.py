@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Annotated, Literal
 
 from fastapi import APIRouter, Header, Path, Request, Response
-from pydantic import BaseModel, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import JSONResponse
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
@@ -14,6 +14,7 @@ from heliostat.api.views import job_view
 from heliostat.models.sessions import MOST_PORT, Target
 from heliostat.services.addresses import Addresses
 from heliostat.services.context import Context
+from heliostat.services.extension import extend_job, seconds_from
 from heliostat.services.proxying import open_port, program_key
 from heliostat.services.sessions import SessionState, list_sessions, show_session, start_session
 
@@ -73,6 +74,22 @@ class SessionBody(JobBody):
     command: (
         Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
     ) = Field(default=["jupyter"], description="Of the app custom: what to run; it finds its port in $PORT.")
+
+
+class ExtendBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    time: Annotated[str, StringConstraints(max_length=32)] | Annotated[int, Field(strict=True, ge=1, le=2**31)]
+
+
+@router.post(
+    "/jobs/{job_id}/extend", summary="More time for a session; for a batch job, by who manages its project"
+)
+def extend(job_id: IdPath, body: ExtendBody, caller: CallerDep, context: ContextDep) -> Response:
+    """`time` is how much more: 2h, 30m, or seconds."""
+    seconds = body.time if isinstance(body.time, int) else seconds_from(body.time)
+    job = extend_job(context, caller, job_id, seconds)
+    return JSONResponse(job_view(job, context.controller.reason(job), forecast_view(context.forecaster.of(job))))
 
 
 @router.post("/sessions", status_code=201, summary="Start a session: JupyterLab, or a web server of your own")

@@ -40,6 +40,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("release", "jobs:release", "Let held jobs start again."),
         Entry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
         Entry("exec", "exec:execute", "Run a command inside a running job."),
+        Entry("extend", "extend:extend", "Give a running or waiting session more time."),
         Entry("port", "port:port", "Open a port of a running job in your browser."),
         Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),

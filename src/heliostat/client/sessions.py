@@ -63,6 +63,11 @@ class SessionVerbs:
         answer: KeyData = self._transport.call("POST", f"/sessions/{int(job)}/key", {})
         return answer
 
+    def extend(self, job: int, time: str | int) -> JobData:
+        """So much longer than its time limit says now: "2h", or seconds."""
+        answer: JobData = self._transport.call("POST", f"/jobs/{int(job)}/extend", {"time": time})
+        return answer
+
     def port(self, job: int, port: int) -> PortData:
         """Where a port of a running job of one's own is found in a browser."""
         answer: PortData = self._transport.call("GET", f"/jobs/{int(job)}/ports/{int(port)}")

@@ -169,6 +169,17 @@ class RunsInside(Protocol):
 
 
 @runtime_checkable
+class ExtendsLimits(Protocol):
+    """An engine that can let a running attempt run longer."""
+
+    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
+        """Its time limit is this now, counted from its start; never a shorter one. OSError when it cannot be kept.
+
+        Told before it is recorded: after a crash in between it runs longer than anybody says, never shorter.
+        """
+
+
+@runtime_checkable
 class OpensPorts(Protocol):
     """An engine that can say where a port of a running attempt is reached from here."""
 

@@ -179,6 +179,9 @@ class LocalEngine:
             hint = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
             raise Conflict(f"Job {attempt.job.id}: {error}.", hint, code="not_listening") from error
 
+    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
+        self._traces.extend(attempt.id, limit_seconds)
+
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))
 

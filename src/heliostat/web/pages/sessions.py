@@ -10,10 +10,11 @@ from starlette.responses import RedirectResponse, Response
 from heliostat.errors import Invalid
 from heliostat.models import Job, JobState
 from heliostat.models.sessions import Target
+from heliostat.services.extension import extend_job, seconds_from
 from heliostat.services.sessions import SessionState, list_sessions, show_session, start_session
 from heliostat.services.why import explain_job
 from heliostat.web.job.numbers import JOB
-from heliostat.web.job.waiting import Waiting, waiting
+from heliostat.web.job.waiting import Waiting, sentence, waiting
 from heliostat.web.rendering import HEADERS, Page, redirect, render
 from heliostat.web.visits import Form, FormDep, Visit, VisitDep
 
@@ -99,6 +100,12 @@ def show_one(visit: VisitDep, job_id: int, go: bool = False) -> Response:
     return render(visit, page, view)
 
 
+@router.post("/sessions/" + JOB + "/extend")
+def extend(visit: VisitDep, form: FormDep, job_id: int) -> Response:
+    job = extend_job(visit.context, visit.caller, job_id, seconds_from(form.get("time")))
+    return redirect(visit, f"/sessions/{job.id}", "It has more time now.")
+
+
 def _form(visit: Visit, view: NewView, status: int = 200) -> Response:
     crumbs = (("Sessions", "/sessions"),)
     return render(visit, Page("new_session.html", "New session", crumbs=crumbs, status=status), view)
@@ -146,4 +153,4 @@ def _step(state: SessionState) -> str:
             return "It waits in the queue."
         case JobState.HELD:
             return "It is held."
-    return state.job.reason or "It is over."
+    return sentence(state.job.reason or "") or "It is over."
