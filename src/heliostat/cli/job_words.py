@@ -220,7 +220,9 @@ def _relatives(job: "JobData", kind: str) -> str | None:
 
 
 def _rule(relative: dict[str, Any]) -> str:
-    return {"any": "however it ends, ", "failed": "if it fails, "}.get(relative["rule"], "")
+    return {"any": "however it ends, ", "failed": "if it fails, ", "built": "builds its environment, "}.get(
+        relative["rule"], ""
+    )
 
 
 def _text(value: int | None) -> str | None:
