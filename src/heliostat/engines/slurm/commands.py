@@ -87,7 +87,7 @@ class Commands:
         """The number Slurm gives it. After EngineUnavailable it may have been taken all the same."""
         with open(self.lock, "a", encoding="utf-8") as held:
             fcntl.flock(held, fcntl.LOCK_SH)
-            said = self._run(argv, script, self._of_jobs(), keep=held.fileno())
+            said = self._run(argv, script, keep=held.fileno())
         number = submitted_number(said)
         if number is None:
             raise EngineUnavailable(f"sbatch gave no number but {said[:80]!r}.")
@@ -218,22 +218,18 @@ class Commands:
         with contextlib.suppress(SlurmRefused):  # it is gone, or going: the next look says
             self._run(["scancel", "--quiet", *words])
 
-    def _of_jobs(self) -> dict[str, str]:
-        """What a job finds before its script sets its variables: nothing of the server's own."""
-        return {name: self.environment[name] for name in ("PATH", "SLURM_CONF") if name in self.environment}
+    def _environment_of(self, program: str) -> dict[str, str]:
+        """That of `sbatch` is what a job finds before its script sets its own: nothing of the server's."""
+        if program == "sbatch":
+            return {name: self.environment[name] for name in ("PATH", "SLURM_CONF") if name in self.environment}
+        return {**self.environment, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
-    def _run(
-        self,
-        argv: Sequence[str],
-        text: str = "",
-        environment: Mapping[str, str] | None = None,
-        keep: int | None = None,
-    ) -> str:
+    def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
         try:
             done = subprocess.run(
                 list(argv),
                 input=text.encode("utf-8", "surrogateescape"),
-                env=environment or {**self.environment, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"},
+                env=self._environment_of(argv[0]),
                 capture_output=True,
                 timeout=_SECONDS,
                 check=False,
