@@ -43,16 +43,18 @@ class Index:
     slow: threading.Event = field(default_factory=threading.Event)  # while set, files are not handed out
     waiting: threading.Event = field(default_factory=threading.Event)  # somebody waits for a file
 
-    def add_wheel(self, name: str, version: str, needs: Sequence[str] = (), text: str = "") -> None:
+    def add_wheel(self, name: str, version: str, needs: Sequence[str] = (), **more: str) -> None:
+        """`more` are texts of further files in it, by the end of their name: `pth="import os"`."""
         info = f"{name}-{version}.dist-info"
         required = "".join(f"Requires-Dist: {one}\n" for one in needs)
-        code = text or f"VALUE = {version!r}\ndef main():\n    print('{name} {version}')\n"
+        code = f"VALUE = {version!r}\ndef main():\n    print('{name} {version}')\n"
         files = {
             f"{name}.py": code,
             f"{info}/METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{required}",
             f"{info}/WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
             f"{info}/entry_points.txt": f"[console_scripts]\n{name} = {name}:main\n",
             f"{info}/RECORD": "",
+            **{f"{name}.{end}": text for end, text in more.items()},
         }
         with zipfile.ZipFile(self._place(name) / f"{name}-{version}-py3-none-any.whl", "w") as archive:
             for path, content in files.items():

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from heliostat.client import Client
     from heliostat.client.shapes import Environment
 
-env = noun("The software of jobs: built once, for everybody who asks for the same.")
+env = noun("The software of jobs, built once.")
 _SHOWN = 12  # signs of a digest
 _COLUMNS = (
     Column("ENVIRONMENT"),

@@ -102,7 +102,9 @@ def _python(recipe: Recipe) -> Iterator[str]:
     yield f"    tell inside {_install(kind, uv)} || fail"
     yield "fi"
     yield "echo 'Compiling …'"
-    yield "inside env/bin/python -m compileall -q -j 0 env/lib > /dev/null 2>&1 || true"
+    # Not the environment's own Python, which runs what packages leave for its start: some files here are still
+    # those of the cache.
+    yield f"inside {quote(recipe.python)} -I -S -m compileall -q -j 0 env/lib > /dev/null 2>&1 || true"
 
 
 def _pick(kind: str, uv: str, by_wheels: bool = False) -> str:

@@ -202,6 +202,49 @@ def test_a_source_distribution_is_built_where_it_can_harm_nothing(
     assert server.output(job["id"], ann.uid) == "from source\n"
 
 
+def test_what_a_package_runs_when_python_starts_cannot_reach_its_neighbours_in_the_cache(
+    server: RunningServer, ann: Person, bob: Person, index: Index
+) -> None:
+    prey = "glob.glob('**/prey.py', recursive=True)"
+    reach = f"import glob; [open(file, 'a').write('VALUE = 666\\n') for file in {prey}]"
+    index.add_wheel("prey", "1.0")
+    index.add_wheel("hunter", "1.0", pth=reach + "\n")
+    assert built(server, ann.uid, requirements="hunter\nprey")["state"] == "ready"
+    found = built(server, bob.uid, requirements="prey")
+    line = ["python", "-c", "import prey; print(prey.VALUE)"]
+    job_id = server.submit(bob.uid, command=line, environment=found["digest"])
+    over(server, job_id, bob.uid)
+    assert server.output(job_id, bob.uid) == "1.0\n"
+
+
+def test_a_locked_project_is_installed_as_its_lock_says(server: RunningServer, ann: Person, index: Index) -> None:
+    """Newer versions may have come since."""
+    project = '[project]\nname = "mine"\nversion = "1"\nrequires-python = ">=3.11"\ndependencies = ["aging"]\n'
+    index.add_wheel("aging", "1.0")
+    lock = _locked(project, index)
+    index.add_wheel("aging", "2.0")
+    found = built(server, ann.uid, pyproject=project, uv_lock=lock)
+    assert (found["state"], found["kind"]) == ("ready", "uv"), found["reason"]
+    job_id = server.submit(ann.uid, command=["aging"], environment=found["digest"])
+    over(server, job_id, ann.uid)
+    assert server.output(job_id, ann.uid) == "aging 1.0\n"
+    newest = built(server, ann.uid, pyproject=project)
+    assert newest["kind"] == "pyproject"
+    assert newest["digest"] != found["digest"]
+
+
+def _locked(project: str, index: Index) -> str:
+    from uv import find_uv_bin
+
+    folder = index.folder / "locked"
+    folder.mkdir()
+    (folder / "pyproject.toml").write_text(project)
+    variables = {"PATH": "/usr/bin:/bin", "HOME": str(folder), "UV_DEFAULT_INDEX": index.url, "UV_NO_CACHE": "1"}
+    words = [find_uv_bin(), "lock", "--python", "/usr/bin/python3"]
+    subprocess.run(words, cwd=folder, env=variables, check=True, capture_output=True)
+    return (folder / "uv.lock").read_text()
+
+
 @pytest.mark.parametrize(
     ("text", "word"),
     [

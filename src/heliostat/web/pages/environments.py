@@ -1,23 +1,26 @@
 """The software of jobs: what one has asked for, and one of them with what its build says."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
-from fastapi import APIRouter
-from starlette.responses import Response
+from fastapi import APIRouter, Query
+from starlette.responses import JSONResponse, Response
 
 from heliostat.errors import BadRequest, Conflict
 from heliostat.models import Job
-from heliostat.models.environments import Software
+from heliostat.models.environments import EnvironmentState, Software
 from heliostat.services import environments as services
 from heliostat.services.environments import Shown
 from heliostat.services.rights import may_inspect
 from heliostat.web.forms import Filled, refused
-from heliostat.web.rendering import Page, redirect, render
+from heliostat.web.live import Hub
+from heliostat.web.rendering import HEADERS, Page, redirect, render
 from heliostat.web.visits import FormDep, Visit, VisitDep
 
 router = APIRouter()
 _ALL = ("Environments", "/environments")
 _LOG_BYTES = 64 * 1024
+_UNDER_WAY = (EnvironmentState.WAITING, EnvironmentState.BUILDING)
 _STATES = {"waiting": "pending", "building": "running", "ready": "completed", "failed": "failed"}
 
 
@@ -46,6 +49,8 @@ class OneView:
     row: Row
     files: tuple[tuple[str, str], ...]
     log: str
+    log_end: int  # in bytes
+    grows: bool
     build: Job | None  # if this person may look at it
     command: str
 
@@ -75,11 +80,28 @@ def show_environment(visit: VisitDep, digest: str) -> Response:
         row=_row(shown),
         files=tuple(one.software.files),
         log=_plain(log.data.decode("utf-8", "replace")),
+        log_end=log.offset + len(log.data),
+        grows=shown.state in _UNDER_WAY,
         build=build if build is not None and may_inspect(visit.caller.user, build) else None,
         command=f"helio run --env @{one.digest[:12]} -- python train.py",
     )
     page = Page("environment.html", f"Environment {one.digest[:12]}", crumbs=(_ALL,), live=("jobs", "rules"))
     return render(visit, page, view)
+
+
+@router.get("/environments/{digest}/log/more")
+def log_more(visit: VisitDep, digest: str, offset: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
+    """What came since that byte. `rest_seconds`: when to ask again."""
+    shown = services.show_environment(visit.context, visit.caller, digest)
+    part = services.environment_log(visit.context, visit.caller, digest, offset)
+    hub: Hub = visit.request.app.state.live
+    body = {
+        "text": _plain(part.data.decode("utf-8", "replace")),
+        "offset": part.offset + len(part.data),
+        "grows": shown.state in _UNDER_WAY,
+        "rest_seconds": hub.pause_seconds,
+    }
+    return JSONResponse(body, headers=HEADERS)
 
 
 @router.post("/environments/{digest}/remove")
