@@ -18,6 +18,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("notebook", "notebook:notebook", "Start JupyterLab on the cluster and open it."),
         Entry("session", "session:session", "Interactive sessions: JupyterLab, or a web server of your own."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
+        Entry("env", "env:env", "The software of jobs, built once."),
     ),
     "Watch": (
         Entry("ps", "jobs:ps", "List jobs, newest first."),
@@ -42,6 +43,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("exec", "exec:execute", "Run a command inside a running job."),
         Entry("extend", "extend:extend", "Give a running or waiting session more time."),
         Entry("port", "port:port", "Open a port of a running job in your browser."),
+        Entry("ssh", "ssh:ssh", "Open a shell inside a running job, or run a command there on a terminal."),
         Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (

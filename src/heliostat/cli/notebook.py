@@ -23,7 +23,9 @@ Memory = Annotated[str | None, typer.Option(help="16G, 512M.")]
 Time = Annotated[str | None, typer.Option(help="How long: 30m, 4h, 1d.")]
 Name = Annotated[str | None, typer.Option(help="A name for the session.")]
 Project = Annotated[str | None, typer.Option(help="Whose share it uses.")]
-Env = Annotated[list[str] | None, typer.Option(help="K=V, or K to copy yours. May be repeated.")]
+Env = Annotated[
+    list[str] | None, typer.Option(help="Its software: requirements.txt, @DIGEST; or K=V. May be repeated.")
+]
 Workdir = Annotated[str | None, typer.Option(help="Where it runs; here, on the server's machine.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until its server is up.")]
 Open = Annotated[bool, typer.Option("--open", help="Open it, logged in.")]
@@ -58,15 +60,16 @@ def notebook(
 
 def start(app: str, command: list[str] | None, wishes: dict[str, Any], how: tuple[bool, bool, bool]) -> None:
     """`how`: whether not to wait, to open it, and to print JSON."""
-    from heliostat.cli.run import environment_of
+    from heliostat.cli.run import environment_of, is_software, software_of
 
     no_wait, open_it, as_json = how
     client = connect()
-    gpus, workdir = wishes["gpus"], wishes["workdir"]
+    gpus, workdir, given = wishes["gpus"], wishes["workdir"], wishes["env"] or []
     said = {
         **wishes,
         "gpus": int(gpus) if gpus is not None and gpus.is_integer() else gpus,
-        "env": environment_of(wishes["env"] or []),
+        "env": environment_of([one for one in given if not is_software(one)]),
+        "environment": software_of([one for one in given if is_software(one)]),
         "workdir": os.path.abspath(os.path.expanduser(workdir)) if workdir else client.address.default_workdir(),
     }
     session: Any = client.start_session(app, command, **said)

@@ -10,6 +10,7 @@ from typing import Any, Unpack, overload
 from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
 from heliostat.client.cluster import ClusterVerbs
+from heliostat.client.environments import EnvironmentVerbs
 from heliostat.client.history import HistoryVerbs
 from heliostat.client.inside import InsideVerbs
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
@@ -57,6 +58,7 @@ class Client(
     NewsVerbs,
     SlurmVerbs,
     InsideVerbs,
+    EnvironmentVerbs,
     SessionVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.

@@ -87,7 +87,8 @@ def jupyter() -> list[str]:
     if not found:
         print(
             "JupyterLab is not installed where this session runs.\n"
-            "Install it into the environment of the session (pip install jupyterlab) and put that on its PATH,\n"
+            "Bring it along: helio notebook --env requirements.txt, with a line jupyterlab in that file;\n"
+            "or put an environment on its PATH in which pip install jupyterlab was run;\n"
             "or ask an admin to set jupyter_command in cluster.toml.",
             file=sys.stderr,
         )
