@@ -23,6 +23,7 @@ from heliostat.store.database import Transaction
 TOKEN = "HELIOSTAT_SESSION_TOKEN"  # noqa: S105 - the name of the variable
 _SHEBANG = "#!/usr/bin/env python3\n"
 _MOST_LISTED = 200
+_LATE_SECONDS = 20.0
 _TAIL_BYTES, _TAIL_LINES = 4000, 20
 
 
@@ -33,7 +34,7 @@ class SessionState:
     job: Job
     app: str
     is_up: bool  # its server answers
-    log_tail: str = ""  # of one that failed
+    log_tail: str = ""  # of one that failed, or whose server does not come up
 
 
 def start_session(
@@ -68,7 +69,7 @@ def show_session(context: Context, caller: Caller, job_id: int) -> SessionState:
         raise NotFound(f"Job {job_id} is no session.", "`helio session list` lists yours.")
     state = _state(context, job, session)
     failed = job.state in (JobState.FAILED, JobState.TIMED_OUT)
-    return replace(state, log_tail=_last_lines(context, job)) if failed else state
+    return replace(state, log_tail=_last_lines(context, job)) if failed or _is_late(context, state) else state
 
 
 def _secret(context: Context, user: str, key: str | None) -> str:
@@ -115,6 +116,14 @@ def _launcher() -> str:
 
 def _state(context: Context, job: Job, session: Session) -> SessionState:
     return SessionState(job, session.app, job.state is JobState.RUNNING and _is_up(context, job))
+
+
+def _is_late(context: Context, state: SessionState) -> bool:
+    """It runs, and its server does not listen: what it says may tell why."""
+    job = state.job
+    if state.is_up or job.state is not JobState.RUNNING or job.started_at is None:
+        return False
+    return (context.now() - job.started_at).total_seconds() > _LATE_SECONDS
 
 
 def _is_up(context: Context, job: Job) -> bool:
