@@ -24,6 +24,7 @@ from heliostat.api import (
     queue,
     reports,
     reservations,
+    schedules,
     slurm,
     stats,
     streams,
@@ -55,6 +56,7 @@ _MODULES = (
     news,
     slurm,
     inside,
+    schedules,
 )
 
 

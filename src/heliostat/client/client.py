@@ -26,6 +26,7 @@ from heliostat.client.news import NewsVerbs
 from heliostat.client.pages import pages
 from heliostat.client.people import PeopleVerbs
 from heliostat.client.queue import QueueVerbs
+from heliostat.client.schedules import ScheduleVerbs
 from heliostat.client.shapes import (
     Event,
     Finding,
@@ -47,7 +48,17 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, NewsVerbs, SlurmVerbs, InsideVerbs):
+class Client(
+    ClusterVerbs,
+    PeopleVerbs,
+    QueueVerbs,
+    HistoryVerbs,
+    StatsVerbs,
+    NewsVerbs,
+    SlurmVerbs,
+    InsideVerbs,
+    ScheduleVerbs,
+):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()

@@ -327,7 +327,7 @@ def test_a_soft_error_does_not_keep_children_from_firing(site: Site) -> None:
 def test_circles_and_parents_of_others_are_refused(site: Site) -> None:
     create(site, "a")
     create(site, "b", timing=None, parents=("a",))
-    with pytest.raises(Invalid, match="circle: a → b → a|circle: b → a → b"):
+    with pytest.raises(Invalid, match=r"circle: \w → \w → \w"):
         services.edit_schedule(site.context, site.root, "a", {"timing": None, "parents": ("b",)})
     site.project("vision")
     with pytest.raises(Invalid, match="you have no schedule 'a'"):
