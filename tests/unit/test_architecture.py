@@ -40,7 +40,7 @@ ALLOWED: dict[str, set[str]] = {
         "doctor",
     },
     "web": {"models", "errors", "services", "auth"},
-    "api": {"models", "errors", "inotify", "services", "store", "web"},
+    "api": {"models", "errors", "inotify", "schedules", "services", "store", "web"},
     "client": {"errors", "config", "models"},
     "server": {"errors", "config", "store", "engines", "workers", "auth", "services", "api"},
     "demo": {"models", "errors", "config", "store", "engines", "services", "server"},

@@ -5,6 +5,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Header, Path, Query
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StringConstraints
 
+from heliostat.api.chronos import put
+from heliostat.api.chronos_documents import wish_from
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.people_schemas import Page
 from heliostat.api.schemas import JobBody, Json
@@ -110,6 +112,11 @@ def create_schedule(body: ScheduleBody, caller: CallerDep, context: ContextDep) 
 def preview(body: PreviewBody, caller: CallerDep, context: ContextDep) -> Json:
     times = services.preview(context, caller, body.schedule, body.time_zone, body.count)
     return {"times": [time_view(at) for at in times]}
+
+
+@router.post("/schedules/chronos", status_code=201, summary="Make or replace a schedule as Chronos writes it")
+def put_chronos(document: dict[str, Any], caller: CallerDep, context: ContextDep) -> Json:
+    return detail_view(context, caller, put(context, caller, wish_from(document, caller.user.unix_user)))
 
 
 @router.get("/schedules/{reference}", summary="One schedule, with its job and its next times")

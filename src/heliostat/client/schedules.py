@@ -35,6 +35,10 @@ class ScheduleVerbs:
         body = self._schedule_body({"name": name, "schedule": schedule, "job": job, **options})
         return self._schedule("POST", "", body)
 
+    def put_chronos(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """Makes a schedule of a job as Chronos writes it, or replaces the one of that name."""
+        return self._schedule("POST", "/chronos", dict(document))
+
     def preview_schedule(self, schedule: str, *, time_zone: str | None = None, count: int = 10) -> list[str]:
         """When it would fire, were it made now."""
         body = _given({"schedule": schedule, "time_zone": time_zone, "count": count})

@@ -94,3 +94,10 @@ class Firing:
     count: int = 1  # of those missed, how many there were from `due_at` on
     by_hand: bool = False
     ended_at: datetime | None = None
+
+
+def is_chronos(content: object) -> bool:
+    """Whether this looks like a job of Chronos rather than one of ours."""
+    if not isinstance(content, dict) or not isinstance(content.get("command"), str):
+        return False
+    return "name" in content and ("schedule" in content or "parents" in content)
