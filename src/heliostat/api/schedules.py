@@ -14,7 +14,7 @@ from heliostat.api.views import time_view
 from heliostat.errors import Invalid
 from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration
-from heliostat.models.schedules import CatchUp, Firing, Overlap, Schedule
+from heliostat.models.schedules import CatchUp, Firing, Origin, Overlap, Schedule
 from heliostat.services import schedules as services
 from heliostat.services.context import Context
 from heliostat.services.schedule_wishes import Wish
@@ -197,6 +197,10 @@ def detail_view(context: Context, caller: Caller, one: Schedule) -> Json:
         job["env"] = dict.fromkeys(job["env"], HIDDEN)
     times = [time_view(at) for at in services.next_times(context, one, SHOWN_TIMES)]
     return {**schedule_view(one), "job": job, "next_times": times}
+
+
+def origin_view(one: Origin | None) -> Json | None:
+    return None if one is None else {"id": one.schedule_id, "name": one.name, "due_at": time_view(one.due_at)}
 
 
 def firing_view(one: Firing) -> Json:

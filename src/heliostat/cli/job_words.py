@@ -87,6 +87,7 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("time limit", "none" if limit is None else duration(limit) + (", overtime" * job.get("overtime", False))),
         ("array", _array(job)),
         ("not before", clock(begin) if (begin := job.get("begin_at")) else None),
+        ("schedule", f"{made['name']}, due {clock(made['due_at'])}" if (made := job.get("schedule")) else None),
         ("waits for" if job.get("parents_left") else "waited for", _relatives(job, "parent")),
         ("then", _relatives(job, "child")),
         ("priority", _text(job["priority"] or None)),

@@ -96,6 +96,15 @@ class Firing:
     ended_at: datetime | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a job comes from."""
+
+    schedule_id: ScheduleId
+    name: str
+    due_at: datetime
+
+
 def is_chronos(content: object) -> bool:
     """Whether this looks like a job of Chronos rather than one of ours."""
     if not isinstance(content, dict) or not isinstance(content.get("command"), str):

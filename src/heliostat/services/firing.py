@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, StoreUnavailable
+from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotFound, StoreUnavailable
 from heliostat.models import Caller
 from heliostat.models.schedules import Firing, FiringState, Overlap, Schedule, ScheduleId, ScheduleState
 from heliostat.schedules.catch_up import MOST_COUNTED, Rule, Verdict, judge
@@ -83,15 +83,18 @@ def rewind(context: Context) -> None:
 def run_now(context: Context, owner: Caller, schedule: Schedule, key: str | None = None) -> Firing:
     """A firing by hand, beside those that are due. Raises when its job is not taken."""
     now = context.now()
-    submission = prepare_submission(context, owner, [request_for(schedule, now)], key)
+    request, about = request_for(schedule, now), f"run schedule {schedule.id}"
+    submission = prepare_submission(context, owner, [request], key, about)
 
     def change(tx: Transaction) -> Firing:
         submitted = submission(tx)
-        known = fired.open_firings_of(tx.conn, submitted.job_ids[:1])
-        if known:  # the same request again
-            return known[0]
+        if (known := fired.firing_of(tx.conn, submitted.job_ids[0])) is not None:
+            return known  # the same request again
+        known_now = stored.find_schedule(tx.conn, schedule.id)
+        if known_now is None:
+            raise NotFound(f"There is no schedule {schedule.id} any more.", "Somebody has removed it.")
         firing = _firing(schedule, now, now, submitted, by_hand=True)
-        stored.set_schedule(tx, schedule.id, fired=schedule.fired + 1, last_due_at=now)
+        stored.set_schedule(tx, schedule.id, fired=known_now.fired + 1)
         return replace(firing, id=fired.add_firing(tx, firing))
 
     return context.store.write(change)

@@ -42,16 +42,23 @@ def submit_jobs(
 
 
 def prepare_submission(
-    context: Context, caller: Caller, requests: Sequence[JobRequest], key: str | None = None
+    context: Context,
+    caller: Caller,
+    requests: Sequence[JobRequest],
+    key: str | None = None,
+    about: str | None = None,
 ) -> Callable[[Transaction], Submitted]:
-    """Check everything that can be checked before; what remains is the change to be written."""
+    """Check everything that can be checked before; what remains is the change to be written.
+
+    With a key, `about` says what makes a request the same; None: all of it.
+    """
     user = caller.user
     if isinstance(context.engine, Foresees):
         context.engine.expect_start()
     drafts = draft_jobs(context, caller, requests)
     orders = take_orders(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
-    digest = hashlib.sha256(repr(requests).encode()).hexdigest() if key else ""
+    digest = hashlib.sha256((about or repr(requests)).encode()).hexdigest() if key else ""
 
     def change(tx: Transaction) -> Submitted:
         if key and (known := _answered_before(tx, user.name, key, digest)):

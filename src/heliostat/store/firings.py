@@ -65,13 +65,15 @@ def open_firings(conn: Connection, schedule_id: ScheduleId | None = None) -> lis
 
 def open_firings_of(conn: Connection, job_ids: Collection[JobId]) -> list[Firing]:
     """Those that any of these jobs belong to."""
-    found: dict[int, Firing] = {}
-    for job_id in job_ids:
-        query = select(firings).where(_c.job_id <= job_id).order_by(_c.job_id.desc()).limit(1)
-        row = conn.execute(query).first()
-        if row is not None and row.last_job_id >= job_id and row.state == FiringState.RUNNING.value:
-            found[row.id] = _firing(row)
-    return list(found.values())
+    known = [one for job_id in job_ids if (one := firing_of(conn, job_id)) is not None]
+    return list({one.id: one for one in known if one.state is FiringState.RUNNING}.values())
+
+
+def firing_of(conn: Connection, job_id: JobId) -> Firing | None:
+    """The one this job belongs to, by its newest try."""
+    query = select(firings).where(_c.job_id <= job_id).order_by(_c.job_id.desc()).limit(1)
+    row = conn.execute(query).first()
+    return None if row is None or row.last_job_id < job_id else _firing(row)
 
 
 def prune_firings(tx: Transaction, schedule_id: ScheduleId, keep: int) -> None:

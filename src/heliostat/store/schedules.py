@@ -12,6 +12,7 @@ from sqlalchemy.sql import ColumnElement
 from heliostat.models import JobId, JobRequest
 from heliostat.models.schedules import (
     CatchUp,
+    Origin,
     Overlap,
     Schedule,
     ScheduleId,
@@ -123,8 +124,8 @@ def unmeet_parents(tx: Transaction, schedule_id: ScheduleId) -> None:
     tx.conn.execute(update(schedule_parents).where(_p.schedule_id == schedule_id).values(is_met=False))
 
 
-def schedules_of_jobs(conn: Connection, job_id: JobId) -> tuple[ScheduleId, str, datetime] | None:
-    """The schedule that submitted this job, its name, and when that was due."""
+def origin_of(conn: Connection, job_id: JobId) -> Origin | None:
+    """The schedule that submitted this job, by its newest try."""
     f = firings.c
     query = (
         select(f.schedule_id, _c.name, f.due_at, f.last_job_id)
@@ -134,7 +135,9 @@ def schedules_of_jobs(conn: Connection, job_id: JobId) -> tuple[ScheduleId, str,
         .limit(1)
     )
     row = conn.execute(query).first()
-    return None if row is None or row.last_job_id < job_id else (row.schedule_id, row.name, to_time(row.due_at))
+    return (
+        None if row is None or row.last_job_id < job_id else Origin(row.schedule_id, row.name, to_time(row.due_at))
+    )
 
 
 def _one(conn: Connection, condition: ColumnElement[bool]) -> Schedule | None:

@@ -355,8 +355,10 @@ def test_it_can_be_run_by_hand_and_a_repeated_request_runs_it_once(site: Site) -
     schedule = create(site)
     first = services.run_schedule(site.context, site.root, "nightly", "key")
     site.clock.turn(seconds=1)
-    with pytest.raises(Conflict, match="idempotency key"):
-        services.run_schedule(site.context, site.root, "nightly", "key")
+    assert services.run_schedule(site.context, site.root, "nightly", "key") == first
+    end(site, schedule)
+    assert services.run_schedule(site.context, site.root, "nightly", "key").job_id == first.job_id
+    assert now(site, schedule).fired == 1
     assert [one.id for one in firings(site, schedule)] == [first.id]
     assert firings(site, schedule)[0].by_hand
 
