@@ -6,11 +6,12 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
+from heliostat.engines.contract import Capabilities
 from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, Node, Reservation
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import not_in_line_words
-from heliostat.scheduling.handover import to_hand_over
+from heliostat.scheduling.handover import Takes, to_hand_over
 from heliostat.scheduling.snapshot import Snapshot
 from heliostat.store.database import Changes
 
@@ -58,16 +59,17 @@ class Queue:
         return [job for job in self.board.jobs.values() if job.handed_over]
 
     def to_hand_over(
-        self,
-        delayed: Collection[JobId],
-        now: datetime,
-        ended: Collection[AttemptId],
-        *,
-        limits_arrays: bool = False,
+        self, engine: Capabilities, delayed: Collection[JobId], now: datetime, ended: Collection[AttemptId]
     ) -> list[Job]:
         with self._lock:
             self.board.let_in(now.timestamp())
-        return to_hand_over(self.board.jobs.values(), delayed, now, ended=ended, limits_arrays=limits_arrays)
+        return to_hand_over(
+            self.board.jobs.values(),
+            delayed,
+            now,
+            ended=ended,
+            takes=Takes(engine.limits_arrays, engine.knows_parents),
+        )
 
     def not_in_line_words(self, job: Job, now: datetime) -> str | None:
         """Whom or what a pending job waits for before it takes its place in line. Others may ask too."""

@@ -35,6 +35,8 @@ from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading
 
+POSTPONED = "now+1000days"  # until when; it is taken out of the queue a moment later
+NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/step already completing")
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
 _SECONDS = 30.0
 _AT_ONCE = 500  # jobs that one `scancel` is told
@@ -191,6 +193,16 @@ class Commands:
         """At once those that wait; TERM and, some time later, KILL for those that run. Already gone is success."""
         for first in range(0, len(numbers), _AT_ONCE):
             self._scancel(*map(str, numbers[first : first + _AT_ONCE]))
+
+    def postpone(self, number: int) -> bool:
+        """Keep one that waits from beginning. False: it has begun, or is gone; then nothing is done."""
+        try:
+            self._run(["scontrol", "update", f"JobId={number}", f"StartTime={POSTPONED}"])
+        except SlurmRefused as error:
+            if any(words in error.said.lower() for words in NOT_WAITING):
+                return False
+            raise EngineUnavailable(f"Slurm does not keep job {number} back: {error}.") from error
+        return True
 
     def signal(self, number: int, name: str) -> None:
         """To every process of a running job. Already gone is success."""

@@ -26,6 +26,7 @@ from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.dynamic_steps import Recomposer
+from heliostat.engines.slurm.following import Readiness
 from heliostat.engines.slurm.inside import NODE_LINE, srun_inside
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
@@ -67,7 +68,7 @@ class SlurmEngine:
     """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
 
     name = "slurm"
-    capabilities = Capabilities(queues_itself=True, limits_arrays=True)
+    capabilities = Capabilities(queues_itself=True, limits_arrays=True, knows_parents=True)
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
@@ -257,7 +258,7 @@ class SlurmEngine:
     def _run(self) -> None:
         while not self._closed:
             with self._wake:
-                if not (self._arrived or self._wishes or self._closed):
+                if not (self._has_ready or self._wishes or self._closed):
                     self._wake.wait(self._look_seconds)
             if self._closed:
                 return
@@ -268,6 +269,13 @@ class SlurmEngine:
                 self._report(told)
             if self._failed:
                 time.sleep(self._look_seconds)
+
+    @property
+    def _has_ready(self) -> bool:
+        """Something can be handed over at once. Who waits for a parent that Slurm does not have yet can wait."""
+        arrived = list(self._arrived.values())
+        around = self._rounds.around(arrived)
+        return any(around.readiness(attempt) is not Readiness.NOT_YET for attempt in arrived)
 
     def _round(self) -> None:
         self._stop_wished()
@@ -312,7 +320,13 @@ class SlurmEngine:
 
     def _submit_arrived(self) -> None:
         """Several at the same time: Slurm answers each after a while, and the order need not be exact."""
-        chunks = list(islice(chunks_of(list(self._arrived.values()), self._max_array_size), _AT_ONCE))
+        arrived = list(self._arrived.values())
+        ready = self._rounds.ready_of(arrived)
+        self._no_longer_new(
+            *(one for one in arrived if one.id in self._rounds.over or one.id in self._rounds.handed)
+        )
+        found = chunks_of(ready, self._max_array_size, self._rounds.handed)
+        chunks = list(islice(found, _AT_ONCE))
         if not chunks:
             return
         pool = ThreadPoolExecutor(_AT_THE_SAME_TIME)
