@@ -214,6 +214,15 @@ class SamplesNodes(Protocol):
 
 
 @runtime_checkable
+class SamplesAttempts(Protocol):
+    """An engine that samples nodes only, but knows now and then what its attempts use."""
+
+    def sample_attempts(self) -> dict[AttemptId, Reading]:
+        """As of a while ago, of some of those that run. Called by one thread, every few seconds. Returns at once.
+        Cpus are those kept busy since the look before."""
+
+
+@runtime_checkable
 class Accounts(Protocol):
     """An engine that finds out afterwards what its attempts have used in all."""
 

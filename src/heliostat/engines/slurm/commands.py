@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from heliostat.engines.slurm.live_read import LIVE_FIELDS, Live, by_known_number, inner_numbers, lives_of_sstat
 from heliostat.engines.slurm.loads import LOAD_FIELDS, loads_of_sinfo
+from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.parse import (
     SACCT_FIELDS,
     SINFO_FIELDS,
@@ -142,6 +144,18 @@ class Commands:
         wanted, fields = ",".join(map(str, numbers)), ",".join(USAGE_FIELDS)
         said = self._run(["sacct", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
         return uses_of_sacct(said)
+
+    def live_uses(self, numbers: Sequence[int]) -> dict[int, Live]:
+        """What these use now, as far as their nodes say; jobs that are over are left out."""
+        elements = [number for number in numbers if isinstance(number, ElementNumber)]
+        asked = f"--jobs={','.join(dict.fromkeys(str(number.array) for number in elements))}"
+        fields = "--Format=JobArrayID:|,JobID:|"
+        inner = inner_numbers(self._run([*_SQUEUE[:-1], asked, fields])) if elements else {}
+        wanted = [inner.get(one) if isinstance(one, ElementNumber) else int(one) for one in numbers]
+        words = ",".join(str(one) for one in wanted if one is not None)
+        fields = f"--format={','.join(LIVE_FIELDS)}"
+        argv = ["sstat", "--allsteps", "--parsable2", "--noheader", f"--jobs={words}", fields]
+        return by_known_number(numbers, lives_of_sstat(self._run(argv)), inner) if words else {}
 
     def loads(self) -> dict[str, Reading]:
         """How busy each node is."""

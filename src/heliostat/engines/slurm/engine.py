@@ -28,6 +28,7 @@ from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.dynamic_steps import Recomposer
 from heliostat.engines.slurm.following import Readiness
 from heliostat.engines.slurm.inside import NODE_LINE, srun_inside
+from heliostat.engines.slurm.live import LiveUse
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.partitions import Picture, in_our_words
@@ -78,6 +79,7 @@ class SlurmEngine:
         self.accounts = SlurmAccounts(self._commands)
         self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
         self._owed = OwedUsage(settings.home.attempts)
+        self._live = LiveUse(self._commands, settings.slurm_live_seconds, self._rounds.running)
         self._turn = threading.Lock()  # held by whoever talks to Slurm
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
@@ -222,11 +224,13 @@ class SlurmEngine:
         return []
 
     def sample_nodes(self) -> dict[str, Reading]:
-        """Of nodes only: to ask what each running job uses, Slurm would have to ask every node for every job."""
         try:
             return self._commands.loads()
         except (EngineUnavailable, SlurmRefused):
             return {}  # it is said elsewhere that Slurm is away
+
+    def sample_attempts(self) -> dict[AttemptId, Reading]:
+        return self._live.readings()
 
     def used(self) -> dict[AttemptId, AttemptUsage | None]:
         owed = self._owed.all(_ASKED_AT_ONCE)

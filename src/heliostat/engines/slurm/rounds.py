@@ -16,6 +16,7 @@ from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.followers import Followers
 from heliostat.engines.slurm.handed import Handed, start_of
+from heliostat.engines.slurm.live import Running
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.queue import Line
 from heliostat.engines.slurm.receipts import read_receipt
@@ -47,6 +48,15 @@ class Rounds(Followers):
         handed = self.handed.get(attempt_id)
         newest = self.over.get(attempt_id) or self.put_back.get(attempt_id) or (handed.started if handed else None)
         return [] if newest is None else [newest]
+
+    def running(self) -> dict[AttemptId, Running]:
+        """Those that run, as of the newest look. Others may ask too."""
+        found: dict[AttemptId, Running] = {}
+        for handed in list(self.handed.values()):
+            if handed.runs and handed.number is not None and handed.hears_signals:
+                job = handed.attempt.job
+                found[handed.attempt.id] = Running(handed.number, job.resources.devices * job.placement.tasks)
+        return found
 
     def take_up(self, attempt: Attempt) -> None:
         """What an earlier server handed over, or did not; where it left no number, `look` finds out."""
