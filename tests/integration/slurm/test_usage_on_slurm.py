@@ -12,7 +12,7 @@ from integration.unix_users import needs_root
 from support.slurm import TestCluster
 
 pytestmark = needs_root
-BUSY = "import time; kept = bytearray(150 << 20); end = time.time() + 2.5\nwhile time.time() < end: pass"
+BUSY = "import time; kept = bytearray(150 << 20)\nwhile time.process_time() < 2: pass"
 
 
 @pytest.fixture

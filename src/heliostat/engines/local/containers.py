@@ -13,6 +13,7 @@ from heliostat.config import Settings
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, Refused, make_private
 from heliostat.engines.local.script import Places, base_environment, payload_words, task_environment
+from heliostat.engines.local.ungrouped import tools_folder
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, AttemptId, Mount
 from heliostat.runtimes.catalogue import RUNTIMES
@@ -50,11 +51,7 @@ class Place:
 
     @property
     def runs(self) -> str:
-        """Podman takes only short names here, and wants it empty after a boot."""
-        if os.geteuid() == 0:
-            return f"/run/heliostat-{self.instance}"
-        own = os.environ.get("XDG_RUNTIME_DIR", "")
-        return f"{own}/heliostat-{self.instance}" if os.path.isdir(own) else f"/tmp/heliostat-{self.instance}"  # noqa: S108
+        return tools_folder(self.instance)
 
 
 def check_rules(attempt: Attempt, person: Person, settings: Settings) -> None:
