@@ -56,6 +56,7 @@ class Placement:
     layout: Layout = Layout.PACK
     exclusive: bool = False  # nobody else on its nodes
     labels: tuple[str, ...] = ()  # that its nodes must have: "fast", "disk=ssd"
+    reservation: str | None = None  # that it runs inside: while it holds, on its nodes
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from heliostat.models import ACTIVE, Job, JobId, JobState, Rule, Waiting
 
 _SHOWN = 3  # parents
-_NOT_IN_LINE = ("dependency", "begin", "turn")  # of an engine that has just got it, the last
+_NOT_IN_LINE = ("dependency", "begin", "reservation", "turn")  # of an engine that has just got it, the last
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 

@@ -213,7 +213,7 @@ class Controller:
         now, observations = self._now(), inbox.observations
         if inbox.only_starts and self._seconds_to_next_try() != 0.0:
             return Round(observations, Plan(), now)
-        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
+        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now), now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         abilities = self._engine.capabilities
         if abilities.queues_itself:

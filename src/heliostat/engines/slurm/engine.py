@@ -395,6 +395,7 @@ class SlurmEngine:
         """What Slurm has, as the checks of requests and the words of submissions need it."""
         self._picture = self._commands.picture()
         self._max_array_size = self._commands.max_array_size() or MAX_ARRAY_SIZE
+        self._rounds.reservations = [one.name for one in self._picture.reservations or ()]
         site = self._rounds.site
         terms = site.terms.seeing(self._picture.gpu_types)
         self._rounds.site = replace(site, terms=terms, longest_seconds=self._picture.longest_seconds)

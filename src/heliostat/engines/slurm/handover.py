@@ -6,7 +6,7 @@ Every method may raise EngineUnavailable in the middle. What was not done is don
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -20,6 +20,7 @@ from heliostat.engines.slurm.following import bonds_of, dependency_terms, waitin
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.lookup import Lookup
 from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.script import Site
 from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
 from heliostat.engines.slurm.terms import Unfit, terms_of
@@ -43,6 +44,7 @@ class Handover:
         self._outbox: list[Observation] = []
         self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
         self._first_noted_at = math.inf  # when the first of all we know was handed over, in seconds since 1970
+        self.reservations: Collection[str] = ()  # that Slurm has
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
 
     def submit(self, attempt: Attempt) -> None:
@@ -97,7 +99,11 @@ class Handover:
 
     def _waiting_options(self, attempt: Attempt, *more: str) -> list[str]:
         terms = [*more, *dependency_terms(bonds_of(attempt, self.handed))]
-        return waiting_options(terms, attempt.job.begin_at, datetime.now(UTC))
+        return [*self._reservation(attempt), *waiting_options(terms, attempt.job.begin_at, datetime.now(UTC))]
+
+    def _reservation(self, attempt: Attempt) -> list[str]:
+        name = attempt.job.placement.reservation
+        return [] if name is None else [reservation_option(name, self.reservations)]
 
     def _site_for(self, attempt: Attempt) -> Site:
         if self._accounts is None:
@@ -155,7 +161,8 @@ class Handover:
         if chunk.each_after is None:
             return self._waiting_options(chunk.first, *parts)
         terms = [*parts, f"aftercorr:{chunk.each_after}"]
-        return waiting_options(terms, chunk.first.job.begin_at, datetime.now(UTC))
+        waits = waiting_options(terms, chunk.first.job.begin_at, datetime.now(UTC))
+        return [*self._reservation(chunk.first), *waits]
 
     def _note(self, handed: Handed, number: int) -> None:
         """Slurm has it, under this number."""

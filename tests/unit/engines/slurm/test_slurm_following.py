@@ -25,7 +25,9 @@ from heliostat.engines.slurm.following import (
 )
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.rounds import Rounds
+from heliostat.engines.slurm.terms import Unfit
 from heliostat.engines.slurm.traces import Trace, trace_in
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, Cause, Dependency, Ended, Job, JobState, Observation, Retimed, Rule, Started
@@ -392,3 +394,12 @@ def test_an_array_after_each_of_another_goes_together_and_others_by_whom_they_wa
 
 def test_a_trace_says_that_it_is_being_taken_back() -> None:
     assert trace_in("uid 7 job 12_3 back") == Trace(7, ElementNumber.of(12, 3), taken_back=True)
+
+
+def test_a_reservation_is_named_by_those_of_its_weeks_that_slurm_still_has() -> None:
+    known = ["course-W3", "course-W4", "course-WX", "course2", "other"]
+    assert reservation_option("course", known) == "--reservation=course-W3,course-W4"
+    assert reservation_option("other", known) == "--reservation=other"
+    for name in ("gone", "a,b", "course.W3"):
+        with pytest.raises(Unfit):
+            reservation_option(name, known)
