@@ -39,6 +39,7 @@ class Capabilities:
     knows_parents: bool = False  # takes jobs that wait for others it has, or for a time, and starts them by itself
     survives_restart: bool = True  # attempts go on while Heliostat is down
     contains: bool = False  # runs jobs in containers
+    equips: bool = False  # gives jobs software that was built for them
 
 
 class Engine(Protocol):

@@ -2,10 +2,11 @@
 
 from collections import Counter, defaultdict, deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobState, Rule
+from heliostat.models.environments import BUILD
 
 MOST_PARENTS = 100  # that an engine is told of one job; who waits for more is kept back until they are over
 
@@ -61,9 +62,10 @@ def may_follow(parent: Job, rule: Rule) -> bool:
 
     The engine knows of one execution only, we know of the job. One that completes is never tried again, so for
     `ok` that is the same. For the other rules it is if the job runs and no end of it leads to another try. While
-    it is being stopped nobody can say what its end will mean.
+    it is being stopped nobody can say what its end will mean; and what a build has made is put into its place by
+    us, after its end.
     """
-    if parent.stop_requested is not None:
+    if parent.stop_requested is not None or parent.kind == BUILD:
         return False
     if rule is Rule.OK:
         return parent.handed_over or parent.state in ACTIVE
@@ -100,9 +102,15 @@ def _followers(children: Sequence[Job], coming: Iterable[Job], known: Mapping[Jo
 def _comes(child: Job, on_the_way: Collection[JobId], known: Mapping[JobId, Job]) -> bool:
     living = [one for one in child.after if one.parent in known]
     return len(living) <= MOST_PARENTS and all(
-        may_follow(known[one.parent], one.rule) or (one.parent in on_the_way and one.rule is Rule.OK)
+        may_follow(known[one.parent], one.rule)
+        or (one.parent in on_the_way and _will_do(known[one.parent], one.rule))
         for one in living
     )
+
+
+def _will_do(parent: Job, rule: Rule) -> bool:
+    """Once it is handed over."""
+    return may_follow(replace(parent, handed_over=True), rule)
 
 
 def _within_limits(waiting: Sequence[Job], in_hand: Counter[int], *, whole_arrays: bool) -> list[Job]:

@@ -85,6 +85,16 @@ def test_a_parent_that_is_kept_back_keeps_its_children_back() -> None:
     assert [one.id for one in to_hand_over(jobs, delayed={4}, takes=CHILDREN)] == []
 
 
+def test_who_waits_for_a_build_is_kept_back_until_what_it_made_is_in_its_place() -> None:
+    builds = [
+        job(1, kind="build"),
+        job(2, kind="build", state=JobState.RUNNING),
+        job(3, kind="build", handed_over=True),
+    ]
+    children = [child(number + 10, number) for number in (1, 2, 3)]
+    assert [one.id for one in to_hand_over([*builds, *children], takes=CHILDREN)] == [1]
+
+
 def test_who_is_to_begin_later_is_handed_over_at_once() -> None:
     later = job(1, begin_at=NOW + timedelta(hours=1))
     assert to_hand_over([later], now=NOW) == []
