@@ -143,6 +143,7 @@ class Settings:
     slurm_token_file: str | None = None  # with the token for it; None: slurm.token beside cluster.toml
     slurm_api_user: str | None = None  # who the token acts as; None: whose it is
     slurm_node_command: Sequence[str] = field(default_factory=list)  # runs slurmd: {verb} {node} {conf}
+    slurm_live_seconds: int = 60  # between two looks at what running jobs use there; 0: nobody looks
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # no setting: where each was set
 
     @property
@@ -258,6 +259,7 @@ _LEAST: dict[str, float] = {
     "urgent_gpu_hours_per_month": 0,
     "interactive_points": 0,
     "sample_seconds": 0,
+    "slurm_live_seconds": 0,
     "fine_samples_days": 0.05,
     "five_minute_samples_days": 1,
     "hourly_samples_days": 1,

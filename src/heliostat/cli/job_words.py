@@ -196,7 +196,8 @@ def _asks(job: "JobData") -> str:
 def _of_nodes(job: "JobData") -> str | None:
     spread = ["one for each task"] if job.get("layout") == "spread" and _tasks(job) > 1 else []
     alone = ["with nobody else"] if job.get("exclusive") else []
-    return ", ".join([*spread, *alone, *job.get("labels", [])]) or None
+    where = [f"in the reservation {name}"] if (name := job.get("reservation")) else []
+    return ", ".join([*spread, *alone, *job.get("labels", []), *where]) or None
 
 
 def _class(job: "JobData") -> str | None:

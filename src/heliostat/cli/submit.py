@@ -25,8 +25,9 @@ def submit(
 
     The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
     name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
-    labels, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries, grace_seconds,
-    image, environment, runtime, mounts, network, after, after_any, after_failed, after_each, begin.
+    labels, reservation, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries,
+    grace_seconds, image, environment, runtime, mounts, network, after, after_any, after_failed, after_each,
+    begin.
     Jobs of one file may wait for one another: `after: NAME`.
     All of them are taken or none.
     Jobs of Chronos (with schedule or parents) become schedules, one after the other.

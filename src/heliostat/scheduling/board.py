@@ -18,6 +18,7 @@ from heliostat.scheduling.machines import Machines
 from heliostat.scheduling.order import HOUR, fixed_points, inner_points
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Scope, class_scope, gpus_kept, scopes_of
+from heliostat.scheduling.reserved import inside, opening_of
 from heliostat.scheduling.shapes import Numbers, Shape
 from heliostat.scheduling.shares import Leaf, Tree, tree_of
 from heliostat.scheduling.snapshot import PENDING, RUNNING, Snapshot
@@ -102,7 +103,7 @@ class Board:
 
     def _let_wait(self, job: Job, now: float) -> None:
         """In line, unless it waits for its parents or for its time to begin."""
-        if job.parents_left:
+        if job.parents_left or self._is_closed_to(job, now):
             return
         if job.begin_at is not None and job.begin_at.timestamp() > now:
             heapq.heappush(self._later, (job.begin_at.timestamp(), job.id))
@@ -110,6 +111,21 @@ class Board:
         self._pending.add(job.id, self._pending_row(job))
         if job.array_limit is not None or self.policy.class_of(job.priority_class).gpu_hours_per_month is not None:
             self._held_back.add(job.id)
+
+    def _is_closed_to(self, job: Job, now: float) -> bool:
+        """Its reservation does not hold now; if it will, it is let in then."""
+        if job.placement.reservation is None:
+            return False
+        opening = opening_of(job, self.reservations, datetime.fromtimestamp(now, UTC))
+        if opening.opens_at is not None:
+            heapq.heappush(self._later, (opening.opens_at.timestamp(), job.id))
+        return not opening.is_open
+
+    def renew_reserved(self, now: datetime) -> None:
+        """Reservations have changed, begun or ended: who waits for one may be in line now, or no longer."""
+        waiting = [job for job in self.jobs.values() if job.state is JobState.PENDING]
+        for job in [job for job in waiting if job.placement.reservation is not None]:
+            self.put(job, now)
 
     def let_in(self, now: float) -> None:
         """Those whose time to begin has come; others may have gone meanwhile."""
@@ -312,7 +328,7 @@ class Board:
             self._month_began = began
 
     def _shape(self, job: Job) -> Shape:
-        return Shape(job.resources, job.placement, self.accounts.project(job.project).data_class)
+        return Shape(job.resources, inside(job.placement), self.accounts.project(job.project).data_class)
 
     def _rate(self, job: Job) -> float:
         kind = self.machines.kind_of.get(job.devices[0]) if job.devices else None

@@ -18,6 +18,7 @@ from heliostat.services.environments_orders import equip, take_orders
 from heliostat.services.offers import default_project
 from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
+from heliostat.services.reserved import check_reservations
 from heliostat.store import dependencies, moves, people, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
@@ -99,6 +100,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     requests = settle_containers(context, user, projects, requests)
     _check_size(context, requests)
     drafts = [draft_job(desk, request) for request in requests]
+    check_reservations(context, caller, drafts)
     _check_with_engine(context, drafts, desk.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):
         return drafts

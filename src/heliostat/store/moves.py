@@ -82,15 +82,23 @@ def _tell_children(tx: Transaction, parent: Move) -> list[Move]:
     broken: list[Move] = []
     for child in dependencies.take_open_children(tx, parent.job_id):
         state, attempt, _ = _STATE.first(tx.conn, {"id": child.job_id}) or (None, 0, False)
-        if state is None or JobState(state) not in WAITING:
+        if state is None or JobState(state) in TERMINAL:
             continue
         if child.rule.is_met_by(parent.to):
             _come_nearer(tx, child.job_id, JobState(state), attempt, parent)
             continue
         reason = _why_broken(parent)
+        if JobState(state) not in WAITING:
+            _stop_early_child(tx, child.job_id, reason)
+            continue
         values = {"ended_at": parent.at, "reason": reason}
         broken.append(Move(child.job_id, JobState.CANCELLED, "ended", parent.at, None, values, reason))
     return broken
+
+
+def _stop_early_child(tx: Transaction, child: JobId, reason: str) -> None:
+    """Its engine has started it, as it has seen another end of the parent than we have."""
+    set_job(tx, child, {"stop_requested": "cancel", "reason": reason})
 
 
 def _why_broken(parent: Move) -> str:
@@ -106,7 +114,7 @@ def _come_nearer(tx: Transaction, child: JobId, state: JobState, attempt: int, p
     if not left and state is JobState.PENDING:
         values["waits_since"] = parent.at  # what passed until now was no waiting in line
     set_job(tx, child, values)
-    if not left:
+    if not left and state in WAITING:
         detail = f"job {parent.job_id} {ended_words(parent.to)}"
         _add_events(tx, [(child, attempt, parent.at, "parents_over", state, detail)])
 

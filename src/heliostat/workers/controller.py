@@ -29,6 +29,7 @@ from heliostat.models import (
     Waiting,
 )
 from heliostat.scheduling.board import Board
+from heliostat.scheduling.dependencies import known_better
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.snapshot import Plan
@@ -123,10 +124,10 @@ class Controller:
         if job.state is not JobState.PENDING:
             waiting = self.waiting(job)
             return waiting.reason if waiting else job.reason
-        if words := self._queue.not_in_line_words(job, self._now()):
+        waiting, words = self.waiting(job), self._queue.not_in_line_words(job, self._now())
+        if words and known_better(waiting):
             return words
         if job.handed_over and isinstance(self._engine, SaysWhy):
-            waiting = self.waiting(job)
             return waiting.reason if waiting else "has just been handed over"
         return self._explainer.reason(job.id) or job.reason or "has just been submitted"
 
@@ -134,6 +135,8 @@ class Controller:
         """All that can be said about a waiting job, as of the newest plan; None: it does not wait in the queue."""
         job = self._queue.get(job_id)
         waiting = self.waiting(job) if job and job.handed_over else None
+        if job and known_better(waiting) and not job.may_start(self._now()):
+            return None
         return why_elsewhere(job_id, waiting) if waiting else self._explainer.why(job_id)
 
     def waiting(self, job: Job) -> Waiting | None:
@@ -221,11 +224,11 @@ class Controller:
         now, observations = self._now(), inbox.observations
         if inbox.only_starts and self._seconds_to_next_try() != 0.0:
             return Round(observations, Plan(), now)
-        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
+        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now), now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         abilities = self._engine.capabilities
         if abilities.queues_itself:
-            ready = self._queue.to_hand_over(self._delayed(), now, ended, limits_arrays=abilities.limits_arrays)
+            ready = self._queue.to_hand_over(abilities, self._delayed(), now, ended)
             self._made = Plan(wake_at=self._queue.board.next_begin())
             return Round(observations, self._made, now, ready)
         self._look_for_checkpoints(now)
@@ -264,10 +267,16 @@ class Controller:
             changes, self._inbox.changes = self._inbox.changes, []
             ours = {int(seen.attempt_id.partition(".")[0]) for seen in this_round.observations}
             ours |= {attempt.job.id for attempt in this_round.started}
-            if any(_is_news(change, ours) for change in changes):
+            if any(_is_news(change, ours) for change in changes) or self._lets_children_follow(this_round):
                 self._inbox.changes.append(Changes())
         self._apply(changes, this_round.now)
         self._stop_those_asked_for(changes)
+
+    def _lets_children_follow(self, this_round: Round) -> bool:
+        """Who waits for any end of a job may be handed over once that runs."""
+        return self._engine.capabilities.knows_parents and any(
+            isinstance(seen, Started) for seen in this_round.observations
+        )
 
     def _note_failed_starts(self, this_round: Round) -> None:
         for seen in this_round.observations:

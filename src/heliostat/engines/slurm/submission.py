@@ -31,13 +31,11 @@ def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -
     return Submission(argv, batch_script(attempt, person, paths, around), paths.receipt)
 
 
-def array_prepared(
-    chunk: Chunk, person: Person, settings: Settings, site: Site, after: int | None
-) -> tuple[list[str], str]:
+def array_prepared(chunk: Chunk, person: Person, settings: Settings, site: Site) -> tuple[list[str], str]:
     """The words and the script for all of them. Their files are made by `files_made`."""
     around = _around(chunk.first, settings, site)
     script = array_script(chunk, person, str(settings.home.jobs), around, site.instance)
-    return array_argv(chunk, person, site, after), script
+    return array_argv(chunk, person, site), script
 
 
 def files_made(attempt: Attempt, person: Person, settings: Settings) -> Paths:

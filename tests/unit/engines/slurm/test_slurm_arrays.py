@@ -252,7 +252,7 @@ def test_the_words_and_the_script_of_an_array_are_exactly_these(name: str) -> No
         for number, index in ((12, 0), (13, 1), (14, 5))
     }
     site = SlurmSite("ab12", as_root=True)
-    argv = array_argv(Chunk(attempts), ANN, site, after=99)
+    argv = array_argv(Chunk(attempts), ANN, site)
     script = array_script(Chunk(attempts), ANN, "/srv/it's/jobs", AROUND, "ab12")
     text = "\n".join(map(repr, argv)) + "\n---\n" + script
     if os.environ.get("UPDATE_CASES"):
