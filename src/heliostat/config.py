@@ -105,6 +105,7 @@ class Settings:
     container_networks: tuple[str, ...] = ("host", "private", "none")  # allowed; the first is the default
     read_only_root: bool = False  # containers write to their mounts only
     oci_runtime: str | None = None  # what podman and docker start containers with; None: crun or runc
+    container_scratch: str = "/var/tmp"  # noqa: S108  # of nodes of Slurm: local, for images and what containers write
     oci_runtimes: Mapping[str, str] = field(default_factory=dict)  # by project: { patients = "kata" }
     token_days: int = 90  # how long a new token is good for
     half_life_days: float = 7.0  # after which past usage counts half
@@ -221,6 +222,10 @@ _WORDS = {
         "Runtimes are: process, bubblewrap, podman, apptainer, docker.",
     ),
     "container_runtime": ("podman|apptainer|docker", "Images are run by podman, apptainer or docker."),
+    "container_scratch": (
+        r"/[A-Za-z0-9._/-]{1,20}",
+        "It is a folder on a local disk of each node, of at most 20 characters, in which everybody may make one.",
+    ),
     "container_networks": ("host|private|none", "Networks are: host, private, none."),
     "mount_paths": (
         r"(/|\{home\})([^{}:]|\{(home|user|project)\})*(:ro)?",

@@ -25,8 +25,9 @@ from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.contained import check_container
 from heliostat.engines.slurm.dynamic_steps import Recomposer
-from heliostat.engines.slurm.inside import NODE_LINE, srun_inside
+from heliostat.engines.slurm.inside import NODE_LINE, script_into_container, srun_inside
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.partitions import Picture, in_our_words
@@ -67,7 +68,7 @@ class SlurmEngine:
     """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
 
     name = "slurm"
-    capabilities = Capabilities(queues_itself=True, limits_arrays=True)
+    capabilities = Capabilities(queues_itself=True, limits_arrays=True, contains=True)
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
@@ -131,6 +132,7 @@ class SlurmEngine:
         terms = self._rounds.site.terms
         check_request(job, data_class, self._picture, terms)
         check_class(job, terms, self.accounts)
+        check_container(job)
 
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
         with self._turn:
@@ -193,7 +195,11 @@ class SlurmEngine:
         around = Surroundings(str(self._settings.home.path), f"{self.instance}-{attempt.id}", folder.checkpoints)
         known = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
         workdir = attempt.job.spec.workdir or f"{folder.path}/work"
-        script = inside_script({**known, **attempt.job.spec.env}, workdir, command, NODE_LINE)
+        script = (
+            script_into_container(attempt, workdir, command, person, self._settings)
+            if attempt.job.spec.wants_container
+            else inside_script({**known, **attempt.job.spec.env}, workdir, command, NODE_LINE)
+        )
         try:
             return srun_inside(script, person, folder, handed.number, self._commands.environment)
         except OSError as error:

@@ -129,7 +129,7 @@ class Handover:
         """The number of the array; None: it was refused."""
         try:
             argv, script = array_prepared(chunk, person, self._settings, self._site_for(chunk.first), after)
-        except Unfit as error:
+        except (Refused, Unfit) as error:
             self._end_all(chunk.attempts, Cause.REFUSED, str(error))
             return None
         for index, attempt in chunk.elements.items():

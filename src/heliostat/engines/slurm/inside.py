@@ -7,13 +7,42 @@ machine, where they may have no login. The script that sets it is a file of the 
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
+from heliostat.config import Settings
+from heliostat.engines.containers_inside import Door, enter_script
 from heliostat.engines.environment import DEFAULT_PATH, Person
 from heliostat.engines.folders import JobFolder
 from heliostat.engines.inside import Inside, as_user
+from heliostat.engines.slurm.contained import container_base
+from heliostat.models import Attempt
+from heliostat.runtimes.shell import blank, quoted
 
 NODE_LINE = 'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
+
+
+# The first task of this job on this node that is in its container.
+_FIND = """\
+for heliostat_file in "$heliostat_base/$SLURM_JOB_ID."*/shell; do
+    [ -e "$heliostat_file" ] || continue
+    read -r heliostat_shell heliostat_node <"$heliostat_file"
+    [ "$heliostat_node" != "$SLURMD_NODENAME" ] || break
+done
+if [ "$heliostat_node" != "$SLURMD_NODENAME" ]; then
+    echo 'heliostat: nothing runs in the container yet' >&2
+    exit 125
+fi
+heliostat_folder=${heliostat_file%/shell}"""
+
+
+def script_into_container(
+    attempt: Attempt, workdir: str, command: Sequence[str], person: Person, settings: Settings
+) -> str:
+    """Raises Refused."""
+    folder = blank("heliostat_folder")
+    door = Door(folder, f"{folder}/s", blank("heliostat_shell"))
+    base = f"heliostat_base={quoted(container_base(settings, person))}"
+    return enter_script(attempt, workdir, door, command, base, _FIND)
 
 
 def srun_inside(
