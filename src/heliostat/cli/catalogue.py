@@ -16,6 +16,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Submit": (
         Entry("run", "run:run", "Put a command into the queue."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
+        Entry("env", "env:env", "The software of jobs, built once."),
     ),
     "Watch": (
         Entry("ps", "jobs:ps", "List jobs, newest first."),
@@ -38,6 +39,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("release", "jobs:release", "Let held jobs start again."),
         Entry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
         Entry("exec", "exec:execute", "Run a command inside a running job."),
+        Entry("ssh", "ssh:ssh", "Open a shell inside a running job, or run a command there on a terminal."),
         Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliostat.config import Settings
-from heliostat.engines.environment import Person
+from heliostat.engines.environment import Person, own_software
 from heliostat.engines.folders import Refused
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
@@ -50,7 +50,7 @@ def container_of(attempt: Attempt, person: Person, brought: Belongings, ground: 
     """As if it had one task and no devices. Raises Invalid."""
     spec = attempt.job.spec
     allowed = admitted_mounts(spec, _asker(attempt, person), rules_of(ground.settings))
-    mounts = (*allowed, *_own_mounts(attempt, brought))
+    mounts = (*allowed, *_own_mounts(attempt, brought, str(ground.settings.home.path)))
     variables = _variables(attempt, person, brought, mounts)
     return Container(
         task=Task(
@@ -75,11 +75,13 @@ def _asker(attempt: Attempt, person: Person) -> Asker:
     return Asker(attempt.job.user, person.home, attempt.job.project)
 
 
-def _own_mounts(attempt: Attempt, brought: Belongings) -> list[Mount]:
-    """Of the job's own folder, which nobody needs to be asked for."""
+def _own_mounts(attempt: Attempt, brought: Belongings, installation: str) -> list[Mount]:
+    """Of the job's own folder, and its software, which nobody needs to be asked for."""
     mounts = [Mount(brought.checkpoints, brought.checkpoints)]
     if attempt.job.spec.workdir is None:
         mounts.append(Mount(brought.workdir, brought.workdir))
+    if folder := own_software(attempt.job, installation):
+        mounts.append(Mount(folder, folder, read_only=True))
     if brought.script is not None:
         mounts.append(Mount(brought.script, brought.script, read_only=True))
     return mounts

@@ -21,14 +21,17 @@ class Door:
     folder: str  # in which its tool keeps what it knows of it
     root: str  # podman's store
     first: str  # the first process inside, or one outside that it descends from
+    workdir: str  # inside
+    terminal: str = ""  # what kind it is; none, if empty
 
 
-def enter_script(attempt: Attempt, workdir: str, door: Door, command: Sequence[str], *before: str) -> str:
-    """Raises Refused. `before` are lines of the shell that fill in what was left blank."""
+def enter_script(attempt: Attempt, door: Door, command: Sequence[str], *before: str) -> str:
+    """No command is a shell. Raises Refused. `before` are lines of the shell that fill in what was left blank."""
     runtime = attempt.job.spec.runtime or ""
     if runtime not in _ENTERED:
         raise Refused(f"it runs in a container of {runtime}, which helio exec cannot enter yet")
-    words = (runtime, door.folder, door.root, door.first, secrets.token_hex(8), workdir, *command)
+    place = (door.folder, door.root, door.first, secrets.token_hex(8), door.terminal, door.workdir)
+    words = (runtime, *place, *(command or ("/bin/sh",)))
     lines = [
         "umask 022",
         f"export PATH={TOOL_PATH}",

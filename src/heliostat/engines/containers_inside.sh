@@ -1,7 +1,7 @@
 # Runs a further command in a container that runs, as its user, where its processes are counted. Its text follows, in
 # the script that an engine starts, what it is about:
 #
-#   set -- RUNTIME FOLDER ROOT FIRST TOKEN WORKDIR COMMAND...
+#   set -- RUNTIME FOLDER ROOT FIRST TOKEN TERMINAL WORKDIR COMMAND...
 #
 # FOLDER is where the tool keeps what it knows of the container, ROOT podman's own store; FIRST is the first process
 # inside, or one outside that it descends from. Variables are those of the container.
@@ -52,6 +52,7 @@ heliostat_bubblewrap() { # first, folder, workdir, command
     {
         echo "exec 5<&- 6<&-"
         heliostat_variables "${heliostat_main%% *}"
+        [ -z "$heliostat_terminal" ] || echo "export TERM=$heliostat_terminal"
         echo 'cd -- "$1" || exit 126'
         echo 'shift'
         echo 'exec "$@"'
@@ -100,7 +101,7 @@ heliostat_podman() { # folder, root, token, workdir, command
         guard "$heliostat_guarded" "$heliostat_stop" "$heliostat_token" 5<&- 9>&- </dev/null >/dev/null 2>&1 &)
     trap heliostat_end TERM INT HUP
     podman --root="$heliostat_root" --runroot="$heliostat_folder/c" --tmpdir="$heliostat_folder/t" --storage-driver=overlay \
-        --cgroup-manager=cgroupfs --events-backend=none --log-level=error exec --interactive \
+        --cgroup-manager=cgroupfs --events-backend=none --log-level=error exec --interactive ${heliostat_terminal:+--tty "--env=TERM=$heliostat_terminal"} \
         --env="HELIOSTAT_INSIDE=$heliostat_token" --workdir="$heliostat_dir" -- "${heliostat_file##*/}" "$@" <&5 5<&- 9>&- &
     exec 5<&- </dev/null
     heliostat_tool=$!
@@ -117,13 +118,13 @@ heliostat_runtime=$1
 shift
 case $heliostat_runtime in
 bubblewrap)
-    heliostat_first=$3 heliostat_folder=$1
-    shift 4
+    heliostat_first=$3 heliostat_folder=$1 heliostat_terminal=$5
+    shift 5
     heliostat_bubblewrap "$heliostat_first" "$heliostat_folder" "$@"
     ;;
 *)
-    heliostat_folder=$1 heliostat_root=$2 heliostat_token=$4
-    shift 4
+    heliostat_folder=$1 heliostat_root=$2 heliostat_token=$4 heliostat_terminal=$5
+    shift 5
     heliostat_podman "$heliostat_folder" "$heliostat_root" "$heliostat_token" "$@"
     ;;
 esac

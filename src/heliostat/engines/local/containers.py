@@ -16,6 +16,7 @@ from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, Refused, make_private
 from heliostat.engines.local.insiders import first_inside
 from heliostat.engines.local.script import Places, base_environment, task_environment
+from heliostat.engines.local.ungrouped import tools_folder
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, AttemptId
 from heliostat.runtimes.catalogue import RUNTIMES
@@ -43,11 +44,7 @@ class Place:
 
     @property
     def runs(self) -> str:
-        """Podman takes only short names here, and wants it empty after a boot."""
-        if os.geteuid() == 0:
-            return f"/run/heliostat-{self.instance}"
-        own = os.environ.get("XDG_RUNTIME_DIR", "")
-        return f"{own}/heliostat-{self.instance}" if os.path.isdir(own) else f"/tmp/heliostat-{self.instance}"  # noqa: S108
+        return tools_folder(self.instance)
 
 
 def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) -> tuple[Command, ...]:
@@ -95,12 +92,13 @@ def leave(place: Place) -> None:
             os.rmdir(folder)
 
 
-def door(place: Place, attempt_id: AttemptId, pids: Iterable[int]) -> Door:
+def door(place: Place, attempt: Attempt, pids: Iterable[int], terminal: str) -> Door:
     """Where to enter its container; of several, the first. Raises Refused."""
     first = next(first_inside(pids), None)
     if first is None:
         raise Refused("nothing runs in its container yet, or any more")
-    return Door(f"{place.runs}/{attempt_id}", place.scratch(attempt_id), str(first))
+    workdir = attempt.job.spec.workdir or f"{JobFolder.of(place.settings.home.jobs, attempt.job.id).path}/work"
+    return Door(f"{place.runs}/{attempt.id}", place.scratch(attempt.id), str(first), workdir, terminal)
 
 
 def has_container(place: Place, attempt_id: AttemptId) -> bool:

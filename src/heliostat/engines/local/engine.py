@@ -17,7 +17,7 @@ from heliostat.config import Settings
 from heliostat.engines.containers_inside import enter_script
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder, Refused, person_of
-from heliostat.engines.inside import Inside, inside_script
+from heliostat.engines.inside import Inside, inside_script, on_terminal
 from heliostat.engines.local import containers, launch
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
@@ -58,7 +58,7 @@ class LocalEngine:
     """The engine of one machine."""
 
     name = "local"
-    capabilities = Capabilities(contains=True)
+    capabilities = Capabilities(contains=True, equips=True)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -146,7 +146,7 @@ class LocalEngine:
         place = Place(self._settings, self._instance)
         containers.clean(place, containers.leftovers(place, attempt_ids))
 
-    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
+    def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
         with self._lock:
             running = self._running.get(attempt.id)
         if running is None or running.is_over:
@@ -154,9 +154,9 @@ class LocalEngine:
         person, folder = person_of(attempt.job.unix_user), self._folder(attempt.job.id)
         mark = f"{self._instance}-{attempt.id}"
         if running.is_contained:
-            workdir = attempt.job.spec.workdir or f"{folder.path}/work"
-            door = containers.door(Place(self._settings, self._instance), attempt.id, running.group.pids())
-            return inside_group(enter_script(attempt, workdir, door, command), person, running.group, mark)
+            place = Place(self._settings, self._instance)
+            door = containers.door(place, attempt, running.group.pids(), terminal)
+            return inside_group(enter_script(attempt, door, command), person, running.group, mark)
         places = Places(
             workdir=attempt.job.spec.workdir or f"{folder.path}/work",
             script=None,
@@ -165,7 +165,9 @@ class LocalEngine:
             checkpoints=folder.checkpoints,
             device_memory_mib=self._devices.memory_mib(attempt.devices),
         )
-        environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
+        environment = (
+            base_environment(attempt, person, places) | dict(attempt.job.spec.env) | on_terminal(terminal)
+        )
         return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:

@@ -20,14 +20,14 @@ from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.environment import Surroundings, job_environment
 from heliostat.engines.folders import JobFolder, person_of
-from heliostat.engines.inside import Inside, inside_script
+from heliostat.engines.inside import Inside, inside_script, on_terminal
 from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
-from heliostat.engines.slurm.contained import check_container
+from heliostat.engines.slurm.contained import check_container, container_base
 from heliostat.engines.slurm.dynamic_steps import Recomposer
-from heliostat.engines.slurm.inside import NODE_LINE, script_into_container, srun_inside
+from heliostat.engines.slurm.inside import NODE_LINE, Step, script_into_container, srun_inside
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.partitions import Picture, in_our_words
@@ -68,7 +68,7 @@ class SlurmEngine:
     """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
 
     name = "slurm"
-    capabilities = Capabilities(queues_itself=True, limits_arrays=True, contains=True)
+    capabilities = Capabilities(queues_itself=True, limits_arrays=True, contains=True, equips=True)
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
@@ -187,7 +187,7 @@ class SlurmEngine:
             self._orphans |= set(self._rounds.traces.ids()) - set(attempt_ids)
             self._wake.notify()
 
-    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
+    def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
         handed = self._rounds.handed.get(attempt.id)
         if handed is None or handed.number is None or not handed.runs:
             raise Conflict(f"Job {attempt.job.id} does not run in Slurm now.", "Try again in a moment.")
@@ -195,13 +195,15 @@ class SlurmEngine:
         around = Surroundings(str(self._settings.home.path), f"{self.instance}-{attempt.id}", folder.checkpoints)
         known = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
         workdir = attempt.job.spec.workdir or f"{folder.path}/work"
+        environment = {**known, **attempt.job.spec.env, **on_terminal(terminal)}
         script = (
-            script_into_container(attempt, workdir, command, person, self._settings)
+            script_into_container(attempt, command, terminal, container_base(self._settings, person), workdir)
             if attempt.job.spec.wants_container
-            else inside_script({**known, **attempt.job.spec.env}, workdir, command, NODE_LINE)
+            else inside_script(environment, workdir, command, NODE_LINE)
         )
+        step = Step(handed.number, on_terminal=bool(terminal))
         try:
-            return srun_inside(script, person, folder, handed.number, self._commands.environment)
+            return srun_inside(script, person, folder, step, self._commands.environment)
         except OSError as error:
             raise Conflict(f"A file in the job's folder cannot be made: {error.strerror}.") from error
 

@@ -8,13 +8,12 @@ import contextlib
 import os
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from heliostat.config import Settings
 from heliostat.engines.containers_inside import Door, enter_script
 from heliostat.engines.environment import DEFAULT_PATH, Person
 from heliostat.engines.folders import JobFolder
 from heliostat.engines.inside import Inside, as_user
-from heliostat.engines.slurm.contained import container_base
 from heliostat.models import Attempt
 from heliostat.runtimes.shell import blank, quoted
 
@@ -35,18 +34,21 @@ fi
 heliostat_folder=${heliostat_file%/shell}"""
 
 
-def script_into_container(
-    attempt: Attempt, workdir: str, command: Sequence[str], person: Person, settings: Settings
-) -> str:
-    """Raises Refused."""
+@dataclass(frozen=True, slots=True)
+class Step:
+    number: int  # of its job in Slurm
+    on_terminal: bool = False
+
+
+def script_into_container(attempt: Attempt, command: Sequence[str], terminal: str, base: str, workdir: str) -> str:
+    """`base` is the folder in which containers of its user keep their things. Raises Refused."""
     folder = blank("heliostat_folder")
-    door = Door(folder, f"{folder}/s", blank("heliostat_shell"))
-    base = f"heliostat_base={quoted(container_base(settings, person))}"
-    return enter_script(attempt, workdir, door, command, base, _FIND)
+    door = Door(folder, f"{folder}/s", blank("heliostat_shell"), workdir, terminal)
+    return enter_script(attempt, door, command, f"heliostat_base={quoted(base)}", _FIND)
 
 
 def srun_inside(
-    script: str, person: Person, folder: JobFolder, number: int, environment: Mapping[str, str]
+    script: str, person: Person, folder: JobFolder, step: Step, environment: Mapping[str, str]
 ) -> Inside:
     """`environment` is that of Slurm's commands. OSError when the file cannot be made."""
     path = f"{folder.path}/inside-{secrets.token_hex(8)}"
@@ -55,7 +57,7 @@ def srun_inside(
         file.write(script.encode("utf-8", "surrogateescape"))
         os.fchown(descriptor, person.uid, person.gid)
     words = (
-        f"--jobid={number}",
+        f"--jobid={step.number}",
         "--overlap",
         "--nodes=1",
         "--ntasks=1",
@@ -64,6 +66,7 @@ def srun_inside(
         "--quiet",
         "--unbuffered",
         "--mpi=none",
+        *(["--pty"] if step.on_terminal else []),
     )
     kept = {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
     path_of_tools = environment.get("PATH", DEFAULT_PATH)
@@ -71,6 +74,7 @@ def srun_inside(
         argv=(*as_user(person), "srun", *words, "/bin/sh", path),
         environment={"PATH": path_of_tools, "HOME": person.home, "LANG": "C.UTF-8", **kept},
         close=lambda: _remove(path),
+        owner=person.uid,
     )
 
 
