@@ -255,6 +255,7 @@ def test_a_command_enters_the_container_and_ends_with_whoever_asked(way: Way) ->
 def test_a_command_enters_a_task_of_a_gang(way: Way) -> None:
     line = "echo ready; while :; do sleep 0.1; done"
     job = way.begun(line, tasks=2, layout="spread")
+    wait_for(lambda: way.out(job).count("ready") == 2, "both to run", lambda: way.told(job))
     ran = run_inside(way.server, job, "/bin/sh", "-c", "echo $RANK of $WORLD_SIZE", uid=way.person.uid)
     assert ran.stdout == "0 of 2\n", ran.stderr
     way.cancel(job)
