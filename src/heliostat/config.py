@@ -112,6 +112,7 @@ class Settings:
     container_networks: tuple[str, ...] = ("host", "private", "none")  # allowed; the first is the default
     read_only_root: bool = False  # containers write to their mounts only
     oci_runtime: str | None = None  # what podman and docker start containers with; None: crun or runc
+    container_scratch: str = "/var/tmp"  # noqa: S108  # of nodes of Slurm: local, for images and what containers write
     oci_runtimes: Mapping[str, str] = field(default_factory=dict)  # by project: { patients = "kata" }
     environments_builder: str = "heliostat-build"  # the Unix user that builds what everybody shares
     environments_keep_days: int = 90  # after it was last used; 0: for ever
@@ -235,6 +236,10 @@ _WORDS = {
         "Runtimes are: process, bubblewrap, podman, apptainer, docker.",
     ),
     "container_runtime": ("podman|apptainer|docker", "Images are run by podman, apptainer or docker."),
+    "container_scratch": (
+        r"/[A-Za-z0-9._/-]{1,20}",
+        "It is a folder on a local disk of each node, of at most 20 characters, in which everybody may make one.",
+    ),
     "environments_builder": (r"[a-z_][a-z0-9_-]{0,31}", "Write the name of a Unix user."),
     "environments_max_size": (r"[1-9][0-9]{0,6}[MGT]", 'Write a size: "500G".'),
     "container_networks": ("host|private|none", "Networks are: host, private, none."),

@@ -14,6 +14,7 @@ from signal import Signals
 import structlog
 
 from heliostat.config import Settings
+from heliostat.engines.containers_inside import enter_script
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder, Refused, person_of
 from heliostat.engines.inside import Inside, inside_script, on_terminal
@@ -150,11 +151,12 @@ class LocalEngine:
             running = self._running.get(attempt.id)
         if running is None or running.is_over:
             raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
-        if running.is_contained:
-            hint = "Let the job itself do it, or start a job with the same image."
-            raise Conflict(f"Job {attempt.job.id} runs in a container, which helio exec cannot enter yet.", hint)
         person, folder = person_of(attempt.job.unix_user), self._folder(attempt.job.id)
         mark = f"{self._instance}-{attempt.id}"
+        if running.is_contained:
+            place = Place(self._settings, self._instance)
+            door = containers.door(place, attempt, running.group.pids(), terminal)
+            return inside_group(enter_script(attempt, door, command), person, running.group, mark)
         places = Places(
             workdir=attempt.job.spec.workdir or f"{folder.path}/work",
             script=None,

@@ -142,7 +142,7 @@ class Handover:
         try:
             argv, script = array_prepared(chunk, person, self._settings, self._site_for(chunk.first))
             argv += self._waiting_options_of_all(chunk, after)
-        except Unfit as error:
+        except (Refused, Unfit) as error:
             self._end_all(chunk.attempts, Cause.REFUSED, str(error))
             return None
         for index, attempt in chunk.elements.items():
