@@ -31,7 +31,8 @@ from heliostat.models import (
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.snapshot import Plan
+from heliostat.scheduling.relay import Relay, relay_after
+from heliostat.scheduling.snapshot import Plan, Start
 from heliostat.scheduling.why import Explainer, Why, why_elsewhere
 from heliostat.store import jobs as stored
 from heliostat.store import moves
@@ -88,6 +89,7 @@ class Controller:
         self._policy = policy or Policy()
         self._queue = Queue(Board(self._policy))
         self._made = Plan()
+        self._relay = Relay((), now())
         self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
         self._inbox = _Inbox()
         self._wake = threading.Condition()
@@ -210,6 +212,8 @@ class Controller:
         now, observations = self._now(), inbox.observations
         if inbox.only_starts and self._seconds_to_next_try() != 0.0:
             return Round(observations, Plan(), now)
+        if (starts := self._taken_over(inbox, now)) is not None:
+            return Round(observations, Plan(tuple(starts)), now)
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now))
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         abilities = self._engine.capabilities
@@ -221,7 +225,18 @@ class Controller:
         snapshot = self._queue.snapshot(now, ended, self._delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
+        self._relay = relay_after(self._made, snapshot, self._policy, now)
         return Round(observations, self._made, now)
+
+    def _taken_over(self, inbox: _Inbox, now: datetime) -> list[Start] | None:
+        """Who starts in the place of those that have ended; None: that needs a plan."""
+        ends = [seen for seen in inbox.observations if isinstance(seen, Ended)]
+        if inbox.changes or not ends or self._seconds_to_next_try() == 0.0:
+            return None
+        jobs = [job for seen in ends if seen.cause is Cause.EXITED and (job := self._newest(seen))]
+        if len(jobs) < len(ends) or any(job.stop_requested for job in jobs):
+            return None
+        return self._relay.starts_after(jobs, now)
 
     def _look_for_checkpoints(self, now: datetime) -> None:
         """Those who may be sent away lose less if they have just saved their work."""
@@ -234,10 +249,17 @@ class Controller:
             self._queue.note_checkpoint(attempt_id, saved_at, now)
 
     def _moves_for(self, seen: Started | Ended) -> list[moves.Move]:
+        job = self._newest(seen)
+        if job is None:
+            return []
+        return moves_for(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
+
+    def _newest(self, seen: Started | Ended) -> Job | None:
+        """The job, unless it is a late word: of an attempt that is no longer the newest, or whose end is known."""
         job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
         if job is None or job.attempt_id != seen.attempt_id or not (job.state in ACTIVE or job.handed_over):
-            return []  # a late word: of an attempt that is no longer the newest, or whose end is known
-        return moves_for(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
+            return None
+        return job
 
     def _carry_out(self, this_round: Round) -> None:
         self._note_failed_starts(this_round)
