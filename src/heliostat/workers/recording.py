@@ -79,9 +79,10 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
 
 
 def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
-    seen_first = [one for one in this_round.observations if isinstance(one, Started)]
-    seen_last = [one for one in this_round.observations if isinstance(one, Ended)]
-    done = moves.move_jobs(tx, [move for seen in (*seen_first, *seen_last) for move in moves_for(seen)])
+    starts = [seen for seen in this_round.observations if isinstance(seen, Started)]
+    ends = [seen for seen in this_round.observations if isinstance(seen, Ended)]
+    wishes = [move for start in starts for move in moves_for(start)]
+    done = moves.move_jobs(tx, wishes + [move for end in ends for move in moves_for(end)])
     _record_attempts(tx, done)
     _add_requeued(tx, [move.job_id for move in done if move.values.get("handed_over")], this_round.now)
     for seen in this_round.observations:
@@ -90,7 +91,7 @@ def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor
         if isinstance(seen, Started) and seen.gpu_type:
             job_id, _, number = seen.attempt_id.partition(".")
             moves.set_attempt(tx, int(job_id), int(number), {"gpu_type": seen.gpu_type})
-    this_round.ended = [seen.attempt_id for seen in seen_last]
+    this_round.ended = [end.attempt_id for end in ends]
 
 
 def _record_attempts(tx: Transaction, done: Sequence[moves.Move]) -> None:
