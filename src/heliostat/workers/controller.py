@@ -31,7 +31,7 @@ from heliostat.models import (
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.relay import Relay, relay_after
+from heliostat.scheduling.relay import GOOD_SECONDS, Relay, relay_after
 from heliostat.scheduling.snapshot import Plan, Start
 from heliostat.scheduling.why import Explainer, Why, why_elsewhere
 from heliostat.store import jobs as stored
@@ -89,7 +89,8 @@ class Controller:
         self._policy = policy or Policy()
         self._queue = Queue(Board(self._policy))
         self._made = Plan()
-        self._relay = Relay((), now())
+        self._relay = Relay(now())
+        self._plan_again_at: float | None = None  # after it was followed for a while
         self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
         self._inbox = _Inbox()
         self._wake = threading.Condition()
@@ -225,18 +226,30 @@ class Controller:
         snapshot = self._queue.snapshot(now, ended, self._delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
-        self._relay = relay_after(self._made, snapshot, self._policy, now)
+        self._relay, self._plan_again_at = relay_after(self._made, snapshot, self._policy, now), None
         return Round(observations, self._made, now)
 
     def _taken_over(self, inbox: _Inbox, now: datetime) -> list[Start] | None:
-        """Who starts in the place of those that have ended; None: that needs a plan."""
-        ends = [seen for seen in inbox.observations if isinstance(seen, Ended)]
-        if inbox.changes or not ends or self._seconds_to_next_try() == 0.0:
+        """Who starts in the place of those that have ended; None: what has happened needs a plan."""
+        if not self._relay.is_good(now) or self._seconds_to_next_try() == 0.0:
             return None
+        ends = [seen for seen in inbox.observations if isinstance(seen, Ended)]
         jobs = [job for seen in ends if seen.cause is Cause.EXITED and (job := self._newest(seen))]
         if len(jobs) < len(ends) or any(job.stop_requested for job in jobs):
             return None
-        return self._relay.starts_after(jobs, now)
+        if inbox.changes and not self._have_only_joined(inbox.changes, now):
+            return None
+        starts = self._relay.starts_after(jobs)
+        if starts is not None and self._plan_again_at is None:
+            self._plan_again_at = time.monotonic() + GOOD_SECONDS
+        return starts
+
+    def _have_only_joined(self, changes: Sequence[Changes], now: datetime) -> bool:
+        if not all(change.added and not change.moved for change in changes):
+            return False
+        added = [self._queue.get(job.id) for change in changes for job in change.added]
+        known = [job for job in added if job is not None]
+        return len(known) == len(added) and self._relay.let_join(known, now)
 
     def _look_for_checkpoints(self, now: datetime) -> None:
         """Those who may be sent away lose less if they have just saved their work."""
@@ -358,6 +371,8 @@ class Controller:
 
     def _seconds_to_next_try(self) -> float | None:
         waits = [when - time.monotonic() for when in self._not_before.values()]
+        if self._plan_again_at is not None:
+            waits.append(self._plan_again_at - time.monotonic())
         if self._made.wake_at is not None:
             waits.append((self._made.wake_at - self._now()).total_seconds())
         return min(max(0.0, min(waits)), _LONGEST_SLEEP_SECONDS) if waits else None
