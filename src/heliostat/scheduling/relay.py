@@ -18,6 +18,7 @@ from heliostat.scheduling.snapshot import Plan, Snapshot, Start
 GOOD_SECONDS = 0.25
 """So long a line is followed. Then a plan is made, and what people are told is as new as that."""
 
+_LONGEST = 1000  # more than can follow in that time
 _ANYWHERE = Placement()
 _ALIKE = ("shape", "leaf", "rank", "limit", "preemptible")
 
@@ -26,9 +27,10 @@ class Relay:
     """The line as a plan has left it, and what has become of it since."""
 
     def __init__(self, made_at: datetime, line: Sequence[Job] = (), nodes: Collection[str] = ()) -> None:
-        """`nodes` are those on which they may start."""
+        """`nodes` are those on which they may start. Of a long line only the first are kept."""
         self._made_at = made_at
-        self._line = deque(line)
+        self._line = deque(line[:_LONGEST])
+        self._is_whole = len(line) <= _LONGEST
         self._nodes = nodes
 
     def is_good(self, now: datetime) -> bool:
@@ -39,7 +41,8 @@ class Relay:
         last = self._line[-1]
         if not all(_are_equals(last, job) and _waits_for_room(job, now) for job in jobs):
             return False
-        self._line += jobs
+        if self._is_whole:
+            self._line += jobs
         return True
 
     def starts_after(self, ended: Sequence[Job]) -> list[Start] | None:
@@ -61,7 +64,7 @@ def relay_after(made: Plan, snapshot: Snapshot, policy: Policy, now: datetime) -
     if made.stops or not _only_room_matters(snapshot) or not _all_are_alike(snapshot):
         return Relay(now)
     started = {start.job.id for start in made.starts}
-    rows = queue_order(snapshot, policy, now.timestamp())
+    rows = queue_order(snapshot, policy, now.timestamp())[: len(started) + _LONGEST + 1]
     numbers = snapshot.pending["job"][rows].tolist()
     line = [snapshot.jobs[number] for number in numbers if number not in started]
     return Relay(now, line, _open_nodes(snapshot))

@@ -144,3 +144,13 @@ def test_a_line_is_followed_for_a_moment_only() -> None:
     assert relay.is_good(SOON)
     assert not relay.is_good(NOW + timedelta(seconds=GOOD_SECONDS))
     assert not relay.is_good(NOW - timedelta(seconds=1))  # the clock was set back
+
+
+def test_who_joins_a_long_line_does_not_pass_those_who_are_not_kept() -> None:
+    line = [a_job(number) for number in range(3, 2000)]
+    relay = Relay(NOW, line, {"a"})
+    assert relay.let_join([a_job(2000)], SOON)
+    numbers = []
+    while (starts := relay.starts_after([a_job(1, node="a")])) is not None:
+        numbers += [start.job.id for start in starts]
+    assert numbers == list(range(3, 3 + len(numbers)))
