@@ -14,6 +14,8 @@ PAGES = (
     "/cluster",
     "/cluster?state=busy&span=month",
     "/cluster/a100-01",
+    "/environments",
+    "/environments?everybodys=true",
     "/share?people=true",
     "/reports?by=user",
     "/admin",

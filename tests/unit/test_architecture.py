@@ -61,7 +61,8 @@ OUTSIDE: dict[str, set[str]] = {
     "markupsafe": {"web"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "yaml": {"cli", "web"},
+    "yaml": {"cli", "web", "services"},
+    "uv": {"services"},
     "structlog": {"store", "engines", "workers", "auth", "api", "demo", "server"},
 }
 """Each library and the parts that may know it."""

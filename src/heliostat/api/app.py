@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
 from heliostat.api import (
+    environments,
     history,
     inside,
     jobs,
@@ -55,6 +56,7 @@ _MODULES = (
     news,
     slurm,
     inside,
+    environments,
 )
 
 

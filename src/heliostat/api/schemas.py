@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from heliostat.api.after import Begin, Parents, parents, refuse_too_many
+from heliostat.api.environment_schemas import ENVIRONMENT_WORDS, EnvironmentField, asked_software
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
 from heliostat.models.mounts import parse_mount
 from heliostat.models.quantities import (
@@ -210,6 +211,8 @@ class JobBody(BaseModel):
         default=None, description="What its container reaches."
     )
 
+    environment: EnvironmentField = Field(default=None, description=ENVIRONMENT_WORDS)
+
     @model_validator(mode="before")
     @classmethod
     def _one_class(cls, values: object) -> object:
@@ -253,6 +256,7 @@ class JobBody(BaseModel):
             array=self.array,
             after=parents(self.after, self.after_any, self.after_failed, self.after_each),
             begin=self.begin,
+            environment=asked_software(self.environment),
         )
 
     def _spec(self) -> JobSpec:

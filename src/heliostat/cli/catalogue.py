@@ -16,6 +16,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Submit": (
         Entry("run", "run:run", "Put a command into the queue."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
+        Entry("env", "env:env", "The software of jobs, built once."),
     ),
     "Watch": (
         Entry("ps", "jobs:ps", "List jobs, newest first."),

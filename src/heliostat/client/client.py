@@ -10,6 +10,7 @@ from typing import Any, Unpack, overload
 from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
 from heliostat.client.cluster import ClusterVerbs
+from heliostat.client.environments import EnvironmentVerbs
 from heliostat.client.history import HistoryVerbs
 from heliostat.client.inside import InsideVerbs
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
@@ -47,7 +48,17 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, NewsVerbs, SlurmVerbs, InsideVerbs):
+class Client(
+    ClusterVerbs,
+    PeopleVerbs,
+    QueueVerbs,
+    HistoryVerbs,
+    StatsVerbs,
+    NewsVerbs,
+    SlurmVerbs,
+    InsideVerbs,
+    EnvironmentVerbs,
+):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()

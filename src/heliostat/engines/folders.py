@@ -6,8 +6,8 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliostat.engines.environment import Person
-from heliostat.models import Attempt, JobId
+from heliostat.engines.environment import Person, own_software
+from heliostat.models import Attempt, Job, JobId
 
 
 class Refused(Exception):
@@ -60,6 +60,13 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, s
         make_private(workdir, person)
     make_private(folder.checkpoints, person)
     return workdir, script
+
+
+def check_software(job: Job, installation: str) -> None:
+    """The environment it runs in must be there. Raises Refused."""
+    folder = own_software(job, installation)
+    if folder is not None and not os.path.isdir(folder):
+        raise Refused("its environment is no longer there; submit the job again to have it built")
 
 
 def open_log(path: str, person: Person, stack: contextlib.ExitStack) -> int:
