@@ -206,9 +206,11 @@ class Board:
             self._running.remove((before.id, number))
         if rows:
             self._release(before, self._held, self._parts)
-            started_at = before.started_at or after.started_at  # its start and its end may come together
-            if after.state not in ACTIVE and started_at is not None:
-                self._charge(before, started_at, after.ended_at or now)
+        if after.state in ACTIVE or not (rows or before.state is JobState.PENDING):
+            return
+        # Its start and its end may come together, in another's queue even with its leaving that.
+        if started_at := before.started_at or after.started_at:
+            self._charge(before if rows else after, started_at, after.ended_at or now)
 
     def _charge(self, job: Job, started_at: datetime, ended_at: datetime) -> None:
         start, end = started_at.timestamp(), ended_at.timestamp()
