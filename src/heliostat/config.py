@@ -91,6 +91,8 @@ class Settings:
     node_name: str | None = None  # None: the host name
     admit_local_users: bool = True  # a Unix user of this machine gets an account at first contact
     time_zone: str | None = None  # in which weekly reservations repeat; None: that of the server
+    least_schedule_seconds: int = 10  # schedules may not fire more often than this
+    max_schedules_per_user: int = 1000
     default_department: str = "default"
     default_project: str = "default"
     default_time_limit_seconds: int | None = None
@@ -259,6 +261,8 @@ _LEAST: dict[str, float] = {
     "fine_samples_days": 0.05,
     "five_minute_samples_days": 1,
     "hourly_samples_days": 1,
+    "least_schedule_seconds": 1,
+    "max_schedules_per_user": 0,
 }
 _MOST = 1e6
 _MOST_OF: dict[str, float] = {"sample_seconds": 60, "fine_samples_days": 31}

@@ -11,6 +11,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -25,6 +26,7 @@ from heliostat.config import Home, Settings
 from heliostat.engines.contract import Engine
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.services.context import Context, utc_now
+from heliostat.services.firing import tend
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -38,6 +40,7 @@ from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
 from heliostat.workers.sampler import Sampler, Watched
 from heliostat.workers.sweeper import Sweeper
+from heliostat.workers.timekeeper import Timekeeper
 
 log = structlog.get_logger()
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
@@ -125,7 +128,11 @@ def _start_parts(
     accountant.start()
     stack.callback(accountant.close)
     samples = _start_sampling(settings, Watched(engine, fleet, controller), stack)
-    return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples)
+    context = Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples)
+    timekeeper = Timekeeper(store, partial(tend, context), utc_now)
+    timekeeper.start()
+    stack.callback(timekeeper.close)
+    return context
 
 
 def _start_sampling(settings: Settings, watched: Watched, stack: contextlib.ExitStack) -> SampleStore:

@@ -39,6 +39,7 @@ class Changes:
     events: list[JobEvent] = field(default_factory=list)
     nodes: bool = False
     rules: bool = False  # shares, quotas, data classes, reservations
+    schedules: bool = False
 
     def extend(self, other: "Changes") -> None:
         self.added += other.added
@@ -46,6 +47,7 @@ class Changes:
         self.events += other.events
         self.nodes = self.nodes or other.nodes
         self.rules = self.rules or other.rules
+        self.schedules = self.schedules or other.schedules
 
 
 @dataclass(slots=True)
