@@ -25,8 +25,6 @@ from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
 from heliostat.store.times import to_seconds
 
-_DATA_CLASS = Prepared(select(schema.projects.c.data_class).where(schema.projects.c.name == bindparam("name")))
-
 
 @dataclass(frozen=True, slots=True)
 class Submitted:
@@ -163,9 +161,8 @@ def _project(context: Context, user: User, name: str | None) -> str:
 
 
 def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
-    with context.store.read() as conn:
-        found = {name: _DATA_CLASS.first(conn, {"name": name}) for name in projects}
-    return {name: row[0] for name, row in found.items() if row is not None}
+    known = context.rules.accounts().projects
+    return {name: known[name].data_class for name in projects if name in known}
 
 
 def _check_size(context: Context, requests: Sequence[JobRequest]) -> None:
