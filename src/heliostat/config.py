@@ -100,6 +100,8 @@ class Settings:
     node_name: str | None = None  # None: the host name
     admit_local_users: bool = True  # a Unix user of this machine gets an account at first contact
     time_zone: str | None = None  # in which weekly reservations repeat; None: that of the server
+    least_schedule_seconds: int = 10  # schedules may not fire more often than this
+    max_schedules_per_user: int = 1000
     default_department: str = "default"
     default_project: str = "default"
     default_time_limit_seconds: int | None = None
@@ -119,6 +121,7 @@ class Settings:
     container_networks: tuple[str, ...] = ("host", "private", "none")  # allowed; the first is the default
     read_only_root: bool = False  # containers write to their mounts only
     oci_runtime: str | None = None  # what podman and docker start containers with; None: crun or runc
+    container_scratch: str = "/var/tmp"  # noqa: S108  # of nodes of Slurm: local, for images and what containers write
     oci_runtimes: Mapping[str, str] = field(default_factory=dict)  # by project: { patients = "kata" }
     environments_builder: str = "heliostat-build"  # the Unix user that builds what everybody shares
     environments_keep_days: int = 90  # after it was last used; 0: for ever
@@ -150,6 +153,7 @@ class Settings:
     slurm_token_file: str | None = None  # with the token for it; None: slurm.token beside cluster.toml
     slurm_api_user: str | None = None  # who the token acts as; None: whose it is
     slurm_node_command: Sequence[str] = field(default_factory=list)  # runs slurmd: {verb} {node} {conf}
+    slurm_live_seconds: int = 60  # between two looks at what running jobs use there; 0: nobody looks
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # no setting: where each was set
 
     @property
@@ -243,6 +247,10 @@ _WORDS = {
         "Runtimes are: process, bubblewrap, podman, apptainer, docker.",
     ),
     "container_runtime": ("podman|apptainer|docker", "Images are run by podman, apptainer or docker."),
+    "container_scratch": (
+        r"/[A-Za-z0-9._/-]{1,20}",
+        "It is a folder on a local disk of each node, of at most 20 characters, in which everybody may make one.",
+    ),
     "environments_builder": (r"[a-z_][a-z0-9_-]{0,31}", "Write the name of a Unix user."),
     "environments_max_size": (r"[1-9][0-9]{0,6}[MGT]", 'Write a size: "500G".'),
     "container_networks": ("host|private|none", "Networks are: host, private, none."),
@@ -278,9 +286,12 @@ _LEAST: dict[str, float] = {
     "urgent_gpu_hours_per_month": 0,
     "interactive_points": 0,
     "sample_seconds": 0,
+    "slurm_live_seconds": 0,
     "fine_samples_days": 0.05,
     "five_minute_samples_days": 1,
     "hourly_samples_days": 1,
+    "least_schedule_seconds": 1,
+    "max_schedules_per_user": 0,
 }
 _MOST = 1e6
 _MOST_OF: dict[str, float] = {"sample_seconds": 60, "fine_samples_days": 31}

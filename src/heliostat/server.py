@@ -12,6 +12,7 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, cast
 
@@ -28,6 +29,7 @@ from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
+from heliostat.services.firing import tend
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -41,6 +43,7 @@ from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
 from heliostat.workers.sampler import Sampler, Watched
 from heliostat.workers.sweeper import Sweeper
+from heliostat.workers.timekeeper import Timekeeper
 
 log = structlog.get_logger()
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
@@ -133,7 +136,11 @@ def _start_parts(
     accountant.start()
     stack.callback(accountant.close)
     samples = _start_sampling(settings, Watched(engine, fleet, controller), stack)
-    return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples)
+    context = Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples)
+    timekeeper = Timekeeper(store, partial(tend, context), utc_now)
+    timekeeper.start()
+    stack.callback(timekeeper.close)
+    return context
 
 
 def _start_sampling(settings: Settings, watched: Watched, stack: contextlib.ExitStack) -> SampleStore:

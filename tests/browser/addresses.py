@@ -13,6 +13,8 @@ PAGES = (
     "/jobs/new?gpus=2&time_limit=4h",
     "/sessions",
     "/sessions/new",
+    "/schedules",
+    "/schedules/new",
     "/cluster",
     "/cluster?state=busy&span=month",
     "/cluster/a100-01",

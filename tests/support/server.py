@@ -30,6 +30,16 @@ from heliostat.server import serve
 {pretend}
 serve(load_settings(find_home(), port=0, **{settings!r}))
 """
+_WRONG_CLOCK = """
+import datetime, pathlib
+import heliostat.services.context as context
+class WrongClock(datetime.datetime):
+    @classmethod
+    def now(cls, tz=None):
+        wrong_by = float(pathlib.Path({file!r}).read_text())
+        return datetime.datetime.now(tz) + datetime.timedelta(seconds=wrong_by)
+context.datetime = WrongClock
+"""
 
 
 class Server:
@@ -41,12 +51,14 @@ class Server:
         *,
         cpus: int | None = None,
         open_files: int | None = None,
+        clock: Path | None = None,
         environ: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         """`cpus` makes a small machine say that it has so many, lest they run out before the GPUs do.
 
-        `open_files` is the most the server may have open; `settings` are those of `cluster.toml`.
+        `open_files` is the most the server may have open; `clock` a file with the seconds by which its clock is
+        wrong, to be written anew at any time; `settings` are those of `cluster.toml`.
         """
         self.home = home
         self.client = Client(home=home)
@@ -54,6 +66,8 @@ class Server:
         pretend = [f"os.sched_getaffinity = lambda pid: set(range({cpus}))"] if cpus else []
         if open_files:
             pretend.append(f"resource.setrlimit(resource.RLIMIT_NOFILE, ({open_files}, {open_files}))")
+        if clock:
+            pretend.append(_WRONG_CLOCK.format(file=str(clock)))
         self._code = _SERVE.format(pretend="\n".join(pretend), settings={"simulate_gpus": "4xA100", **settings})
         self._environ = {**os.environ, **(environ or {}), "HELIOSTAT_HOME": str(home)}
 

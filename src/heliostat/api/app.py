@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
 from heliostat.api import (
+    chronos,
     environments,
     history,
     inside,
@@ -25,6 +26,7 @@ from heliostat.api import (
     queue,
     reports,
     reservations,
+    schedules,
     sessions,
     slurm,
     stats,
@@ -58,6 +60,7 @@ _MODULES = (
     slurm,
     inside,
     environments,
+    schedules,
     sessions,
 )
 
@@ -80,6 +83,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.state.read_job = read_job  # for the web, which stands below
     for module in _MODULES:
         app.include_router(module.router, prefix=PREFIX)
+    _install_chronos(app)
     routes.install(app, context)
     app.add_exception_handler(HeliostatError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -93,6 +97,13 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     )
     app.add_middleware(ServerTiming)
     return app
+
+
+def _install_chronos(app: FastAPI) -> None:
+    """As newer and as older ones had it."""
+    for prefix in ("/v1", ""):
+        app.include_router(chronos.router, prefix=f"{prefix}/scheduler", include_in_schema=False)
+        app.include_router(chronos.leader_router, prefix=prefix, include_in_schema=False)
 
 
 @contextlib.asynccontextmanager

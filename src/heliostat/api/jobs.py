@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
 from heliostat.api.feed import Behind, Feed
 from heliostat.api.queue_views import forecast_view
+from heliostat.api.schedules import origin_view
 from heliostat.api.schemas import BulkBody, CancelBody, JobBody, WaitBody
 from heliostat.api.views import family_view, job_detail_view, job_view, public_job_view
 from heliostat.errors import Invalid
@@ -28,6 +29,7 @@ from heliostat.services.submission import prepare_submission, submit_jobs
 from heliostat.services.usage import in_all
 from heliostat.store import jobs as stored
 from heliostat.store.attempt_usage import usage_of
+from heliostat.store.schedules import origin_of
 
 router = APIRouter(tags=["jobs"])
 HIDDEN = "(hidden)"
@@ -123,8 +125,10 @@ def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     with context.store.read() as conn:
         attempts, family = stored.attempts_of(conn, job_id), family_of(conn, job)
         accounted = in_all(usage_of(conn, job_id))
+        origin = origin_of(conn, job_id)
     forecast = forecast_view(context.forecaster.of(job))
     view = job_detail_view(job, context.controller.reason(job), forecast, attempts) | family_view(family)
+    view["schedule"] = origin_view(origin)
     view["accounted"] = None if accounted is None else asdict(accounted)
     for shown in (view["spec"]["env"], view["request"].get("env") or {}):
         shown.pop(TOKEN, None)

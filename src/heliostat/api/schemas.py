@@ -168,6 +168,7 @@ class JobBody(BaseModel):
     labels: Annotated[list[Label], Field(max_length=20)] = Field(
         default=[], description="That its nodes must have: fast, disk=ssd."
     )
+    reservation: Line | None = Field(default=None, description="Runs inside it: while it holds, on its nodes.")
     time_limit: Annotated[Count, BeforeValidator(_duration), Field(ge=1, le=10 * 366 * 86400)] | None = Field(
         default=None, description="4h, 1d12h, 1:30:00, or a number of seconds."
     )
@@ -245,7 +246,7 @@ class JobBody(BaseModel):
             gpus=self.gpus,
             gpu_type=self.gpu_type,
             gpu_memory_mib=self.gpu_memory,
-            placement=Placement(self.tasks, self.layout, self.exclusive, tuple(dict.fromkeys(self.labels))),
+            placement=self._placement(),
             time_limit_seconds=self.time_limit,
             priority=self.priority,
             priority_class=self.priority_class,
@@ -258,6 +259,10 @@ class JobBody(BaseModel):
             begin=self.begin,
             environment=asked_software(self.environment),
         )
+
+    def _placement(self) -> Placement:
+        labels = tuple(dict.fromkeys(self.labels))
+        return Placement(self.tasks, self.layout, self.exclusive, labels, self.reservation)
 
     def _spec(self) -> JobSpec:
         command = ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else tuple(self.command)

@@ -31,6 +31,7 @@ def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json
         "layout": job.placement.layout.value,
         "exclusive": job.placement.exclusive,
         "labels": list(job.placement.labels),
+        "reservation": job.placement.reservation,
         "time_limit_seconds": job.time_limit_seconds,
         "overtime": job.overtime,
         "priority": job.priority,
@@ -126,6 +127,7 @@ def _placement_request(job: Job) -> Json:
         ("layout", placement.layout.value, Layout.PACK.value),
         ("exclusive", placement.exclusive, False),
         ("labels", list(placement.labels), []),
+        ("reservation", placement.reservation, None),
     )
     return {name: value for name, value, default in asked if value != default}
 

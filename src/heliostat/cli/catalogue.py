@@ -19,6 +19,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("session", "session:session", "Interactive sessions: JupyterLab, or a web server of your own."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
         Entry("env", "env:env", "The software of jobs, built once."),
+        Entry("schedule", "schedules:schedule", "Submit a job again and again, at times or after others."),
     ),
     "Watch": (
         Entry("ps", "jobs:ps", "List jobs, newest first."),

@@ -87,6 +87,7 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("time limit", "none" if limit is None else duration(limit) + (", overtime" * job.get("overtime", False))),
         ("array", _array(job)),
         ("not before", clock(begin) if (begin := job.get("begin_at")) else None),
+        ("schedule", f"{made['name']}, due {clock(made['due_at'])}" if (made := job.get("schedule")) else None),
         ("waits for" if job.get("parents_left") else "waited for", _relatives(job, "parent")),
         ("then", _relatives(job, "child")),
         ("priority", _text(job["priority"] or None)),
@@ -195,7 +196,8 @@ def _asks(job: "JobData") -> str:
 def _of_nodes(job: "JobData") -> str | None:
     spread = ["one for each task"] if job.get("layout") == "spread" and _tasks(job) > 1 else []
     alone = ["with nobody else"] if job.get("exclusive") else []
-    return ", ".join([*spread, *alone, *job.get("labels", [])]) or None
+    where = [f"in the reservation {name}"] if (name := job.get("reservation")) else []
+    return ", ".join([*spread, *alone, *job.get("labels", []), *where]) or None
 
 
 def _class(job: "JobData") -> str | None:

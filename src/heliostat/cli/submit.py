@@ -9,9 +9,11 @@ from typing import Annotated, Any
 import typer
 
 from heliostat.cli.after import begin_of
+from heliostat.cli.chronos import put_chronos
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import first_failure, say_left_running
 from heliostat.cli.output import JsonFlag, counted, print_json, say
+from heliostat.models.schedules import is_chronos
 
 
 def submit(
@@ -23,13 +25,19 @@ def submit(
 
     The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
     name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
-    labels, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries, grace_seconds,
-    image, environment, runtime, mounts, network, after, after_any, after_failed, after_each, begin.
+    labels, reservation, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries,
+    grace_seconds, image, environment, runtime, mounts, network, after, after_any, after_failed, after_each,
+    begin.
     Jobs of one file may wait for one another: `after: NAME`.
     All of them are taken or none.
+    Jobs of Chronos (with schedule or parents) become schedules, one after the other.
     """
     client = connect()
-    bodies = [_tidied(body, client.address.default_workdir()) for body in read_jobs(file)]
+    asked = read_jobs(file)
+    if any(is_chronos(job) for job in asked):
+        put_chronos(client, file, asked, as_json)
+        return
+    bodies = [_tidied(body, client.address.default_workdir()) for body in asked]
     answer = client.submit_bodies(bodies)
     ids: list[int] = answer["job_ids"]
     if as_json and not wait:

@@ -27,6 +27,7 @@ from heliostat.client.news import NewsVerbs
 from heliostat.client.pages import pages
 from heliostat.client.people import PeopleVerbs
 from heliostat.client.queue import QueueVerbs
+from heliostat.client.schedules import ScheduleVerbs
 from heliostat.client.sessions import SessionVerbs
 from heliostat.client.shapes import (
     Event,
@@ -59,6 +60,7 @@ class Client(
     SlurmVerbs,
     InsideVerbs,
     EnvironmentVerbs,
+    ScheduleVerbs,
     SessionVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.

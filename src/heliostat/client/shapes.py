@@ -21,6 +21,7 @@ class JobOptions(TypedDict, total=False):
     layout: str | None  # pack, spread
     exclusive: bool | None
     labels: Sequence[str] | None  # of its nodes: "fast", "disk=ssd"
+    reservation: str | None  # it runs inside that
     time: str | int | None  # "4h", "1d12h", or seconds
     workdir: str | PathLike[str] | None
     env: Mapping[str, str] | None
@@ -83,6 +84,7 @@ class JobData(TypedDict, total=False):
     layout: str
     exclusive: bool
     labels: list[str]
+    reservation: str | None
     time_limit_seconds: int | None
     overtime: bool
     priority: int
@@ -109,6 +111,7 @@ class JobData(TypedDict, total=False):
     stop_requested: str | None
     source: str | None  # where it ran, if it was brought in from elsewhere: slurm
     source_number: str | None  # its number there
+    schedule: dict[str, Any] | None  # that submitted it: id, name, due_at
     accounted: dict[str, Any] | None  # what it used in all, if the engine keeps accounts
     spec: dict[str, Any]
     attempts: list[dict[str, Any]]

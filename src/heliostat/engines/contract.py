@@ -37,6 +37,7 @@ class Capabilities:
 
     queues_itself: bool = False  # takes every job at once, and decides when and where it runs
     limits_arrays: bool = False  # takes all of an array at once, and lets no more run than its limit
+    knows_parents: bool = False  # takes jobs that wait for others it has, or for a time, and starts them by itself
     survives_restart: bool = True  # attempts go on while Heliostat is down
     contains: bool = False  # runs jobs in containers
     equips: bool = False  # gives jobs software that was built for them
@@ -232,6 +233,15 @@ class SamplesNodes(Protocol):
 
     def sample_nodes(self) -> dict[str, Reading]:
         """Called by one thread, every few seconds. What cannot be read is None, or left out."""
+
+
+@runtime_checkable
+class SamplesAttempts(Protocol):
+    """An engine that samples nodes only, but knows now and then what its attempts use."""
+
+    def sample_attempts(self) -> dict[AttemptId, Reading]:
+        """As of a while ago, of some of those that run. Called by one thread, every few seconds. Returns at once.
+        Cpus are those kept busy since the look before."""
 
 
 @runtime_checkable

@@ -57,6 +57,7 @@ class Placement:
     layout: Layout = Layout.PACK
     exclusive: bool = False  # nobody else on its nodes
     labels: tuple[str, ...] = ()  # that its nodes must have: "fast", "disk=ssd"
+    reservation: str | None = None  # that it runs inside: while it holds, on its nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +233,7 @@ class Attempt:
     places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
     gpu_type: str | None = None  # of its devices
     data_class: int = 0  # of its project, when it is handed to an engine that chooses the nodes
+    parents: tuple[AttemptId, ...] = ()  # whom it waits for in the queue of an engine that knows parents
 
     @property
     def task_places(self) -> tuple[Place, ...]:

@@ -18,6 +18,7 @@ from heliostat.scheduling.machines import Machines
 from heliostat.scheduling.order import HOUR, fixed_points, inner_points
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Scope, class_scope, gpus_kept, scopes_of
+from heliostat.scheduling.reserved import inside, opening_of
 from heliostat.scheduling.shapes import Numbers, Shape
 from heliostat.scheduling.shares import Leaf, Tree, tree_of
 from heliostat.scheduling.snapshot import PENDING, RUNNING, Snapshot
@@ -102,7 +103,7 @@ class Board:
 
     def _let_wait(self, job: Job, now: float) -> None:
         """In line, unless it waits for its parents or for its time to begin."""
-        if job.parents_left:
+        if job.parents_left or self._is_closed_to(job, now):
             return
         if job.begin_at is not None and job.begin_at.timestamp() > now:
             heapq.heappush(self._later, (job.begin_at.timestamp(), job.id))
@@ -110,6 +111,21 @@ class Board:
         self._pending.add(job.id, self._pending_row(job))
         if job.array_limit is not None or self.policy.class_of(job.priority_class).gpu_hours_per_month is not None:
             self._held_back.add(job.id)
+
+    def _is_closed_to(self, job: Job, now: float) -> bool:
+        """Its reservation does not hold now; if it will, it is let in then."""
+        if job.placement.reservation is None:
+            return False
+        opening = opening_of(job, self.reservations, datetime.fromtimestamp(now, UTC))
+        if opening.opens_at is not None:
+            heapq.heappush(self._later, (opening.opens_at.timestamp(), job.id))
+        return not opening.is_open
+
+    def renew_reserved(self, now: datetime) -> None:
+        """Reservations have changed, begun or ended: who waits for one may be in line now, or no longer."""
+        waiting = [job for job in self.jobs.values() if job.state is JobState.PENDING]
+        for job in [job for job in waiting if job.placement.reservation is not None]:
+            self.put(job, now)
 
     def let_in(self, now: float) -> None:
         """Those whose time to begin has come; others may have gone meanwhile."""
@@ -206,11 +222,14 @@ class Board:
             self._running.remove((before.id, number))
         if rows:
             self._release(before, self._held, self._parts)
-            if after.state not in ACTIVE and before.started_at is not None:
-                self._charge(before, after.ended_at or now)
+        if after.state in ACTIVE or not (rows or before.state is JobState.PENDING):
+            return
+        # Its start and its end may come together, in another's queue even with its leaving that.
+        if started_at := before.started_at or after.started_at:
+            self._charge(before if rows else after, started_at, after.ended_at or now)
 
-    def _charge(self, job: Job, ended_at: datetime) -> None:
-        start, end = (job.started_at or ended_at).timestamp(), ended_at.timestamp()
+    def _charge(self, job: Job, started_at: datetime, ended_at: datetime) -> None:
+        start, end = started_at.timestamp(), ended_at.timestamp()
         self._turn_month(end)
         self._ledger.charge(self._leaves.of((job.project, job.user)), self._rate(job), start, max(start, end))
         hours = self._gpus(job) * max(0.0, end - max(start, self._month_began)) / HOUR
@@ -312,7 +331,7 @@ class Board:
             self._month_began = began
 
     def _shape(self, job: Job) -> Shape:
-        return Shape(job.resources, job.placement, self.accounts.project(job.project).data_class)
+        return Shape(job.resources, inside(job.placement), self.accounts.project(job.project).data_class)
 
     def _rate(self, job: Job) -> float:
         kind = self.machines.kind_of.get(job.devices[0]) if job.devices else None

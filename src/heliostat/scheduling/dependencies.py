@@ -5,9 +5,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 
-from heliostat.models import ACTIVE, Job, JobId, JobState, Rule
+from heliostat.models import ACTIVE, Job, JobId, JobState, Rule, Waiting
 
 _SHOWN = 3  # parents
+_NOT_IN_LINE = ("dependency", "begin", "reservation", "turn")  # of an engine that has just got it, the last
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
@@ -20,6 +21,11 @@ def not_in_line_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str
     if job.begin_at is not None and job.begin_at > now:
         return f"is not to begin before {_clock(job.begin_at)}"
     return None
+
+
+def known_better(waiting: Waiting | None) -> bool:
+    """Of what an engine with a queue of its own says of a job: whom it waits for, or for what time, we know."""
+    return waiting is None or waiting.kind in _NOT_IN_LINE
 
 
 class Families:

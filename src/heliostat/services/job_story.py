@@ -4,10 +4,12 @@ from dataclasses import dataclass, field
 
 from heliostat.models import AttemptRecord, Caller, Job, JobEvent, JobId
 from heliostat.models.nodes import Device
+from heliostat.models.schedules import Origin
 from heliostat.services.context import Context
 from heliostat.services.families import Family, family_of
 from heliostat.services.rights import inspectable_job
 from heliostat.store import jobs as stored
+from heliostat.store.schedules import origin_of
 
 MOST_EVENTS = 500
 
@@ -20,6 +22,7 @@ class Story:
     attempts: tuple[AttemptRecord, ...]
     events: tuple[JobEvent, ...]
     family: Family = field(default_factory=Family)
+    schedule: Origin | None = None
 
 
 def job_story(context: Context, caller: Caller, job_id: JobId) -> Story:
@@ -29,7 +32,8 @@ def job_story(context: Context, caller: Caller, job_id: JobId) -> Story:
         attempts = stored.attempts_of(conn, job_id)
         events = stored.list_events(conn, 0, MOST_EVENTS, job_id)
         family = family_of(conn, job)
-    return Story(job, tuple(attempts), tuple(events), family)
+        origin = origin_of(conn, job_id)
+    return Story(job, tuple(attempts), tuple(events), family, origin)
 
 
 def known_devices(context: Context) -> dict[str, Device]:

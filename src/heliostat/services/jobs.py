@@ -46,6 +46,11 @@ def cancel_jobs(
     return context.store.write(change)
 
 
+def cancel_within(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    """As part of a larger change, whose maker has checked the rights."""
+    _cancel(context, caller, tx, job)
+
+
 def hold_job(context: Context, caller: Caller, job_id: JobId) -> Job:
     """Keep a waiting job from starting."""
     return _change(context, caller, job_id, "job.hold", _hold)

@@ -18,13 +18,12 @@ from heliostat.services.environments_orders import equip, take_orders
 from heliostat.services.offers import default_project
 from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
+from heliostat.services.reserved import check_reservations
 from heliostat.store import dependencies, moves, people, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
 from heliostat.store.times import to_seconds
-
-_DATA_CLASS = Prepared(select(schema.projects.c.data_class).where(schema.projects.c.name == bindparam("name")))
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,16 +41,23 @@ def submit_jobs(
 
 
 def prepare_submission(
-    context: Context, caller: Caller, requests: Sequence[JobRequest], key: str | None = None
+    context: Context,
+    caller: Caller,
+    requests: Sequence[JobRequest],
+    key: str | None = None,
+    about: str | None = None,
 ) -> Callable[[Transaction], Submitted]:
-    """Check everything that can be checked before; what remains is the change to be written."""
+    """Check everything that can be checked before; what remains is the change to be written.
+
+    With a key, `about` says what makes a request the same; None: all of it.
+    """
     user = caller.user
     if isinstance(context.engine, Foresees):
         context.engine.expect_start()
     drafts = draft_jobs(context, caller, requests)
     orders = take_orders(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
-    digest = hashlib.sha256(repr(requests).encode()).hexdigest() if key else ""
+    digest = hashlib.sha256((about or repr(requests)).encode()).hexdigest() if key else ""
 
     def change(tx: Transaction) -> Submitted:
         if key and (known := _answered_before(tx, user.name, key, digest)):
@@ -92,6 +98,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     requests = settle_containers(context, user, projects, requests)
     _check_size(context, requests)
     drafts = [draft_job(desk, request) for request in requests]
+    check_reservations(context, caller, drafts)
     _check_with_engine(context, drafts, desk.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):
         return drafts
@@ -154,9 +161,8 @@ def _project(context: Context, user: User, name: str | None) -> str:
 
 
 def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
-    with context.store.read() as conn:
-        found = {name: _DATA_CLASS.first(conn, {"name": name}) for name in projects}
-    return {name: row[0] for name, row in found.items() if row is not None}
+    known = context.rules.accounts().projects
+    return {name: known[name].data_class for name in projects if name in known}
 
 
 def _check_size(context: Context, requests: Sequence[JobRequest]) -> None:

@@ -28,7 +28,9 @@ class Explanation:
     forecast: Forecast | None
     accuracy: Accuracy
     what_if: Answer | None = None
-    not_in_line: str | None = None  # parents, begin: what a job waits for before it takes its place in line
+    not_in_line: str | None = (
+        None  # parents, begin, reservation: what a job waits for before it takes its place in line
+    )
 
 
 def explain_job(context: Context, caller: Caller, job_id: JobId, *, what_if: bool = False) -> Explanation:
@@ -44,7 +46,7 @@ def explain_job(context: Context, caller: Caller, job_id: JobId, *, what_if: boo
         forecast=context.forecaster.of(job) or (asked.forecast if asked else None),
         accuracy=context.forecaster.accuracy(),
         what_if=asked,
-        not_in_line=_not_in_line(job, context.now()),
+        not_in_line=_not_in_line(job, why, context.now()),
     )
 
 
@@ -59,9 +61,11 @@ def foresee_request(context: Context, caller: Caller, request: JobRequest) -> An
     return context.forecaster.ask(replace(job, array_index=None))
 
 
-def _not_in_line(job: Job, now: datetime) -> str | None:
-    if job.state is not JobState.PENDING or job.may_start(now):
+def _not_in_line(job: Job, why: Why | None, now: datetime) -> str | None:
+    if job.state is not JobState.PENDING:
         return None
+    if job.may_start(now):
+        return "reservation" if why is None and job.placement.reservation is not None else None
     return "parents" if job.parents_left else "begin"
 
 

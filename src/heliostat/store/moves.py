@@ -59,22 +59,53 @@ def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
 
 
 def _move_those_allowed(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
+    """A job that moves twice is looked up once and written once."""
+    found: dict[JobId, _Moving | None] = {}
     done: list[Move] = []
     told = []
     for move in moves:
-        state, newest, handed_over = _STATE.first(tx.conn, {"id": move.job_id}) or (None, None, False)
-        if state is None or move.attempt not in (None, newest) or not may_move(JobState(state), move.to):
+        if move.job_id not in found:
+            found[move.job_id] = _moving(tx, move.job_id)
+        moving = found[move.job_id]
+        if moving is None or move.attempt not in (None, moving.attempt) or not may_move(moving.state, move.to):
             continue
-        left = {"handed_over": False} if handed_over else {}
-        set_job(tx, move.job_id, {"state": move.to, **left, **move.values})
-        if handed_over and move.to in (JobState.CANCELLED, JobState.HELD):
-            ended = {"state": JobState.CANCELLED, "ended_at": move.at, "reason": move.detail}
-            set_attempt(tx, move.job_id, newest, ended)
-        attempt = move.values.get("attempt", newest)
-        told.append((move.job_id, attempt, move.at, move.kind, move.to, move.detail))
+        _take_back_from_engine(tx, moving, move)
+        moving.state = move.to
+        moving.attempt = move.values.get("attempt", moving.attempt)
+        moving.values.update(move.values)
+        moving.values["state"] = move.to
+        told.append((move.job_id, moving.attempt, move.at, move.kind, move.to, move.detail))
         done.append(move)
+    for job_id, moving in found.items():
+        if moving and moving.values:
+            set_job(tx, job_id, moving.values)
     _add_events(tx, told)
     return done
+
+
+@dataclass(slots=True)
+class _Moving:
+    """A job while its moves are gone through: as it is after the last of them, and what has changed."""
+
+    state: JobState
+    attempt: int
+    handed_over: bool
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+def _moving(tx: Transaction, job_id: JobId) -> _Moving | None:
+    row = _STATE.first(tx.conn, {"id": job_id})
+    return None if row is None else _Moving(JobState(row[0]), row[1], bool(row[2]))
+
+
+def _take_back_from_engine(tx: Transaction, moving: _Moving, move: Move) -> None:
+    """Whoever moves is no longer in an engine's queue."""
+    if not moving.handed_over:
+        return
+    moving.handed_over, moving.values["handed_over"] = False, False
+    if move.to in (JobState.CANCELLED, JobState.HELD):
+        ended = {"state": JobState.CANCELLED, "ended_at": move.at, "reason": move.detail}
+        set_attempt(tx, move.job_id, moving.attempt, ended)
 
 
 def _tell_children(tx: Transaction, parent: Move) -> list[Move]:
@@ -82,15 +113,23 @@ def _tell_children(tx: Transaction, parent: Move) -> list[Move]:
     broken: list[Move] = []
     for child in dependencies.take_open_children(tx, parent.job_id):
         state, attempt, _ = _STATE.first(tx.conn, {"id": child.job_id}) or (None, 0, False)
-        if state is None or JobState(state) not in WAITING:
+        if state is None or JobState(state) in TERMINAL:
             continue
         if child.rule.is_met_by(parent.to):
             _come_nearer(tx, child.job_id, JobState(state), attempt, parent)
             continue
         reason = _why_broken(parent)
+        if JobState(state) not in WAITING:
+            _stop_early_child(tx, child.job_id, reason)
+            continue
         values = {"ended_at": parent.at, "reason": reason}
         broken.append(Move(child.job_id, JobState.CANCELLED, "ended", parent.at, None, values, reason))
     return broken
+
+
+def _stop_early_child(tx: Transaction, child: JobId, reason: str) -> None:
+    """Its engine has started it, as it has seen another end of the parent than we have."""
+    set_job(tx, child, {"stop_requested": "cancel", "reason": reason})
 
 
 def _why_broken(parent: Move) -> str:
@@ -106,7 +145,7 @@ def _come_nearer(tx: Transaction, child: JobId, state: JobState, attempt: int, p
     if not left and state is JobState.PENDING:
         values["waits_since"] = parent.at  # what passed until now was no waiting in line
     set_job(tx, child, values)
-    if not left:
+    if not left and state in WAITING:
         detail = f"job {parent.job_id} {ended_words(parent.to)}"
         _add_events(tx, [(child, attempt, parent.at, "parents_over", state, detail)])
 

@@ -6,15 +6,19 @@ from collections.abc import Collection
 from dataclasses import replace
 from datetime import datetime
 
+from heliostat.engines.contract import Capabilities
 from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, Node, Reservation
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import not_in_line_words
-from heliostat.scheduling.handover import to_hand_over
+from heliostat.scheduling.handover import Takes, to_hand_over
+from heliostat.scheduling.reserved import closed_words, labelled, open_names, opening_of
 from heliostat.scheduling.snapshot import Snapshot
 from heliostat.store.database import Changes
 
 _NO_SPEC = JobSpec()
+Open = tuple[frozenset[str], tuple[Reservation, ...]]
+"""The names of the reservations that hold now, and all there are."""
 
 
 class Queue:
@@ -26,6 +30,8 @@ class Queue:
         self._lock = threading.Lock()
         self._per_user: Counter[str] = Counter()
         self._newest: datetime | None = None
+        self._open: Open | None = None
+        self._nodes: tuple[tuple[Node, ...], Open, tuple[Node, ...]] | None = None
         for job in jobs:
             self._put(self._in_line(job), now or job.submitted_at)
 
@@ -40,12 +46,22 @@ class Queue:
                 if known := self.get(job_id):
                     self._put(replace(known, **values), now)
 
-    def follow(self, nodes: tuple[Node, ...], accounts: Accounts, reservations: tuple[Reservation, ...]) -> None:
+    def follow(
+        self,
+        nodes: tuple[Node, ...],
+        accounts: Accounts,
+        reservations: tuple[Reservation, ...],
+        now: datetime,
+    ) -> None:
         """The cluster and its rules as they are now."""
+        open_now = (open_names(reservations, now), reservations)
         with self._lock:
-            self.board.set_nodes(nodes)
+            self.board.set_nodes(self._labelled(nodes, open_now))
             self.board.set_accounts(accounts)
             self.board.set_reservations(reservations)
+            if open_now != self._open:
+                self._open = open_now
+                self.board.renew_reserved(now)
 
     def get(self, job_id: JobId) -> Job | None:
         return self.board.jobs.get(job_id)
@@ -58,21 +74,22 @@ class Queue:
         return [job for job in self.board.jobs.values() if job.handed_over]
 
     def to_hand_over(
-        self,
-        delayed: Collection[JobId],
-        now: datetime,
-        ended: Collection[AttemptId],
-        *,
-        limits_arrays: bool = False,
+        self, engine: Capabilities, delayed: Collection[JobId], now: datetime, ended: Collection[AttemptId]
     ) -> list[Job]:
         with self._lock:
             self.board.let_in(now.timestamp())
-        return to_hand_over(self.board.jobs.values(), delayed, now, ended=ended, limits_arrays=limits_arrays)
+        return to_hand_over(
+            self.board.jobs.values(),
+            delayed,
+            now,
+            ended=ended,
+            takes=Takes(engine.limits_arrays, engine.knows_parents),
+        )
 
     def not_in_line_words(self, job: Job, now: datetime) -> str | None:
         """Whom or what a pending job waits for before it takes its place in line. Others may ask too."""
         if job.may_start(now):
-            return None
+            return closed_words(job, opening_of(job, self.board.reservations, now))
         with self._lock:
             return not_in_line_words(job, self.board.jobs, now)
 
@@ -104,6 +121,15 @@ class Queue:
 
     def count_of(self, user: str) -> int:
         return self._per_user[user]
+
+    def _labelled(self, nodes: tuple[Node, ...], open_now: Open) -> tuple[Node, ...]:
+        """The same ones again while nothing has changed: the board looks at them anew otherwise."""
+        names, reservations = open_now
+        if not names:
+            return nodes
+        if self._nodes is None or self._nodes[0] is not nodes or self._nodes[1] != open_now:
+            self._nodes = (nodes, open_now, labelled(nodes, reservations, names))
+        return self._nodes[2]
 
     def _attempt_of(self, job_id: JobId) -> str | None:
         job = self.get(job_id)

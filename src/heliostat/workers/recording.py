@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any
 
 from heliostat.models import ACTIVE, Attempt, AttemptId, Ended, Job, JobId, JobState, Observation, Retimed, Started
+from heliostat.scheduling.handover import parents_to_name
 from heliostat.scheduling.snapshot import Plan, Start, Stop
 from heliostat.store import jobs as stored
 from heliostat.store import moves
@@ -70,28 +71,53 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
         job = found.get(wanted.id)
         if job is None or job.state is not JobState.PENDING or job.handed_over or job.attempt != wanted.attempt:
             continue
+        parents = _parents(tx, job, found)
+        if parents is None:
+            continue
         values: dict[str, Any] = {"attempt": job.attempt + 1, "handed_over": True, "reason": None}
         moves.set_job(tx, job.id, values)
-        job = replace(job, **values)
+        job = found[job.id] = replace(job, **values)
         moves.note_job(tx, job, "handed_over", None, this_round.now)
-        handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0)))
+        handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0), parents=parents))
     return handed
 
 
+def _parents(tx: Transaction, child: Job, seen: dict[JobId, Job]) -> tuple[AttemptId, ...] | None:
+    """Whom it waits for in the engine's queue; None: it may no longer be handed over, as a parent has moved.
+
+    `seen` are jobs as they are now, and become more.
+    """
+    if not child.parents_left:
+        return ()
+    unseen = [one.parent for one in child.after if one.parent not in seen]
+    seen |= stored.get_jobs(tx.conn, unseen) if unseen else {}
+    living = {one.parent: job for one in child.after if (job := seen.get(one.parent)) and not job.is_over}
+    return parents_to_name(child, living)
+
+
 def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
-    for kind in (Started, Ended):
-        wishes = [move for seen in this_round.observations if isinstance(seen, kind) for move in moves_for(seen)]
-        done = moves.move_jobs(tx, wishes)
-        for move in done:
-            moves.set_attempt(tx, move.job_id, move.attempt or 0, _attempt_values(move))
-        _add_requeued(tx, [move.job_id for move in done if move.values.get("handed_over")], this_round.now)
+    starts = [seen for seen in this_round.observations if isinstance(seen, Started)]
+    ends = [seen for seen in this_round.observations if isinstance(seen, Ended)]
+    wishes = [move for start in starts for move in moves_for(start)]
+    done = moves.move_jobs(tx, wishes + [move for end in ends for move in moves_for(end)])
+    _record_attempts(tx, done)
+    _add_requeued(tx, [move.job_id for move in done if move.values.get("handed_over")], this_round.now)
     for seen in this_round.observations:
         if isinstance(seen, Retimed):
             _record_limit(tx, seen)
         if isinstance(seen, Started) and seen.gpu_type:
             job_id, _, number = seen.attempt_id.partition(".")
             moves.set_attempt(tx, int(job_id), int(number), {"gpu_type": seen.gpu_type})
-    this_round.ended = [seen.attempt_id for seen in this_round.observations if isinstance(seen, Ended)]
+    this_round.ended = [end.attempt_id for end in ends]
+
+
+def _record_attempts(tx: Transaction, done: Sequence[moves.Move]) -> None:
+    """What became of them; one that started and ended is written once."""
+    found: dict[tuple[JobId, int], dict[str, object]] = {}
+    for move in done:
+        found.setdefault((move.job_id, move.attempt or 0), {}).update(_attempt_values(move))
+    for (job_id, number), values in found.items():
+        moves.set_attempt(tx, job_id, number, values)
 
 
 def _add_requeued(tx: Transaction, job_ids: Sequence[JobId], now: datetime) -> None:

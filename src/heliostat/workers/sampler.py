@@ -8,7 +8,7 @@ from datetime import datetime
 
 import structlog
 
-from heliostat.engines.contract import Engine, SamplesNodes, TakesSamples
+from heliostat.engines.contract import Engine, SamplesAttempts, SamplesNodes, TakesSamples
 from heliostat.models import DeviceReading, Job, Node, NodeState, Reading, Readings
 from heliostat.models.samples import CLUSTER, job_subject, node_subject, usage_row
 from heliostat.store.samples import SampleStore
@@ -55,7 +55,8 @@ class Sampler:
         if isinstance(engine, TakesSamples):
             readings = engine.sample()
         elif isinstance(engine, SamplesNodes):
-            readings = Readings(nodes=engine.sample_nodes())
+            attempts = engine.sample_attempts() if isinstance(engine, SamplesAttempts) else {}
+            readings = Readings(attempts, engine.sample_nodes())
         else:
             return
         active, pending = self._watched.controller.tally()

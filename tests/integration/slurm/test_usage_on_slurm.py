@@ -12,12 +12,14 @@ from integration.unix_users import needs_root
 from support.slurm import TestCluster
 
 pytestmark = needs_root
-BUSY = "import time; kept = bytearray(150 << 20); end = time.time() + 2.5\nwhile time.time() < end: pass"
+BUSY = "import time; kept = bytearray(150 << 20)\nwhile time.process_time() < 2: pass"
 
 
 @pytest.fixture
 def server(slurm: TestCluster) -> Iterator[RunningServer]:
-    server = RunningServer('engine = "slurm"\nsample_seconds = 1\n', {**os.environ, **slurm.env})
+    server = RunningServer(
+        'engine = "slurm"\nsample_seconds = 1\nslurm_live_seconds = 1\n', {**os.environ, **slurm.env}
+    )
     yield server
     server.remove()
 
@@ -62,3 +64,20 @@ def test_nodes_say_how_busy_they_are(server: RunningServer) -> None:
     wait_for(series, "a look at the nodes", lambda: server.log)
     assert [one["name"] for one in series()] == ["cpu", "memory"]
     assert series()[0]["last"] is not None
+
+
+def test_what_running_jobs_use_shows_while_they_run(server: RunningServer) -> None:
+    """Also of the elements of an array, which Slurm numbers otherwise inside."""
+    busy = ["sh", "-c", "while :; do :; done"]
+    alone = server.submit(command=busy, cpus=1, memory="64M")
+    body = {"command": busy, "cpus": 1, "memory": "64M", "array": "3-4"}
+    elements = server.ask("POST", "/jobs", body).json["job_ids"]
+
+    def shown(job: int) -> dict[str, Any]:
+        series: list[dict[str, Any]] = server.ask("GET", f"/jobs/{job}/stats").json["series"]
+        return {one["name"]: [value for value in one["mean"] if value is not None] for one in series}
+
+    for job in (alone, *elements):
+        wait_for(lambda job=job: shown(job).get("cpu") and max(shown(job)["cpu"]) > 0, f"job {job} uses cpus")  # type: ignore[misc]
+        assert max(shown(job)["memory"]) > 0
+        server.ask("POST", f"/jobs/{job}/cancel")

@@ -9,13 +9,17 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
-from heliostat.engines.environment import CHECKPOINT_FILE, Person, Surroundings
+from heliostat.engines.containers import Belongings
+from heliostat.engines.environment import CHECKPOINT_FILE, Person, Surroundings, job_environment
+from heliostat.engines.slurm.contained import Contained
+from heliostat.engines.slurm.following import Bonds, bonds_of, index_by_index
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.script import Payload, Site, array_comment_of, common_options, script_of
 from heliostat.engines.slurm.traces import Element
 from heliostat.models import Attempt, AttemptId
+from heliostat.runtimes.shell import blank
 
 MAX_ARRAY_SIZE = 1001  # Slurm's own default: indexes below it
 _VAIN_LOOKS = 2
@@ -28,6 +32,7 @@ class Chunk:
 
     elements: Mapping[int, Attempt]  # by the index Slurm has for each
     more: bool = False  # another chunk of the same array follows
+    each_after: int | None = None  # an array of Slurm's: each element waits for the one of its own index there
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -48,50 +53,88 @@ class Chunk:
     def without(self, attempt_ids: Iterable[AttemptId]) -> "Chunk | None":
         gone = set(attempt_ids)
         left = {index: attempt for index, attempt in self.elements.items() if attempt.id not in gone}
-        return Chunk(left, self.more) if left else None
+        return Chunk(left, self.more, self.each_after) if left else None
 
 
-def chunks_of(attempts: Iterable[Attempt], max_array_size: int = MAX_ARRAY_SIZE) -> Iterator[Chunk]:
-    """What can be submitted together, in the order of submission. All elements of a chunk ask for the same; of an
-    array that is larger than Slurm takes, the first chunk."""
-    groups: dict[object, list[Attempt]] = defaultdict(list)
+def chunks_of(
+    attempts: Iterable[Attempt],
+    max_array_size: int = MAX_ARRAY_SIZE,
+    handed: Mapping[AttemptId, Handed] | None = None,
+) -> Iterator[Chunk]:
+    """What can be submitted together, in the order of submission. All elements of a chunk ask for the same, and
+    wait for the same, or each for its own of one array; of an array that is larger than Slurm takes, the first
+    chunk. `handed`: where their parents are."""
+    groups: dict[tuple[object, int | None], list[Attempt]] = defaultdict(list)
     for attempt in attempts:
-        groups[attempt.id if attempt.job.array_id is None else _asked(attempt)].append(attempt)
+        bonds = bonds_of(attempt, handed or {})
+        is_alone = attempt.job.array_id is None
+        pairs_with = None if is_alone else _pairs_with(attempt, bonds, max_array_size)
+        groups[(attempt.id if is_alone else (_asked(attempt), pairs_with or bonds), pairs_with)].append(attempt)
     most = max(1, min(_MOST_AT_ONCE, max_array_size - 1))
-    return (_chunk(group[:most], max_array_size, len(group) > most) for group in groups.values())
+    return (
+        _chunk(group[:most], max_array_size, len(group) > most, pairs_with)
+        for (_, pairs_with), group in groups.items()
+    )
 
 
-def array_argv(chunk: Chunk, person: Person, site: Site, after: int | None = None) -> list[str]:
-    """`after`: the number of another array that must be over first."""
+def array_argv(chunk: Chunk, person: Person, site: Site) -> list[str]:
     limit = "" if chunk.limit is None else f"%{chunk.limit}"
     own = [
         f"--comment={array_comment_of(site.instance, chunk.first.id)}",
         "--output=/dev/null",
         "--error=/dev/null",
         f"--array={ranges(list(chunk.elements))}{limit}",
-        *([] if after is None else [f"--dependency=afterany:{after}"]),
     ]
     return ["sbatch", "--parsable", *own, *common_options(chunk.first, person, site)]
 
 
-def array_script(chunk: Chunk, person: Person, jobs: str, around: Surroundings, instance: str) -> str:
-    """`jobs` is the folder with a folder for each job; of `around`, what is an element's own does not count.
+@dataclass(frozen=True, slots=True)
+class ArraySite:
+    jobs: str  # the folder with a folder for each job
+    instance: str
+    contained: Contained | None = None  # how each runs in a container
+
+
+def array_script(chunk: Chunk, person: Person, around: Surroundings, site: ArraySite) -> str:
+    """Of `around`, what is an element's own does not count.
 
     All that differs is in positional parameters, which no variable of the user's can change: number of the job,
     attempt, index, folder.
     """
     spec = chunk.first.job.spec
     payload = Payload(
-        begin=tuple(_which(chunk, jobs)),
+        begin=tuple(_which(chunk, site.jobs)),
         number="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID",
         receipt='"$4/$2.receipt"',
         open_logs=('exec >>"$4/$2.stdout" 2>>"$4/$2.stderr"',),
-        exports=tuple(_own_variables(instance)),
+        exports=tuple(_own_variables(site.instance)),
         workdir='"$4/work"' if spec.workdir is None else quote(spec.workdir),
         script=None if spec.script is None else '"$4/$2.script"',
         tasks='"$4/$2.tasks"',
+        contained=site.contained,
     )
     return script_of(chunk.first, person, around, payload)
+
+
+def array_belongings(chunk: Chunk, person: Person, around: Surroundings, instance: str) -> Belongings:
+    """The same in a container: what is in the positional parameters is left blank."""
+    number, attempt, index, folder = map(blank, "1234")
+    spec, checkpoints = chunk.first.job.spec, f"{folder}/checkpoints"
+    own = {
+        "HELIOSTAT_JOB_ID": number,
+        "HELIOSTAT_ATTEMPT": attempt,
+        "HELIOSTAT_ARRAY_INDEX": index,
+        "HELIOSTAT_ATTEMPT_ID": f"{number}.{attempt}",
+        "HELIOSTAT_MARK": f"{instance}-{number}.{attempt}",
+        "HELIOSTAT_CHECKPOINT_DIR": checkpoints,
+        "HELIOSTAT_CHECKPOINT_FILE": f"{checkpoints}/{CHECKPOINT_FILE}",
+    }
+    return Belongings(
+        spec.workdir or f"{folder}/work",
+        checkpoints,
+        None if spec.script is None else f"{folder}/{attempt}.script",
+        job_environment(chunk.first, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) | own,
+    )
 
 
 def ranges(indexes: Sequence[int]) -> str:
@@ -125,11 +168,17 @@ def arrays_among(jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
     return {number.array: job for number, job in jobs.items() if isinstance(number, ElementNumber)}
 
 
-def _chunk(attempts: Sequence[Attempt], max_array_size: int, more: bool) -> Chunk:
+def _pairs_with(attempt: Attempt, bonds: Bonds, max_array_size: int) -> int | None:
+    index = attempt.job.array_index
+    return index_by_index(bonds, index) if index is not None and index < max_array_size else None
+
+
+def _chunk(attempts: Sequence[Attempt], max_array_size: int, more: bool, each_after: int | None) -> Chunk:
     """With the indexes people know them by, where Slurm takes these."""
     own = [attempt.job.array_index or 0 for attempt in attempts]
     fits = len(set(own)) == len(own) and min(own) >= 0 and max(own) < max_array_size
-    return Chunk(dict(zip(own if fits else range(len(attempts)), attempts, strict=True)), more)
+    elements = dict(zip(own if fits else range(len(attempts)), attempts, strict=True))
+    return Chunk(elements, more, each_after)
 
 
 def _asked(attempt: Attempt) -> tuple[object, ...]:

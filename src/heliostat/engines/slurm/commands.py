@@ -11,7 +11,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from heliostat.engines.slurm.live_read import LIVE_FIELDS, Live, by_known_number, inner_numbers, lives_of_sstat
 from heliostat.engines.slurm.loads import LOAD_FIELDS, loads_of_sinfo
+from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.parse import (
     SACCT_FIELDS,
     SINFO_FIELDS,
@@ -35,6 +37,8 @@ from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading
 
+POSTPONED = "now+1000days"  # until when; it is taken out of the queue a moment later
+NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/step already completing")
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
 _SECONDS = 30.0
 _AT_ONCE = 500  # jobs that one `scancel` is told
@@ -141,6 +145,18 @@ class Commands:
         said = self._run(["sacct", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
         return uses_of_sacct(said)
 
+    def live_uses(self, numbers: Sequence[int]) -> dict[int, Live]:
+        """What these use now, as far as their nodes say; jobs that are over are left out."""
+        elements = [number for number in numbers if isinstance(number, ElementNumber)]
+        asked = f"--jobs={','.join(dict.fromkeys(str(number.array) for number in elements))}"
+        fields = "--Format=JobArrayID:|,JobID:|"
+        inner = inner_numbers(self._run([*_SQUEUE[:-1], asked, fields])) if elements else {}
+        wanted = [inner.get(one) if isinstance(one, ElementNumber) else int(one) for one in numbers]
+        words = ",".join(str(one) for one in wanted if one is not None)
+        fields = f"--format={','.join(LIVE_FIELDS)}"
+        argv = ["sstat", "--allsteps", "--parsable2", "--noheader", f"--jobs={words}", fields]
+        return by_known_number(numbers, lives_of_sstat(self._run(argv)), inner) if words else {}
+
     def loads(self) -> dict[str, Reading]:
         """How busy each node is."""
         argv = ["sinfo", "--noheader", "--all", "--Node", f"--Format={_columns(LOAD_FIELDS)}"]
@@ -191,6 +207,16 @@ class Commands:
         """At once those that wait; TERM and, some time later, KILL for those that run. Already gone is success."""
         for first in range(0, len(numbers), _AT_ONCE):
             self._scancel(*map(str, numbers[first : first + _AT_ONCE]))
+
+    def postpone(self, number: int) -> bool:
+        """Keep one that waits from beginning. False: it has begun, or is gone; then nothing is done."""
+        try:
+            self._run(["scontrol", "update", f"JobId={number}", f"StartTime={POSTPONED}"])
+        except SlurmRefused as error:
+            if any(words in error.said.lower() for words in NOT_WAITING):
+                return False
+            raise EngineUnavailable(f"Slurm does not keep job {number} back: {error}.") from error
+        return True
 
     def signal(self, number: int, name: str) -> None:
         """To every process of a running job. Already gone is success."""

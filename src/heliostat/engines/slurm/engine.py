@@ -25,8 +25,11 @@ from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.contained import check_container, container_base
 from heliostat.engines.slurm.dynamic_steps import Recomposer
-from heliostat.engines.slurm.inside import NODE_LINE, Step, srun_inside
+from heliostat.engines.slurm.following import Readiness
+from heliostat.engines.slurm.inside import NODE_LINE, Step, script_into_container, srun_inside
+from heliostat.engines.slurm.live import LiveUse
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.partitions import Picture, in_our_words
@@ -67,7 +70,9 @@ class SlurmEngine:
     """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
 
     name = "slurm"
-    capabilities = Capabilities(queues_itself=True, limits_arrays=True, equips=True)
+    capabilities = Capabilities(
+        queues_itself=True, limits_arrays=True, knows_parents=True, contains=True, equips=True
+    )
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
@@ -77,6 +82,7 @@ class SlurmEngine:
         self.accounts = SlurmAccounts(self._commands)
         self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
         self._owed = OwedUsage(settings.home.attempts)
+        self._live = LiveUse(self._commands, settings.slurm_live_seconds, self._rounds.running)
         self._turn = threading.Lock()  # held by whoever talks to Slurm
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
@@ -131,6 +137,7 @@ class SlurmEngine:
         terms = self._rounds.site.terms
         check_request(job, data_class, self._picture, terms)
         check_class(job, terms, self.accounts)
+        check_container(job)
 
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
         with self._turn:
@@ -194,7 +201,11 @@ class SlurmEngine:
         known = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
         workdir = attempt.job.spec.workdir or f"{folder.path}/work"
         environment = {**known, **attempt.job.spec.env, **on_terminal(terminal)}
-        script = inside_script(environment, workdir, command, NODE_LINE)
+        script = (
+            script_into_container(attempt, command, terminal, container_base(self._settings, person), workdir)
+            if attempt.job.spec.wants_container
+            else inside_script(environment, workdir, command, NODE_LINE)
+        )
         step = Step(handed.number, on_terminal=bool(terminal))
         try:
             return srun_inside(script, person, folder, step, self._commands.environment)
@@ -223,11 +234,13 @@ class SlurmEngine:
         return []
 
     def sample_nodes(self) -> dict[str, Reading]:
-        """Of nodes only: to ask what each running job uses, Slurm would have to ask every node for every job."""
         try:
             return self._commands.loads()
         except (EngineUnavailable, SlurmRefused):
             return {}  # it is said elsewhere that Slurm is away
+
+    def sample_attempts(self) -> dict[AttemptId, Reading]:
+        return self._live.readings()
 
     def used(self) -> dict[AttemptId, AttemptUsage | None]:
         owed = self._owed.all(_ASKED_AT_ONCE)
@@ -259,7 +272,7 @@ class SlurmEngine:
     def _run(self) -> None:
         while not self._closed:
             with self._wake:
-                if not (self._arrived or self._wishes or self._closed):
+                if not (self._has_ready or self._wishes or self._closed):
                     self._wake.wait(self._look_seconds)
             if self._closed:
                 return
@@ -270,6 +283,13 @@ class SlurmEngine:
                 self._report(told)
             if self._failed:
                 time.sleep(self._look_seconds)
+
+    @property
+    def _has_ready(self) -> bool:
+        """Something can be handed over at once. Who waits for a parent that Slurm does not have yet can wait."""
+        arrived = list(self._arrived.values())
+        around = self._rounds.around(arrived)
+        return any(around.readiness(attempt) is not Readiness.NOT_YET for attempt in arrived)
 
     def _round(self) -> None:
         self._stop_wished()
@@ -314,7 +334,13 @@ class SlurmEngine:
 
     def _submit_arrived(self) -> None:
         """Several at the same time: Slurm answers each after a while, and the order need not be exact."""
-        chunks = list(islice(chunks_of(list(self._arrived.values()), self._max_array_size), _AT_ONCE))
+        arrived = list(self._arrived.values())
+        ready = self._rounds.ready_of(arrived)
+        self._no_longer_new(
+            *(one for one in arrived if one.id in self._rounds.over or one.id in self._rounds.handed)
+        )
+        found = chunks_of(ready, self._max_array_size, self._rounds.handed)
+        chunks = list(islice(found, _AT_ONCE))
         if not chunks:
             return
         pool = ThreadPoolExecutor(_AT_THE_SAME_TIME)
@@ -377,6 +403,7 @@ class SlurmEngine:
         """What Slurm has, as the checks of requests and the words of submissions need it."""
         self._picture = self._commands.picture()
         self._max_array_size = self._commands.max_array_size() or MAX_ARRAY_SIZE
+        self._rounds.reservations = [one.name for one in self._picture.reservations or ()]
         site = self._rounds.site
         terms = site.terms.seeing(self._picture.gpu_types)
         self._rounds.site = replace(site, terms=terms, longest_seconds=self._picture.longest_seconds)

@@ -1,5 +1,6 @@
 """An attempt in Slurm's hands, and what is to be done about it next: pure but for one file it looks at."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -21,6 +22,8 @@ class Handed:
     number: int | None = None  # in Slurm
     was_tried: bool = False  # Slurm may have it, though we know no number
     started: Started | None = None  # what was told
+    seen_at: float = -math.inf  # when Slurm was last known to have it, by the monotonic clock
+    taken_back: bool = False  # out of Slurm's queue, or about to be: see `Followers`
     waits: bool = False  # in Slurm, as of the newest look
     runs: bool = False
     is_suspended: bool = False

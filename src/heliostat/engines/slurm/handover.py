@@ -6,7 +6,7 @@ Every method may raise EngineUnavailable in the middle. What was not done is don
 import math
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
 
@@ -16,9 +16,11 @@ from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.arrays import Chunk
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.following import bonds_of, dependency_terms, waiting_options
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.lookup import Lookup
 from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.script import Site
 from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
 from heliostat.engines.slurm.terms import Unfit, terms_of
@@ -42,6 +44,7 @@ class Handover:
         self._outbox: list[Observation] = []
         self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
         self._first_noted_at = math.inf  # when the first of all we know was handed over, in seconds since 1970
+        self.reservations: Collection[str] = ()  # that Slurm has
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
 
     def submit(self, attempt: Attempt) -> None:
@@ -49,6 +52,7 @@ class Handover:
         try:
             person = person_of(attempt.job.unix_user)
             ready = prepared(attempt, person, self._settings, self._site_for(attempt))
+            argv = [*ready.argv, *self._waiting_options(attempt)]
         except (Refused, Unfit) as error:
             self._end(attempt, Cause.REFUSED, str(error))
             return
@@ -60,7 +64,7 @@ class Handover:
             return
         self.traces.put(attempt.id, Trace(person.uid))
         try:
-            number = self._commands.submit(ready.argv, ready.script)
+            number = self._commands.submit(argv, ready.script)
         except SlurmRefused as error:
             self._refused([attempt], error)
         else:
@@ -85,13 +89,21 @@ class Handover:
         if left.more and number is not None:
             self._earlier_parts[array_id] = number
 
-    def withdraw(self, attempt: Attempt) -> None:
+    def withdraw(self, attempt: Attempt, cause: Cause = Cause.STOPPED) -> None:
         """Keep one that waits to be submitted from ever being so; if Slurm has it all the same, it is `handed`."""
         trace = self.traces.find(attempt.id)
         if trace is not None and trace.uid is not None and self._find_again([self._handed(attempt, trace.uid)]):
             return
         self.traces.put(attempt.id, Trace(None))
-        self._end(attempt, Cause.STOPPED)
+        self._end(attempt, cause)
+
+    def _waiting_options(self, attempt: Attempt, *more: str) -> list[str]:
+        terms = [*more, *dependency_terms(bonds_of(attempt, self.handed))]
+        return [*self._reservation(attempt), *waiting_options(terms, attempt.job.begin_at, datetime.now(UTC))]
+
+    def _reservation(self, attempt: Attempt) -> list[str]:
+        name = attempt.job.placement.reservation
+        return [] if name is None else [reservation_option(name, self.reservations)]
 
     def _site_for(self, attempt: Attempt) -> Site:
         if self._accounts is None:
@@ -128,8 +140,9 @@ class Handover:
     def _submit_elements(self, chunk: Chunk, person: Person, after: int | None) -> int | None:
         """The number of the array; None: it was refused."""
         try:
-            argv, script = array_prepared(chunk, person, self._settings, self._site_for(chunk.first), after)
-        except Unfit as error:
+            argv, script = array_prepared(chunk, person, self._settings, self._site_for(chunk.first))
+            argv += self._waiting_options_of_all(chunk, after)
+        except (Refused, Unfit) as error:
             self._end_all(chunk.attempts, Cause.REFUSED, str(error))
             return None
         for index, attempt in chunk.elements.items():
@@ -143,9 +156,17 @@ class Handover:
             self._note(self._handed(attempt, person.uid), ElementNumber.of(number, index))
         return number
 
+    def _waiting_options_of_all(self, chunk: Chunk, after: int | None) -> list[str]:
+        parts = [] if after is None else [f"afterany:{after}"]
+        if chunk.each_after is None:
+            return self._waiting_options(chunk.first, *parts)
+        terms = [*parts, f"aftercorr:{chunk.each_after}"]
+        waits = waiting_options(terms, chunk.first.job.begin_at, datetime.now(UTC))
+        return [*self._reservation(chunk.first), *waits]
+
     def _note(self, handed: Handed, number: int) -> None:
         """Slurm has it, under this number."""
-        handed.number = number
+        handed.number, handed.seen_at, handed.taken_back = number, time.monotonic(), False
         self._first_noted_at = min(self._first_noted_at, time.time())
         self._own(handed, number)
         self.traces.put(handed.attempt.id, Trace(handed.uid, number, restarts=handed.restarts, first=handed.first))

@@ -9,10 +9,12 @@ from heliostat.engines.slurm.reasons import reason_of
 from heliostat.models import Waiting
 
 _SOURCE = "Slurm's plan"
+_NOT_IN_LINE = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
 
 
 class Line:
-    """The queue as one look has found it. Each partition has a line of its own; who is held stands in none."""
+    """The queue as one look has found it. Each partition has a line of its own; who is held, or waits for another
+    job or for its time to begin, stands in none."""
 
     def __init__(self, jobs: Mapping[int, SlurmJob]) -> None:
         self._jobs = jobs
@@ -31,7 +33,7 @@ class Line:
     def _positions(self) -> dict[int, tuple[int, int]]:
         lines: dict[str, list[SlurmJob]] = defaultdict(list)
         for job in self._jobs.values():
-            if job.is_waiting and job.place.priority > 0:
+            if job.is_waiting and job.place.priority > 0 and job.reason not in _NOT_IN_LINE:
                 lines[job.place.partition].append(job)
         found: dict[int, tuple[int, int]] = {}
         for line in lines.values():

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from heliostat.engines.slurm.parse import expand_hosts
+from heliostat.engines.slurm.terms import Unfit, word
 from heliostat.models import Reservation
 
 _PAIR = re.compile(r"(\w+)=(\S*)")
@@ -31,6 +32,15 @@ def names_of(reservation: Reservation) -> tuple[str, ...]:
     if reservation.weeks <= 1:
         return (reservation.name,)
     return tuple(f"{reservation.name}-W{week}" for week in range(1, reservation.weeks + 1))
+
+
+def reservation_option(name: str, known: Collection[str]) -> str:
+    """For `sbatch`: any of its weeks that Slurm still has. Raises Unfit."""
+    weeks = re.compile(rf"{re.escape(word(name, 'reservation'))}(?:-W\d{{1,2}})?", re.ASCII)
+    names = [one for one in known if weeks.fullmatch(one)]
+    if not names:
+        raise Unfit(f"Slurm has no reservation {name} now")
+    return f"--reservation={','.join(names)}"
 
 
 def words_to_create(

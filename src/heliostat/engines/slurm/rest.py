@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote
 
 from heliostat.engines.slurm import rest_read
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import NOT_WAITING, POSTPONED, Commands, SlurmRefused
 from heliostat.engines.slurm.parse import SlurmJob, SlurmNode
 from heliostat.engines.slurm.partitions import Partition
 from heliostat.engines.slurm.reservations import SlurmReservation
@@ -26,6 +26,7 @@ from heliostat.models import Reading
 
 SLURM, ACCOUNTING = "/slurm/v0.0.38", "/slurmdb/v0.0.38"
 _NOTHING_FOUND = 9003
+_ELEMENT_UPDATED = "job array update"
 _ON_ITS_WAY_SECONDS = 30.0  # how long slurmrestd may go on with a submission of a server that was killed
 _ASKED_AT_ONCE = 100
 
@@ -105,6 +106,16 @@ class RestCommands(Commands):
     def cancel(self, *numbers: int) -> None:
         for number in numbers:
             self._end(f"{SLURM}/job/{number}")
+
+    def postpone(self, number: int) -> bool:
+        """Of an element slurmrestd says that it failed, in words of its own, though it did it."""
+        answer = self.api.submit(f"{SLURM}/job/{number}", {"begin_time": POSTPONED}, None)
+        refusal = answer.refusal()
+        if refusal is None or _ELEMENT_UPDATED in str(answer.content.get("errors")):
+            return True
+        if any(words in str(refusal).lower() for words in NOT_WAITING):
+            return False
+        raise EngineUnavailable(f"Slurm does not keep job {number} back: {refusal}.") from refusal
 
     def signal(self, number: int, name: str) -> None:
         self._end(f"{SLURM}/job/{number}?signal={name}")

@@ -14,11 +14,13 @@ from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.arrays import arrays_among, taken_out
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.contained import heard_as
+from heliostat.engines.slurm.followers import Followers
 from heliostat.engines.slurm.handed import Handed, start_of
+from heliostat.engines.slurm.live import Running
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.queue import Line
 from heliostat.engines.slurm.receipts import read_receipt
-from heliostat.engines.slurm.requeues import Requeues
 from heliostat.engines.slurm.traces import Trace
 from heliostat.engines.slurm.words import Known, ending, ending_by_receipt, was_killed
 from heliostat.errors import EngineUnavailable
@@ -29,7 +31,7 @@ _LOOKS_FOR_ENDED = 3  # the same of one that notes its own end: the accounting m
 _FORGETFUL_SECONDS = 60.0  # after its start, in which Slurm kills what it finds on nodes and does not remember
 
 
-class Rounds(Requeues):
+class Rounds(Followers):
     def __init__(
         self, settings: Settings, commands: Commands, instance: str, accounts: SlurmAccounts | None = None
     ) -> None:
@@ -47,6 +49,15 @@ class Rounds(Requeues):
         handed = self.handed.get(attempt_id)
         newest = self.over.get(attempt_id) or self.put_back.get(attempt_id) or (handed.started if handed else None)
         return [] if newest is None else [newest]
+
+    def running(self) -> dict[AttemptId, Running]:
+        """Those that run, as of the newest look. Others may ask too."""
+        found: dict[AttemptId, Running] = {}
+        for handed in list(self.handed.values()):
+            if handed.runs and handed.number is not None and handed.hears_signals:
+                job = handed.attempt.job
+                found[handed.attempt.id] = Running(handed.number, job.resources.devices * job.placement.tasks)
+        return found
 
     def take_up(self, attempt: Attempt) -> None:
         """What an earlier server handed over, or did not; where it left no number, `look` finds out."""
@@ -66,6 +77,7 @@ class Rounds(Requeues):
             self._first_noted_at = min(self._first_noted_at, self.traces.noted_at(attempt.id))
             handed.waits = attempt.job.state is JobState.PENDING
             handed.restarts, handed.first = trace.restarts, trace.first
+            handed.taken_back = trace.taken_back
         handed.was_tried = handed.number is None
         if handed.number is not None:
             self._owners[handed.number] = attempt.id
@@ -97,13 +109,20 @@ class Rounds(Requeues):
     def send_signals(self) -> None:
         """To those who are to stop. Of one that the last look has not seen as ours, the number means nothing."""
         now = time.monotonic()
-        to_cancel: list[int] = []
-        for handed in list(self.handed.values()):
+        for handed in self.handed.values():
             if handed.is_over_limit(_now()):
                 handed.ask_to_stop(Cause.TIMED_OUT, "TERM", now + handed.attempt.job.spec.grace_seconds)
-            if handed.number is not None and handed.stopped_as is not None and not handed.looks_in_vain:
-                to_cancel += self._send(handed, handed.number, now)
-        self._commands.cancel(*to_cancel)
+        to_stop = [
+            (handed, handed.number)
+            for handed in self.handed.values()
+            if handed.number is not None and handed.stopped_as is not None and not handed.looks_in_vain
+        ]
+        self.take_back_children_of([handed for handed, _ in to_stop])
+        self._commands.cancel(
+            *(number for handed, number in to_stop if not handed.runs)
+        )  # before whom they wait for
+        running = [self._send(handed, number, now) for handed, number in to_stop if handed.runs]
+        self._commands.cancel(*(number for numbers in running for number in numbers))
 
     def cancel_orphans(self, attempt_ids: Collection[AttemptId]) -> None:
         """Take out of Slurm what nobody wants any more; their traces are left."""
@@ -136,10 +155,10 @@ class Rounds(Requeues):
         if job is None or job.uid != handed.uid or _is_anothers(handed, job):
             self._miss(handed)
             return
-        handed.looks_in_vain = 0
+        handed.looks_in_vain, handed.seen_at = 0, time.monotonic()
         handed.waits, handed.runs = job.is_waiting, not job.is_waiting and not job.is_over
         handed.note_pause(job, _now())
-        if handed.former is not None:
+        if handed.former is not None or self._is_taken_back(handed, job):
             return
         if handed.was_requeued(job):
             self._put_back(handed, job)
@@ -183,13 +202,13 @@ class Rounds(Requeues):
     def _send(self, handed: Handed, number: int, now: float) -> list[int]:
         """What is to be cancelled; anything else is sent at once."""
         is_late = handed.kill_at is not None and now >= handed.kill_at
-        if not handed.runs or handed.is_suspended or (is_late and not handed.hears_signals):
+        if handed.is_suspended or (is_late and not handed.hears_signals):
             return [number]
         if is_late:
             self._commands.signal(number, "KILL")
         elif handed.signals and handed.hears_signals:
             for signal in handed.signals:
-                self._commands.signal(number, signal)
+                self._commands.signal(number, heard_as(signal, handed.attempt.job.spec))
             handed.signals.clear()
         return []
 

@@ -11,12 +11,15 @@ from dataclasses import dataclass, field
 from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
+from heliostat.engines.slurm.contained import EARS, Contained
 from heliostat.engines.slurm.receipts import begin_lines, end_lines
 from heliostat.engines.slurm.terms import UNSAFE, Terms, Unfit, place_of, word
 from heliostat.models import Attempt, Layout
+from heliostat.runtimes.contract import TOOL_PATH
 
 _LONGEST_NAME = 64
-_FIRST_PORT, _PORTS = 20_000, 10_000
+_FIRST_NODE = 'scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1'
+_PORT = "$((20000 + SLURM_JOB_ID % 10000))"
 _MARGIN_SECONDS = 60  # the engine keeps the exact limit; Slurm's is for when nobody looks, and counts in minutes
 
 # A task notes its failure before the others are stopped for it: the job ends with the first one's exit code.
@@ -32,6 +35,26 @@ set -C
 [ "$code" = 0 ] || { echo "$code" >"$first"; } 2>/dev/null
 exit "$code"
 """
+# The same in a container; of those that were told to go none ends the others before they have saved their work.
+_NOTE = """\
+set -C
+[ "$code" = 0 ] || { echo "$code" >"$0"; } 2>/dev/null
+[ -z "$heliostat_told" ] || exit 0
+exit "$code"
+"""
+# Slurm tells the batch shell, not the tasks on other nodes.
+_RELAY = """\
+trap 'heliostat_told=1; scancel --signal=URG "$SLURM_JOB_ID"' URG
+trap : TERM INT HUP QUIT USR1 USR2
+[ -z "$heliostat_told" ] || exit 143
+"""
+_WAIT = """\
+heliostat_srun=$!
+while :; do
+    wait "$heliostat_srun"
+    code=$?
+    if [ "$code" -le 128 ] || ! kill -s 0 "$heliostat_srun" 2>/dev/null; then break; fi # else only a signal came
+done"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +129,12 @@ class Payload:
     workdir: str
     script: str | None
     tasks: str
+    contained: Contained | None = None  # how it runs in a container
 
 
-def batch_script(attempt: Attempt, person: Person, paths: Paths, around: Surroundings) -> str:
+def batch_script(
+    attempt: Attempt, person: Person, paths: Paths, around: Surroundings, contained: Contained | None = None
+) -> str:
     payload = Payload(
         begin=(),
         number="$SLURM_JOB_ID",
@@ -118,31 +144,53 @@ def batch_script(attempt: Attempt, person: Person, paths: Paths, around: Surroun
         workdir=quote(paths.workdir),
         script=None if paths.script is None else quote(paths.script),
         tasks=quote(paths.tasks),
+        contained=contained,
     )
     return script_of(attempt, person, around, payload)
 
 
 def script_of(attempt: Attempt, person: Person, around: Surroundings, payload: Payload) -> str:
-    environment = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    words = [quote(word) for word in attempt.job.spec.command]
+    inner = payload.contained
     lines = [
         "#!/bin/sh",
+        *([EARS] if inner else []),
         *payload.begin,
         *begin_lines(payload.receipt, payload.number),
         *payload.open_logs,
         "umask 022",
-        *_exports(environment),
-        *payload.exports,
-        'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"',
-        *_exports(attempt.job.spec.env),
-        f"cd -- {payload.workdir} || {{",
-        "    echo 'heliostat: the working directory cannot be entered' >&2",
-        "    exit 126",
-        "}",
-        *_run(attempt, words if payload.script is None else [payload.script, *words], payload.tasks),
+        *(_contained(attempt, inner, payload.tasks) if inner else _plain(attempt, person, around, payload)),
         *end_lines(payload.receipt),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _plain(attempt: Attempt, person: Person, around: Surroundings, payload: Payload) -> Iterator[str]:
+    yield from _exports(job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}))
+    yield from payload.exports
+    yield 'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
+    yield from _exports(attempt.job.spec.env)
+    yield f"cd -- {payload.workdir} || {{"
+    yield "    echo 'heliostat: the working directory cannot be entered' >&2"
+    yield "    exit 126"
+    yield "}"
+    words = [quote(word) for word in attempt.job.spec.command]
+    yield from _run(attempt, words if payload.script is None else [payload.script, *words], payload.tasks)
+
+
+def _contained(attempt: Attempt, inner: Contained, folder: str) -> Iterator[str]:
+    """Sets `code`. Each task is a shell of its own, which holds its container."""
+    yield f"heliostat_sealed={quote(inner.sealed)}"
+    if attempt.job.placement.tasks == 1:
+        yield from inner.lines
+        return
+    first = f"{folder}/first"
+    yield f"export PATH={TOOL_PATH} SLURM_EXPORT_ENV=ALL heliostat_sealed"
+    yield f"export heliostat_address=$({_FIRST_NODE}) heliostat_port={_PORT}"
+    yield _RELAY.rstrip()
+    task = "\n".join([EARS, *inner.lines, _NOTE])
+    yield f'srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(task)} {first} "$@" &'
+    yield _WAIT
+    yield f"[ ! -s {first} ] || read -r code <{first}"
 
 
 def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
@@ -155,8 +203,8 @@ def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
         return
     first = f"{folder}/first"
     yield f"export HELIOSTAT_TASKS={tasks} WORLD_SIZE={tasks} SLURM_EXPORT_ENV=ALL"
-    yield 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-    yield f"export MASTER_ADDR MASTER_PORT=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))"
+    yield f"MASTER_ADDR=$({_FIRST_NODE})"
+    yield f"export MASTER_ADDR MASTER_PORT={_PORT}"
     yield "trap : TERM INT HUP QUIT USR1 USR2"
     yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {first} {' '.join(words)}"
     yield "code=$?"

@@ -18,6 +18,7 @@ _OF_THE_JOB = (
     *("invalid", "requested", "required", "specification", "violates", "exceed", "limit", "too many", "too large"),
     *("not permitted", "denied", "not available", "unsupported", "no such", "unknown"),
 )
+_OF_ITS_PARENTS = "dependency problem"  # one of them has left Slurm meanwhile
 _NO_FILES = 53  # Slurm's own "signal" for a batch job whose files could not be opened
 _BY_STATE = {
     "TIMEOUT": (Cause.TIMED_OUT, None),
@@ -38,6 +39,8 @@ def refusal_in_words(said: str) -> str:
 def may_pass(said: str) -> bool:
     """Whether it is worth another try later: a limit on how many jobs one may have in Slurm, or words that do not
     speak of the job, as of a controller that is being killed."""
+    if _OF_ITS_PARENTS in said.lower():
+        return True
     return "job submit limit" in said or not any(word in said.lower() for word in _OF_THE_JOB)
 
 

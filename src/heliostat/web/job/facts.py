@@ -101,6 +101,7 @@ def _asks(job: Job) -> list[tuple[str, str]]:
         "one for each task" if placement.layout is Layout.SPREAD and placement.tasks > 1 else "",
         "with nobody else" if placement.exclusive else "",
         ", ".join(placement.labels),
+        f"in the reservation {placement.reservation}" if placement.reservation else "",
     ]
     return [
         ("Tasks", f"{placement.tasks}, each with" if placement.tasks > 1 else ""),

@@ -32,6 +32,7 @@ def body_of(request: JobRequest) -> Body:
         "layout": place.layout.value if place.layout != "pack" else None,
         "array": _unless_none(request.array, array_text),
         "labels": list(place.labels) or None,
+        "reservation": place.reservation,
         "exclusive": place.exclusive or None,
         "priority_class": request.priority_class if request.priority_class != "normal" else None,
         "priority": request.priority or None,

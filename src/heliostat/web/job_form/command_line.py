@@ -18,6 +18,7 @@ _OPTIONS = {
     "layout": "--layout",
     "exclusive": "--exclusive",
     "labels": "--label",
+    "reservation": "--reservation",
     "name": "--name",
     "project": "--project",
     "array": "--array",

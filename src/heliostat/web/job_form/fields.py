@@ -90,6 +90,7 @@ GROUPS = (
             Field(
                 "labels", "Labels of nodes", "labels", "Those its nodes must have: fast, disk=ssd", foreseen=True
             ),
+            Field("reservation", "Reservation", hint="Waits for it and runs on its nodes"),
             Field("exclusive", "Nobody else on its nodes", "flag", foreseen=True),
         ),
     ),

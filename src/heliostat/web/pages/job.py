@@ -11,6 +11,7 @@ from starlette.responses import Response
 from heliostat.errors import HeliostatError, NotFound
 from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
 from heliostat.models.nodes import Device
+from heliostat.models.schedules import Origin
 from heliostat.services import jobs as services
 from heliostat.services.context import Context
 from heliostat.services.job_files import has_folder
@@ -55,6 +56,7 @@ class JobView:
     usage: Usage | None
     facts: Facts
     relatives: tuple[Relatives, ...]
+    schedule: Origin | None
     has_files: bool
     log: LogView | None  # None: only other parts of the page are wanted
     what_if: WhatIf | None
@@ -171,6 +173,7 @@ def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
         usage=_usage(visit, story, devices),
         facts=facts(job, visit.user, devices),
         relatives=relatives(job, story.family, visit.user),
+        schedule=story.schedule,
         has_files=has_folder(visit.context, job),
         log=log_view(visit, job, query) if is_whole else None,
         what_if=_what_if(visit, job) if asks and is_whole and job.state is JobState.PENDING else None,

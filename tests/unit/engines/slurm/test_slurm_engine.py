@@ -138,6 +138,10 @@ class FakeSlurm:
             if number in self.known and not self.known[number].is_over:
                 self.known[number] = replace(self.known[number], state="CANCELLED")
 
+    def postpone(self, number: int) -> bool:
+        self._answer()
+        return number in self.known and self.known[number].is_waiting
+
     def signal(self, number: int, name: str) -> None:
         self._answer()
 

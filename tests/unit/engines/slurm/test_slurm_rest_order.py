@@ -57,8 +57,10 @@ def test_an_array_keeps_its_indexes_its_limit_and_what_it_waits_for() -> None:
         replace(attempt, job=replace(attempt.job, array_id=12, array_index=index, array_limit=4))
         for index in (0, 7)
     )
-    order = order_of(array_argv(Chunk({0: first, 7: second}), ANN, Site("ab12", as_root=True), after=99))
-    assert (order.job["array"], order.job["dependency"]) == ("0,7%4", "afterany:99")
+    waits = ["--dependency=afterany:99,aftercorr:7", "--kill-on-invalid-dep=no", "--begin=uts1767225600"]
+    order = order_of([*array_argv(Chunk({0: first, 7: second}), ANN, Site("ab12", as_root=True)), *waits])
+    assert (order.job["array"], order.job["dependency"]) == ("0,7%4", "afterany:99,aftercorr:7")
+    assert (order.job["kill_on_invalid_dependency"], order.job["begin_time"]) == ("no", "uts1767225600")
 
 
 @pytest.mark.parametrize("words", [["--nice=5"], ["script.sh"], ["--time=1-00"], ["--mem=5G"]])

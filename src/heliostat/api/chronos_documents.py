@@ -1,0 +1,292 @@
+"""Jobs as Chronos writes them: what they mean here, and what they look like when somebody asks. Pure.
+
+What cannot be honoured is refused with the reason; nothing is left out silently.
+"""
+
+import math
+import re
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from heliostat.api.chronos_fetch import script_with_fetches
+from heliostat.api.refusals import read_job
+from heliostat.errors import Invalid
+from heliostat.models.schedules import CatchUp, Overlap, Schedule, ScheduleState
+from heliostat.schedules.iso8601 import parse_period
+from heliostat.services.schedule_wishes import Wish
+
+Document = dict[str, Any]
+
+DEFAULTS: Document = {
+    "shell": True,
+    "epsilon": "PT60S",
+    "executor": "",
+    "executorFlags": "",
+    "taskInfoData": "",
+    "retries": 2,
+    "owner": "",
+    "ownerName": "",
+    "description": "",
+    "async": False,
+    "cpus": 0.1,
+    "disk": 256,
+    "mem": 128,
+    "gpus": 0,
+    "disabled": False,
+    "softError": False,
+    "dataProcessingJobType": False,
+    "concurrent": False,
+    "highPriority": False,
+    "runAsUser": "",
+    "uris": [],
+    "fetch": [],
+    "environmentVariables": [],
+    "arguments": [],
+    "constraints": [],
+}
+COUNTED = ("successCount", "errorCount", "lastSuccess", "lastError", "errorsSinceLastSuccess")
+_TEXTS = ("name", "command", "owner", "ownerName", "description", "runAsUser", "schedule", "scheduleTimeZone")
+_KNOWN = {*DEFAULTS, *COUNTED, *_TEXTS, "epsilon", "parents", "container", "dataJob"}
+_NUMBERS = {"cpus": 1e5, "mem": 2**40, "disk": 2**50, "gpus": 1e4, "retries": 100}
+_TRUTHS = (
+    "shell",
+    "async",
+    "disabled",
+    "softError",
+    "dataProcessingJobType",
+    "dataJob",
+    "concurrent",
+    "highPriority",
+)
+_NETWORKS = {"HOST": "host", "BRIDGE": "private", "USER": "private", "NONE": "none"}
+_ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "AST": "America/Anchorage"}
+_HIGH = 100  # of priorities, which count among the jobs of one's own project
+_LONGEST = 128 * 1024
+
+
+def wish_from(document: Document, unix_user: str | None) -> Wish:
+    """Raises Invalid, with the field and the reason."""
+    _check_types(document)
+    _check_possible(document, unix_user)
+    schedule, parents = document.get("schedule"), document.get("parents")
+    if (schedule is None) == (not parents):
+        raise _wrong("schedule", "say either schedule or parents")
+    zone = document.get("scheduleTimeZone") or None
+    return Wish(
+        name=document["name"],
+        request=read_job(_body(document)),
+        timing=None if schedule is None else _timing(schedule, zone),
+        zone=_ZONES.get(zone, zone) if zone else ("UTC" if schedule is not None else None),
+        overlap=Overlap.ALLOW if document.get("concurrent") else Overlap.SKIP,
+        catch_up=CatchUp.ALL,
+        epsilon_seconds=_epsilon(document),
+        retries=int(_number(document, "retries")),
+        soft_error=bool(document.get("softError")),
+        parents=tuple(parents or ()),
+        paused=bool(document.get("disabled")),
+        document={name: value for name, value in document.items() if name not in COUNTED},
+    )
+
+
+def document_of(one: Schedule, names: Mapping[int, str]) -> Document:
+    """As Chronos would list it; `names` are those of its parents."""
+    document: Document = {**DEFAULTS, **(one.document or _as_ours(one)), "name": one.name}
+    document["disabled"] = one.state is ScheduleState.PAUSED
+    document |= {
+        "successCount": one.succeeded,
+        "errorCount": one.failed,
+        "errorsSinceLastSuccess": one.failed_in_a_row,
+        "lastSuccess": time_text(one.succeeded_at),
+        "lastError": time_text(one.failed_at),
+    }
+    if one.timing is None:
+        document["parents"] = [names.get(parent, str(parent)) for parent in one.parents]
+        return document
+    document["schedule"] = one.timing
+    document.setdefault("scheduleTimeZone", "" if one.zone == "UTC" else one.zone)
+    return document
+
+
+def time_text(at: datetime | None) -> str:
+    """`2014-03-08T16:57:17.507Z`; empty: never."""
+    return "" if at is None else f"{at:%Y-%m-%dT%H:%M:%S}.{at.microsecond // 1000:03d}Z"
+
+
+def _as_ours(one: Schedule) -> Document:
+    """Of one that was not made from a document: as near as Chronos' words come."""
+    request = one.request
+    command = request.spec.command
+    is_line = command[:2] == ("/bin/sh", "-c")
+    return {
+        "command": command[2] if is_line else (command[0] if command else ""),
+        "shell": is_line,
+        "arguments": [] if is_line else list(command[1:]),
+        "cpus": request.cpus or 1,
+        "mem": request.memory_mib or DEFAULTS["mem"],
+        "gpus": request.gpus,
+        "retries": one.retries,
+        "softError": one.soft_error,
+        "concurrent": one.overlap is Overlap.ALLOW,
+        "epsilon": f"PT{one.epsilon_seconds or 60}S",
+        "environmentVariables": [{"name": name, "value": value} for name, value in request.spec.env.items()],
+    }
+
+
+def _check_types(document: Document) -> None:
+    for name, value in document.items():
+        if name not in _KNOWN:
+            raise _wrong(str(name)[:60], "is not a field of Chronos that is known here")
+        if name in _TEXTS and not (isinstance(value, str) and len(value) <= _LONGEST):
+            raise _wrong(name, "must be text")
+        if name in _TRUTHS and not isinstance(value, bool):
+            raise _wrong(name, "must be true or false")
+    for name in ("name", "command"):
+        if not document.get(name):
+            raise _wrong(name, "is missing")
+    for name in ("parents", "arguments", "uris"):
+        values = document.get(name) or []
+        if not isinstance(values, list) or len(values) > 1000 or not all(isinstance(one, str) for one in values):
+            raise _wrong(name, "must be a list of texts")
+
+
+def _check_possible(document: Document, unix_user: str | None) -> None:
+    for name in ("executor", "executorFlags", "taskInfoData"):
+        if document.get(name):
+            raise _wrong(name, "there are no Mesos executors here; leave it empty")
+    if document.get("async"):
+        raise _wrong("async", "the end of every job is known here without being reported; set it to false")
+    if document.get("dataProcessingJobType") or document.get("dataJob"):
+        raise _wrong("dataProcessingJobType", "numbers of processed elements are not kept here")
+    if document.get("shell", True) and document.get("arguments"):
+        raise _wrong("arguments", "are for shell: false; Chronos itself leaves them out otherwise")
+    run_as = document.get("runAsUser") or ""
+    if run_as and run_as != unix_user:
+        raise _wrong("runAsUser", f"your jobs run as {unix_user or 'nobody'}; leave it out, or log in as {run_as}")
+    if document.get("uris") and document.get("fetch"):
+        raise _wrong("fetch", "say either uris or fetch")
+
+
+def _body(document: Document) -> dict[str, Any]:
+    """The job as our API takes it."""
+    body: dict[str, Any] = {"name": document["name"][:128], "env": _environment(document)}
+    body |= {"labels": _labels(document), **_container(document), **_command(document)}
+    body["cpus"] = max(1, math.ceil(_number(document, "cpus")))
+    body["memory"] = max(16, math.ceil(_number(document, "mem")))
+    _number(
+        document, "disk"
+    )  # is kept and shown; disks are not divided among jobs, so there is nothing to set aside
+    if gpus := _number(document, "gpus"):
+        body["gpus"] = int(gpus) if gpus == int(gpus) else gpus
+    if document.get("highPriority"):
+        body["priority"] = _HIGH
+    return body
+
+
+def _command(document: Document) -> dict[str, Any]:
+    is_line, command = document.get("shell", True), document["command"]
+    words = [command, *(document.get("arguments") or [])]
+    fetches = document.get("fetch") or [{"uri": uri} for uri in document.get("uris") or []]
+    if fetches:
+        return {"script": script_with_fetches(fetches, command if is_line else words, _wrong)}
+    return {"command": command if is_line else words}
+
+
+def _environment(document: Document) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for one in _list(document, "environmentVariables"):
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
+            raise _wrong("environmentVariables", "each has a name and a value")
+        found[one["name"]] = str(one.get("value", ""))
+    return found
+
+
+def _labels(document: Document) -> list[str]:
+    labels = []
+    for one in _list(document, "constraints"):
+        if not isinstance(one, list) or len(one) != 3 or not all(isinstance(word, str) for word in one):
+            raise _wrong("constraints", 'each is [attribute, "EQUALS", value]')
+        name, operator, value = one
+        if operator.upper() != "EQUALS":
+            raise _wrong(
+                "constraints", f"{operator[:20]} is not possible here: nodes are chosen by labels, with EQUALS"
+            )
+        if name == "hostname":
+            raise _wrong(
+                "constraints", "a job is not tied to one node here; give that node a label and ask for it"
+            )
+        labels.append(f"{name}={value}")
+    return labels
+
+
+def _container(document: Document) -> dict[str, Any]:
+    container = document.get("container")
+    if container is None:
+        return {}
+    if not isinstance(container, dict) or not isinstance(container.get("image"), str):
+        raise _wrong("container", "has a type and an image")
+    known = {"type", "image", "network", "volumes", "forcePullImage", "parameters", "networkName", "networkInfos"}
+    for name in container:
+        if name not in known:
+            raise _wrong(f"container.{str(name)[:40]}", "is not known here")
+    for name in ("forcePullImage", "parameters", "networkName", "networkInfos"):
+        if container.get(name):
+            raise _wrong(f"container.{name}", "is not possible here; leave it out" + _INSTEAD.get(name, ""))
+    if str(container.get("type", "DOCKER")).upper() not in ("DOCKER", "MESOS"):
+        raise _wrong("container.type", "is DOCKER or MESOS")
+    network = str(container.get("network", "HOST")).upper()
+    if network not in _NETWORKS:
+        raise _wrong("container.network", "is HOST, BRIDGE or NONE")
+    mounts = [_mount(one) for one in container.get("volumes") or []]
+    return {"image": container["image"], "network": _NETWORKS[network], "mounts": mounts}
+
+
+_INSTEAD = {"forcePullImage": ", and name the version in the image", "parameters": ", and use volumes and network"}
+
+
+def _mount(volume: object) -> str:
+    paths = [volume.get(name) for name in ("hostPath", "containerPath")] if isinstance(volume, dict) else []
+    if not isinstance(volume, dict) or not all(isinstance(path, str) for path in paths):
+        raise _wrong(
+            "container.volumes", "each has a hostPath and a containerPath: only folders of the node are there"
+        )
+    read_only = str(volume.get("mode", "RW")).upper() == "RO"
+    source, target = (str(path).rstrip("/") or "/" for path in paths)
+    return f"{source}:{target}{':ro' if read_only else ''}"
+
+
+def _timing(schedule: str, zone: str | None) -> str:
+    """In Chronos the zone that is named takes the place of the one in the start."""
+    if not schedule.strip().upper().startswith("R"):
+        raise _wrong("schedule", "is a repeating interval: R/2026-07-22T12:00:00Z/PT24H")
+    return re.sub(r"(Z|[+-]\d\d:?\d\d)/", "/", schedule, count=1, flags=re.IGNORECASE) if zone else schedule
+
+
+def _epsilon(document: Document) -> int:
+    text = document.get("epsilon") or DEFAULTS["epsilon"]
+    try:
+        return max(1, int(parse_period(text).usual_seconds))
+    except (ValueError, AttributeError, TypeError):
+        raise _wrong("epsilon", "is a period: PT30M") from None
+
+
+def _number(document: Document, name: str) -> float:
+    """Chronos takes numbers as text too."""
+    try:
+        value = float(str(document.get(name, DEFAULTS[name])))
+    except (TypeError, ValueError):
+        value = math.nan
+    if not 0 <= value <= _NUMBERS[name]:
+        raise _wrong(name, f"must be a number from 0 to {_NUMBERS[name]:g}")
+    return value
+
+
+def _list(document: Document, name: str) -> list[Any]:
+    values = document.get(name) or []
+    if not isinstance(values, list) or len(values) > 1000:
+        raise _wrong(name, "must be a list")
+    return values
+
+
+def _wrong(field: str, why: str) -> Invalid:
+    return Invalid(f"{field}: {why}.", "Change that field and send it again.", fields={field: why})

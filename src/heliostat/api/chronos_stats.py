@@ -1,0 +1,129 @@
+"""What Chronos tells of the runs of jobs, from firings and their jobs."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from heliostat.errors import BadRequest
+from heliostat.models import Job, JobId, JobState
+from heliostat.models.schedules import Firing, FiringState, Schedule
+from heliostat.services.context import Context
+from heliostat.services.rights import listed_jobs
+from heliostat.store import firings as fired
+
+_KEPT = 100
+_PERCENTILES = {
+    "75thPercentile": 0.75,
+    "95thPercentile": 0.95,
+    "98thPercentile": 0.98,
+    "99thPercentile": 0.99,
+    "median": 0.5,
+}
+_WORDS = {FiringState.RUNNING: "RUNNING", FiringState.SUCCEEDED: "SUCCESS"}
+
+
+def stat_of(context: Context, schedule: Schedule) -> dict[str, Any]:
+    runs = _runs(context, schedule)
+    history = [_task(schedule, firing, job) for firing, job in runs]
+    return {"histogram": _histogram(_milliseconds(runs)), "taskStatHistory": history}
+
+
+def slowest(context: Context, found: Sequence[Schedule], which: str) -> list[dict[str, Any]]:
+    """The slowest first; jobs that never ran have none."""
+    if which != "mean" and which not in _PERCENTILES:
+        known = ", ".join(("mean", *_PERCENTILES))
+        raise BadRequest(f"There is no statistic {which[:40]!a}.", f"There are: {known}.")
+    timed = [(one.name, _milliseconds(_runs(context, one))) for one in found]
+    rows = [{"jobNameLabel": name, "time": _histogram(times)[which] / 1000} for name, times in timed if times]
+    return sorted(rows, key=lambda row: -row["time"])
+
+
+def unfinished_jobs(context: Context, schedule: Schedule) -> list[JobId]:
+    with context.store.read() as conn:
+        running = fired.open_firings(conn, schedule.id)
+        numbers = [n for one in running for n in range(one.job_id or 0, (one.last_job_id or -1) + 1)]
+        return [job.id for job in listed_jobs(conn, numbers).values() if not job.is_over]
+
+
+def state_of(context: Context, schedule: Schedule) -> str:
+    """`idle`, `queued`, `2 running`."""
+    with context.store.read() as conn:
+        numbers = [one.job_id or 0 for one in fired.open_firings(conn, schedule.id)]
+        jobs = [job for job in listed_jobs(conn, numbers).values() if not job.is_over]
+    running = sum(job.state in (JobState.RUNNING, JobState.STARTING) for job in jobs)
+    return f"{running} running" if running else "queued" if jobs else "idle"
+
+
+def dot_of(found: Sequence[Schedule]) -> str:
+    names = {one.id: _quoted(one.name) for one in found}
+    nodes = [f"  {name};" for name in names.values()]
+    edges = [f"  {names[p]} -> {names[one.id]};" for one in found for p in one.parents if p in names]
+    return "\n".join(["digraph G {", *nodes, *edges, "}", ""])
+
+
+def csv_of(found: Sequence[Schedule], states: Mapping[int, str]) -> str:
+    names = {one.id: one.name for one in found}
+    nodes = [f"node,{one.name},{_last(one)},{states[one.id]}" for one in found]
+    links = [f"link,{names[parent]},{one.name}" for one in found for parent in one.parents if parent in names]
+    return "".join(f"{line}\n" for line in (*nodes, *links))
+
+
+def _runs(context: Context, schedule: Schedule) -> list[tuple[Firing, Job]]:
+    """The newest first."""
+    with context.store.read() as conn:
+        found = [one for one in fired.list_firings(conn, schedule.id, _KEPT) if one.job_id is not None]
+        jobs = listed_jobs(conn, [one.job_id or 0 for one in found])
+    return [(one, jobs[one.job_id]) for one in found if one.job_id in jobs]
+
+
+def _milliseconds(runs: Sequence[tuple[Firing, Job]]) -> list[float]:
+    whole = [(job.started_at, job.ended_at) for _, job in runs]
+    return sorted((end - start).total_seconds() * 1000 for start, end in whole if start and end)
+
+
+def _histogram(times: Sequence[float]) -> dict[str, float]:
+    """Of times in order."""
+    at = {
+        name: times[min(len(times) - 1, int(part * len(times)))] if times else 0.0
+        for name, part in _PERCENTILES.items()
+    }
+    return {**at, "mean": sum(times) / len(times) if times else 0.0, "count": len(times)}
+
+
+def _task(schedule: Schedule, firing: Firing, job: Job) -> dict[str, Any]:
+    shown = {name: f"{at:%m/%d/%y %H:%M:%S}" if at else "N/A" for name, at in _times(job)}
+    return {
+        "taskId": f"ct:{int(firing.due_at.timestamp() * 1000)}:{firing.tries - 1}:{schedule.name}:",
+        "jobName": schedule.name,
+        "slaveId": job.node or "",
+        **shown,
+        **_duration(job),
+        "status": _WORDS.get(firing.state, "FAIL"),
+    }
+
+
+def _times(job: Job) -> Sequence[tuple[str, Any]]:
+    return (("startTime", job.started_at), ("endTime", job.ended_at))
+
+
+def _duration(job: Job) -> dict[str, str]:
+    if job.started_at is None or job.ended_at is None:
+        return {}
+    left = int((job.ended_at - job.started_at).total_seconds())
+    parts = []
+    for unit, size in (("d", 86400), ("h", 3600), ("m", 60)):
+        if left >= size:
+            parts.append(f"{left // size}{unit}")
+            left %= size
+    return {"duration": "".join([*parts, f"{left}s"])}
+
+
+def _last(one: Schedule) -> str:
+    if one.succeeded_at is None and one.failed_at is None:
+        return "fresh"
+    if one.failed_at is None or (one.succeeded_at is not None and one.succeeded_at > one.failed_at):
+        return "success"
+    return "failure"
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace("\\", "\\\\").replace('"', '\\"') + '"'

@@ -1,0 +1,218 @@
+"""Schedules over HTTP."""
+
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, StringConstraints
+
+from heliostat.api.chronos import put
+from heliostat.api.chronos_documents import wish_from
+from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.api.people_schemas import Page
+from heliostat.api.schemas import JobBody, Json
+from heliostat.api.views import time_view
+from heliostat.errors import Invalid
+from heliostat.models import Caller
+from heliostat.models.quantities import parse_duration
+from heliostat.models.schedules import CatchUp, Firing, Origin, Overlap, Schedule
+from heliostat.services import schedules as services
+from heliostat.services.context import Context
+from heliostat.services.schedule_wishes import Wish
+from heliostat.web.job_form.bodies import body_of
+
+
+def _seconds(value: object) -> object:
+    return parse_duration(value) if isinstance(value, str) and len(value) <= 40 else value
+
+
+router = APIRouter(tags=["schedules"])
+HIDDEN = "(hidden)"
+SHOWN_TIMES = 10
+Count = Annotated[int, Field(strict=True)]
+Text = Annotated[str, StringConstraints(min_length=1, max_length=200, strict=True)]
+Seconds = Annotated[Count, BeforeValidator(_seconds), Field(ge=1, le=366 * 86400)]
+Reference = Annotated[str, Path(max_length=200, description="Its number, or the name of one of yours.")]
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+
+
+class ScheduleChangeBody(BaseModel):
+    """Only the fields that are given change."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    name: Text | None = None
+    schedule: Text | None = Field(
+        default=None,
+        description="R/2026-07-22T12:00:00Z/PT24H, R5//P1M, 0 9 * * 1-5, @daily; null: after parents.",
+    )
+    time_zone: Text | None = Field(default=None, description="Europe/Berlin; left out: UTC if the start says Z.")
+    job: JobBody | None = None
+    overlap: Overlap = Field(default=Overlap.SKIP, description="While an earlier job of it is not over.")
+    catch_up: CatchUp = Field(default=CatchUp.LAST, description="What is made up for after nobody was there.")
+    epsilon: Seconds | None = Field(default=None, description="How late is too late for that: 30m, or seconds.")
+    retries: Annotated[Count, Field(ge=0, le=100)] = Field(default=0, description="Of a job that failed.")
+    ends_after: Annotated[Count, Field(ge=1, le=10**9)] | None = Field(default=None, description="Firings.")
+    soft_error: StrictBool = Field(default=False, description="Its children fire also after it has failed.")
+    parents: Annotated[list[Text], Field(max_length=1000)] = Field(
+        default=[], description="Schedules of yours: it fires when all have succeeded since it fired last."
+    )
+    paused: StrictBool = False
+
+    def changes(self) -> dict[str, Any]:
+        """What was given, as a wish has it."""
+        given = {name: getattr(self, name) for name in self.model_fields_set}
+        for name, ours in (("schedule", "timing"), ("time_zone", "zone"), ("epsilon", "epsilon_seconds")):
+            if name in given:
+                given[ours] = given.pop(name)
+        if isinstance(body := given.pop("job", None), JobBody):
+            given["request"] = body.to_request()
+        if "parents" in given:
+            given["parents"] = tuple(given["parents"])
+        if given.get("name", "") is None:
+            raise Invalid(
+                "name: must not be null.", "Leave it out to keep it.", fields={"name": "must not be null"}
+            )
+        return given
+
+
+class ScheduleBody(ScheduleChangeBody):
+    """A schedule to make."""
+
+    name: Text
+    job: JobBody
+
+    def wish(self) -> Wish:
+        return Wish(**self.changes())
+
+
+class PreviewBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    schedule: Text
+    time_zone: Text | None = None
+    count: Annotated[Count, Field(ge=1, le=100)] = SHOWN_TIMES
+
+
+@router.get("/schedules", summary="Your schedules, by name")
+def list_schedules(
+    caller: CallerDep,
+    context: ContextDep,
+    everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
+) -> Page[Json]:
+    found = services.list_schedules(context, caller, everybodys=everybodys)
+    return Page(items=[schedule_view(one) for one in found])
+
+
+@router.post("/schedules", status_code=201, summary="Make a schedule")
+def create_schedule(body: ScheduleBody, caller: CallerDep, context: ContextDep) -> Json:
+    return detail_view(context, caller, services.create_schedule(context, caller, body.wish()))
+
+
+@router.post("/schedules/preview", summary="When such a schedule would fire; stores nothing")
+def preview(body: PreviewBody, caller: CallerDep, context: ContextDep) -> Json:
+    times = services.preview(context, caller, body.schedule, body.time_zone, body.count)
+    return {"times": [time_view(at) for at in times]}
+
+
+@router.post("/schedules/chronos", status_code=201, summary="Make or replace a schedule as Chronos writes it")
+def put_chronos(document: dict[str, Any], caller: CallerDep, context: ContextDep) -> Json:
+    return detail_view(context, caller, put(context, caller, wish_from(document, caller.user.unix_user)))
+
+
+@router.get("/schedules/{reference}", summary="One schedule, with its job and its next times")
+def show_schedule(reference: Reference, caller: CallerDep, context: ContextDep) -> Json:
+    return detail_view(context, caller, services.find_schedule(context, caller, reference))
+
+
+@router.patch("/schedules/{reference}", summary="Change a schedule of yours")
+def edit_schedule(reference: Reference, body: ScheduleChangeBody, caller: CallerDep, context: ContextDep) -> Json:
+    return detail_view(context, caller, services.edit_schedule(context, caller, reference, body.changes()))
+
+
+@router.delete("/schedules/{reference}", status_code=204, summary="Remove a schedule; its jobs stay")
+def remove_schedule(reference: Reference, caller: CallerDep, context: ContextDep) -> None:
+    services.remove_schedule(context, caller, reference)
+
+
+@router.post("/schedules/{reference}/pause", summary="Fire no more until it is resumed")
+def pause_schedule(reference: Reference, caller: CallerDep, context: ContextDep) -> Json:
+    return detail_view(context, caller, services.pause_schedule(context, caller, reference))
+
+
+@router.post("/schedules/{reference}/resume", summary="Fire again, from now on")
+def resume_schedule(reference: Reference, caller: CallerDep, context: ContextDep) -> Json:
+    return detail_view(context, caller, services.resume_schedule(context, caller, reference))
+
+
+@router.post("/schedules/{reference}/run", status_code=201, summary="Fire once now")
+def run_schedule(
+    reference: Reference, caller: CallerDep, context: ContextDep, idempotency_key: Key = None
+) -> Json:
+    return firing_view(services.run_schedule(context, caller, reference, idempotency_key))
+
+
+@router.get("/schedules/{reference}/firings", summary="The times it was due, newest first")
+def list_firings(
+    reference: Reference,
+    caller: CallerDep,
+    context: ContextDep,
+    limit: Annotated[int, Query(ge=1, le=1000)] = 50,
+) -> Page[Json]:
+    schedule = services.find_schedule(context, caller, reference)
+    return Page(items=[firing_view(one) for one in services.list_firings(context, schedule, limit)])
+
+
+def schedule_view(one: Schedule) -> Json:
+    return {
+        "id": one.id,
+        "name": one.name,
+        "user": one.user,
+        "project": one.project,
+        "state": one.state.value,
+        "schedule": one.timing,
+        "time_zone": one.zone,
+        "parents": list(one.parents),
+        "overlap": one.overlap.value,
+        "catch_up": one.catch_up.value,
+        "epsilon_seconds": one.epsilon_seconds,
+        "retries": one.retries,
+        "ends_after": one.ends_after,
+        "soft_error": one.soft_error,
+        "created_at": time_view(one.created_at),
+        "next_at": time_view(one.next_at),
+        "last_due_at": time_view(one.last_due_at),
+        "fired": one.fired,
+        "succeeded": one.succeeded,
+        "failed": one.failed,
+        "failed_in_a_row": one.failed_in_a_row,
+        "succeeded_at": time_view(one.succeeded_at),
+        "failed_at": time_view(one.failed_at),
+    }
+
+
+def detail_view(context: Context, caller: Caller, one: Schedule) -> Json:
+    """With its job; values of variables are their owner's."""
+    job = body_of(one.request)
+    if one.user != caller.user.name and "env" in job:
+        job["env"] = dict.fromkeys(job["env"], HIDDEN)
+    times = [time_view(at) for at in services.next_times(context, one, SHOWN_TIMES)]
+    return {**schedule_view(one), "job": job, "next_times": times}
+
+
+def origin_view(one: Origin | None) -> Json | None:
+    return None if one is None else {"id": one.schedule_id, "name": one.name, "due_at": time_view(one.due_at)}
+
+
+def firing_view(one: Firing) -> Json:
+    return {
+        "due_at": time_view(one.due_at),
+        "at": time_view(one.at),
+        "state": one.state.value,
+        "reason": one.reason,
+        "job_id": one.job_id,
+        "last_job_id": one.last_job_id,
+        "tries": one.tries,
+        "count": one.count,
+        "by_hand": one.by_hand,
+        "ended_at": time_view(one.ended_at),
+    }

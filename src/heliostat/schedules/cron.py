@@ -1,0 +1,183 @@
+"""Cron lines of five fields, as Debian's cron reads them.
+
+What names its hour and minute happens once on each of its days: if clocks are put forward over it, right after; if
+they show it twice, the first time. What has a star there (`*/5 * * * *`) happens whenever clocks show it.
+"""
+
+import re
+from bisect import bisect_right
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
+from functools import lru_cache
+from itertools import pairwise
+
+from heliostat.schedules.iso8601 import HORIZON
+from heliostat.schedules.zones import find_zone, moment_of, moments_of
+
+NICKNAMES = {
+    "@yearly": "0 0 1 1 *",
+    "@annually": "0 0 1 1 *",
+    "@monthly": "0 0 1 * *",
+    "@weekly": "0 0 * * 0",
+    "@daily": "0 0 * * *",
+    "@midnight": "0 0 * * *",
+    "@hourly": "0 * * * *",
+}
+_DAY = timedelta(days=1)
+_MOST_DAYS = 41 * 366  # 29 February falls on each day of the week within 40 years
+_LONGEST = 200  # characters
+_MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
+_WEEKDAYS = ("SUN", "MON", "TUE", "WED", "THU", "FRI", "SAT")
+
+
+@dataclass(frozen=True, slots=True)
+class _Field:
+    name: str
+    least: int
+    most: int
+    names: tuple[str, ...] = ()
+
+    def parse(self, text: str) -> frozenset[int]:
+        return frozenset(value for part in text.split(",") for value in self._part(part))
+
+    def _part(self, text: str) -> range:
+        span, slash, step = text.partition("/")
+        first, dash, last = span.partition("-")
+        if span == "*":
+            low, high = self.least, self.most
+        else:
+            low = self._number(first, text)
+            high = self._number(last, text) if dash else (self.most if slash else low)
+        width = int(step) if re.fullmatch(r"[0-9]{1,4}", step) else 1 if not slash else 0
+        if high < low or width == 0:
+            raise ValueError(f"{self.name}: {text[:40]!a} is not possible; write 5, 1-5, */10 or 1,3,5")
+        return range(low, high + 1, width)
+
+    def _number(self, text: str, whole: str) -> int:
+        if text in self.names:
+            return self.names.index(text) + self.least
+        if re.fullmatch(r"[0-9]{1,4}", text) and self.least <= int(text) <= self.most:
+            return int(text)
+        raise ValueError(f"{self.name}: {whole[:40]!a} is not within {self.least} to {self.most}")
+
+
+_FIELDS = (
+    _Field("minute", 0, 59),
+    _Field("hour", 0, 23),
+    _Field("day of the month", 1, 31),
+    _Field("month", 1, 12, _MONTHS),
+    _Field("day of the week", 0, 7, _WEEKDAYS),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Cron:
+    text: str
+    minutes: tuple[int, ...]
+    hours: tuple[int, ...]
+    days: frozenset[int]
+    months: frozenset[int]
+    weekdays: frozenset[int]  # 0 is Sunday
+    needs_both: bool  # the day of the month and that of the week; else one of them is enough
+    is_fixed: bool  # names its hour and minute
+    zone: str = "UTC"
+
+    def __str__(self) -> str:
+        return self.text
+
+    def next_after(self, moment: datetime) -> datetime | None:
+        """The first time later than this; None: there is none in forty years."""
+        zone = find_zone(self.zone)
+        day = moment.astimezone(zone).date() - _DAY  # what clocks leave out may fall onto the day after
+        for _ in range(_MOST_DAYS):
+            if self._is_on(day) and (found := self._first_on(day, moment, zone)) is not None:
+                return found if found < HORIZON else None
+            day += _DAY
+        return None
+
+    def between(self, after: datetime, until: datetime) -> Iterator[datetime]:
+        """All later than `after` and not later than `until`, in order, each once."""
+        found = self.next_after(after)
+        while found is not None and found <= until:
+            yield found
+            found = self.next_after(found)
+
+    @property
+    def usual_seconds(self) -> float:
+        """The shortest that lies between two times on one day; a day, if there is one only."""
+        times = [hour * 60 + minute for hour in self.hours for minute in self.minutes]
+        around = [*times, times[0] + 1440]
+        return 60.0 * min(later - earlier for earlier, later in pairwise(around))
+
+    def _is_on(self, day: date) -> bool:
+        if day.month not in self.months:
+            return False
+        by_month, by_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
+        return by_month and by_week if self.needs_both else by_month or by_week
+
+    def _first_on(self, day: date, moment: datetime, zone: tzinfo) -> datetime | None:
+        midnight = datetime.combine(day, time())
+        begins, ends = (moment_of(one, zone) for one in (midnight, midnight + _DAY))
+        if ends - begins == _DAY:  # clocks do nothing odd on this day
+            return self._first_on_plain(midnight, moment - begins, begins)
+        times = _odd_day(self, midnight)
+        at = bisect_right(times, moment)
+        return times[at] if at < len(times) else None
+
+    def _first_on_plain(self, midnight: datetime, passed: timedelta, begins: datetime) -> datetime | None:
+        seconds = passed.total_seconds()
+        for hour in self.hours:
+            if (hour + 1) * 3600 <= seconds:
+                continue
+            for minute in self.minutes:
+                if hour * 3600 + minute * 60 > seconds:
+                    return begins + timedelta(hours=hour, minutes=minute)
+        return None
+
+    def moments(self, local: datetime, zone: tzinfo) -> tuple[datetime, ...]:
+        """When it happens, if clocks say that it is due."""
+        found = moments_of(local, zone)
+        if not self.is_fixed:
+            return found
+        while not found:  # left out: right after
+            local += timedelta(minutes=1)
+            found = moments_of(local, zone)
+        return found[:1]
+
+
+@lru_cache(maxsize=256)
+def _odd_day(cron: Cron, midnight: datetime) -> tuple[datetime, ...]:
+    """All its times on a day on which clocks are put forward or back. Remembered: each is slow to reckon."""
+    zone = find_zone(cron.zone)
+    shown = [midnight.replace(hour=hour, minute=minute) for hour in cron.hours for minute in cron.minutes]
+    return tuple(sorted({one for local in shown for one in cron.moments(local, zone)}))
+
+
+@lru_cache(maxsize=4096)
+def parse_cron(text: str, zone: str) -> Cron:
+    """`0 9 * * MON-FRI`, `@daily`. Raises ValueError with a sentence."""
+    line = " ".join(text.split()) if len(text) <= _LONGEST else ""
+    words = NICKNAMES.get(line.lower(), line).upper().split()
+    if len(words) != len(_FIELDS):
+        raise ValueError(
+            f"{text[:60]!a} is not a cron line; it has five fields: minute, hour, day, month, day of the week"
+        )
+    minutes, hours, days, months, weekdays = (
+        field.parse(word) for field, word in zip(_FIELDS, words, strict=True)
+    )
+    find_zone(zone)
+    found = Cron(
+        text=line,
+        minutes=tuple(sorted(minutes)),
+        hours=tuple(sorted(hours)),
+        days=days,
+        months=months,
+        weekdays=frozenset(day % 7 for day in weekdays),
+        needs_both=words[2].startswith("*") or words[4].startswith("*"),
+        is_fixed=not (words[0].startswith("*") or words[1].startswith("*")),
+        zone=zone,
+    )
+    if found.next_after(datetime(2024, 1, 1, tzinfo=UTC)) is None:
+        raise ValueError(f"{line[:60]!a} names a day that never comes")
+    return found

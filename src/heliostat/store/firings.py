@@ -1,0 +1,101 @@
+"""Each time a schedule was due, in the database: at most once for each due time."""
+
+from collections.abc import Collection
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from heliostat.models import JobId
+from heliostat.models.schedules import Firing, FiringState, ScheduleId
+from heliostat.store.database import Transaction
+from heliostat.store.schedule_tables import firings
+from heliostat.store.times import to_seconds, to_time
+
+_c = firings.c
+_TIMES = ("due_at", "at", "ended_at")
+
+
+def add_firing(tx: Transaction, firing: Firing) -> int:
+    """Raises when that due time has one already, so that whatever came with it is not kept either."""
+    values = {one.name: getattr(firing, one.name) for one in fields(Firing) if one.name != "id"}
+    made = tx.conn.execute(insert(firings).values(_columns(values))).inserted_primary_key
+    tx.changes.schedules = True
+    return int(made[0]) if made else 0
+
+
+def set_firing(tx: Transaction, firing_id: int, **values: Any) -> None:
+    tx.conn.execute(update(firings).where(_c.id == firing_id).values(_columns(values)))
+    tx.changes.schedules = True
+
+
+def find_firing(conn: Connection, firing_id: int) -> Firing | None:
+    row = conn.execute(select(firings).where(_c.id == firing_id)).first()
+    return None if row is None else _firing(row)
+
+
+def firing_due(conn: Connection, schedule_id: ScheduleId, due_at: datetime) -> Firing | None:
+    query = select(firings).where(_c.schedule_id == schedule_id, _c.due_at == to_seconds(due_at))
+    row = conn.execute(query).first()
+    return None if row is None else _firing(row)
+
+
+def drop_firing(tx: Transaction, firing_id: int) -> None:
+    tx.conn.execute(delete(firings).where(_c.id == firing_id))
+
+
+def list_firings(
+    conn: Connection, schedule_id: ScheduleId, limit: int, before: datetime | None = None
+) -> list[Firing]:
+    """The newest first; those due before that."""
+    query = select(firings).where(_c.schedule_id == schedule_id).order_by(_c.due_at.desc()).limit(limit)
+    if before is not None:
+        query = query.where(_c.due_at < to_seconds(before))
+    return [_firing(row) for row in conn.execute(query)]
+
+
+def open_firings(conn: Connection, schedule_id: ScheduleId | None = None) -> list[Firing]:
+    """Those whose jobs were not known to be over, the oldest first."""
+    query = select(firings).where(_c.state == FiringState.RUNNING.value).order_by(_c.due_at)
+    if schedule_id is not None:
+        query = query.where(_c.schedule_id == schedule_id)
+    return [_firing(row) for row in conn.execute(query)]
+
+
+def open_firings_of(conn: Connection, job_ids: Collection[JobId]) -> list[Firing]:
+    """Those that any of these jobs belong to."""
+    known = [one for job_id in job_ids if (one := firing_of(conn, job_id)) is not None]
+    return list({one.id: one for one in known if one.state is FiringState.RUNNING}.values())
+
+
+def firing_of(conn: Connection, job_id: JobId) -> Firing | None:
+    """The one this job belongs to, by its newest try."""
+    query = select(firings).where(_c.job_id <= job_id).order_by(_c.job_id.desc()).limit(1)
+    row = conn.execute(query).first()
+    return None if row is None or row.last_job_id < job_id else _firing(row)
+
+
+def prune_firings(tx: Transaction, schedule_id: ScheduleId, keep: int) -> None:
+    """All but the newest so many, and those that are not over."""
+    query = select(_c.due_at).where(_c.schedule_id == schedule_id).order_by(_c.due_at.desc()).offset(keep).limit(1)
+    if (oldest := tx.conn.execute(query).scalar()) is not None:
+        old = (_c.schedule_id == schedule_id, _c.due_at <= oldest, _c.state != FiringState.RUNNING.value)
+        tx.conn.execute(delete(firings).where(*old))
+
+
+def _firing(row: Row[Any]) -> Firing:
+    values = dict(row._mapping)
+    values |= {name: to_time(values[name]) for name in _TIMES}
+    values["state"] = FiringState(values["state"])
+    return Firing(**values)
+
+
+def _columns(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: _column(value) for name, value in values.items()}
+
+
+def _column(value: Any) -> Any:
+    if isinstance(value, FiringState):
+        return value.value
+    return to_seconds(value) if isinstance(value, datetime) else value

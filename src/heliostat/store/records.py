@@ -1,0 +1,64 @@
+"""Frozen records as JSON and back, by the types of their fields. What a record got later has its default then."""
+
+import json
+import types
+from collections.abc import Mapping
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from functools import cache
+from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
+
+T = TypeVar("T")
+
+
+def record_to_text(record: Any) -> str:
+    return json.dumps(_plain(record))
+
+
+def text_to_record(kind: type[T], text: str) -> T:
+    made: T = _read(kind, json.loads(text))
+    return made
+
+
+def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return {one.name: _plain(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, Enum):
+        return value.value
+    if isinstance(value, datetime):
+        return {"time": value.isoformat()}
+    if isinstance(value, timedelta):
+        return {"seconds": value.total_seconds()}
+    if isinstance(value, Mapping):
+        return {str(name): _plain(one) for name, one in value.items()}
+    return [_plain(one) for one in value] if isinstance(value, tuple | list | frozenset) else value
+
+
+def _read(kind: Any, value: Any) -> Any:
+    origin = get_origin(kind)
+    if origin in (Union, types.UnionType):
+        return None if value is None else _read_one_of(get_args(kind), value)
+    if origin is tuple:
+        return tuple(_read(get_args(kind)[0], one) for one in value)
+    if is_dataclass(kind) and isinstance(kind, type):
+        hints = _hints(kind)
+        return kind(**{name: _read(hints[name], one) for name, one in value.items() if name in hints})
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return kind(value)
+    if kind is datetime:
+        return datetime.fromisoformat(value["time"])
+    return timedelta(seconds=value["seconds"]) if kind is timedelta else value
+
+
+def _read_one_of(kinds: tuple[Any, ...], value: Any) -> Any:
+    """The one the value is of: only times and intervals may stand beside each other."""
+    others = [kind for kind in kinds if kind is not type(None)]
+    if isinstance(value, dict) and "seconds" in value and timedelta in others:
+        return _read(timedelta, value)
+    return _read(others[0], value)
+
+
+@cache
+def _hints(kind: type) -> dict[str, Any]:
+    return get_type_hints(kind)

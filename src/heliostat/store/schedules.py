@@ -1,0 +1,184 @@
+"""Schedules and their firings in the database."""
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, insert, or_, select, update
+from sqlalchemy.sql import ColumnElement
+
+from heliostat.models import JobId, JobRequest
+from heliostat.models.schedules import (
+    CatchUp,
+    Origin,
+    Overlap,
+    Schedule,
+    ScheduleId,
+    ScheduleState,
+)
+from heliostat.store.database import Transaction
+from heliostat.store.records import record_to_text, text_to_record
+from heliostat.store.schedule_tables import firings, schedule_parents, schedules
+from heliostat.store.times import to_seconds, to_time
+
+_c, _p = schedules.c, schedule_parents.c
+_TIMES = ("created_at", "next_at", "handled_at", "last_due_at", "succeeded_at", "failed_at")
+_COLUMNS = tuple(one.name for one in fields(Schedule) if one.name != "parents")
+
+
+def find_schedule(conn: Connection, schedule_id: ScheduleId) -> Schedule | None:
+    return _one(conn, _c.id == schedule_id)
+
+
+def find_named(conn: Connection, user: str, name: str) -> Schedule | None:
+    return _one(conn, (_c.user == user) & (_c.name == name))
+
+
+def list_schedules(
+    conn: Connection, *, user: str | None = None, projects: Collection[str] | None = None
+) -> list[Schedule]:
+    """By name: those of a user, and those of these projects; None and None: all."""
+    query = select(schedules).order_by(_c.name, _c.id)
+    whose: list[ColumnElement[bool]] = [] if user is None else [_c.user == user]
+    whose += [] if projects is None else [_c.project.in_(projects)]
+    rows = conn.execute(query.where(or_(*whose)) if whose else query).all()
+    parents = _parents(conn)
+    return [_schedule(row, parents.get(row.id, ())) for row in rows]
+
+
+def count_of(conn: Connection, user: str) -> int:
+    return conn.execute(select(func.count()).where(_c.user == user)).scalar_one()
+
+
+def add_schedule(tx: Transaction, wish: Schedule) -> ScheduleId:
+    values = {name: value for name, value in _values(wish).items() if name != "id"}
+    made = tx.conn.execute(insert(schedules).values(values)).inserted_primary_key
+    tx.changes.schedules = True
+    schedule_id = int(made[0]) if made else 0
+    set_parents(tx, schedule_id, wish.parents)
+    return schedule_id
+
+
+def set_schedule(tx: Transaction, schedule_id: ScheduleId, **values: Any) -> None:
+    tx.conn.execute(update(schedules).where(_c.id == schedule_id).values(_columns(values)))
+    tx.changes.schedules = True
+
+
+def set_parents(tx: Transaction, schedule_id: ScheduleId, parents: Sequence[ScheduleId]) -> None:
+    """Those that stay keep whether they were met."""
+    met = set(tx.conn.execute(select(_p.parent_id).where(_p.schedule_id == schedule_id, _p.is_met)).scalars())
+    tx.conn.execute(delete(schedule_parents).where(_p.schedule_id == schedule_id))
+    rows = [{"schedule_id": schedule_id, "parent_id": one, "is_met": one in met} for one in parents]
+    if rows:
+        tx.conn.execute(insert(schedule_parents), rows)
+
+
+def remove_schedule(tx: Transaction, schedule_id: ScheduleId) -> None:
+    """With all that was kept of it; its jobs stay."""
+    tx.conn.execute(delete(schedule_parents).where(_p.schedule_id == schedule_id))
+    tx.conn.execute(delete(firings).where(firings.c.schedule_id == schedule_id))
+    tx.conn.execute(delete(schedules).where(_c.id == schedule_id))
+    tx.changes.schedules = True
+
+
+def children_of(conn: Connection, schedule_id: ScheduleId) -> list[ScheduleId]:
+    found = select(_p.schedule_id).where(_p.parent_id == schedule_id).order_by(_p.schedule_id)
+    return list(conn.execute(found).scalars())
+
+
+def due_schedules(conn: Connection, now: datetime, limit: int, but: Collection[ScheduleId]) -> list[Schedule]:
+    """Those whose time has come, the earliest first."""
+    query = select(schedules).where(_c.next_at <= to_seconds(now), _c.id.not_in(but))
+    rows = conn.execute(query.order_by(_c.next_at, _c.id).limit(limit)).all()
+    parents = _parents(conn, [row.id for row in rows])
+    return [_schedule(row, parents.get(row.id, ())) for row in rows]
+
+
+def next_due(conn: Connection) -> datetime | None:
+    return to_time(conn.execute(select(func.min(_c.next_at)).where(_c.next_at.is_not(None))).scalar())
+
+
+def handled_after(conn: Connection, moment: datetime) -> list[Schedule]:
+    """Those that were handled when the clock said that it was later than this."""
+    query = select(schedules).where(
+        _c.handled_at > to_seconds(moment), _c.state != ScheduleState.PAUSED.value, _c.timing.is_not(None)
+    )
+    return [_schedule(row, ()) for row in conn.execute(query)]
+
+
+def meet_children(tx: Transaction, parent_id: ScheduleId) -> list[ScheduleId]:
+    """Note that it has succeeded; those of its children for whom it was the last."""
+    tx.conn.execute(update(schedule_parents).where(_p.parent_id == parent_id).values(is_met=True))
+    return [child for child in children_of(tx.conn, parent_id) if all_parents_met(tx.conn, child)]
+
+
+def all_parents_met(conn: Connection, schedule_id: ScheduleId) -> bool:
+    rows = conn.execute(select(_p.is_met).where(_p.schedule_id == schedule_id)).scalars().all()
+    return bool(rows) and all(rows)
+
+
+def unmeet_parents(tx: Transaction, schedule_id: ScheduleId) -> None:
+    """It fires: each must succeed again before it does so once more."""
+    tx.conn.execute(update(schedule_parents).where(_p.schedule_id == schedule_id).values(is_met=False))
+
+
+def origin_of(conn: Connection, job_id: JobId) -> Origin | None:
+    """The schedule that submitted this job, by its newest try."""
+    f = firings.c
+    query = (
+        select(f.schedule_id, _c.name, f.due_at, f.last_job_id)
+        .join(schedules, _c.id == f.schedule_id)
+        .where(f.job_id <= job_id)
+        .order_by(f.job_id.desc())
+        .limit(1)
+    )
+    row = conn.execute(query).first()
+    return (
+        None if row is None or row.last_job_id < job_id else Origin(row.schedule_id, row.name, to_time(row.due_at))
+    )
+
+
+def _one(conn: Connection, condition: ColumnElement[bool]) -> Schedule | None:
+    row = conn.execute(select(schedules).where(condition)).first()
+    return None if row is None else _schedule(row, _parents(conn, [row.id]).get(row.id, ()))
+
+
+def _parents(
+    conn: Connection, ids: Sequence[ScheduleId] | None = None
+) -> dict[ScheduleId, tuple[ScheduleId, ...]]:
+    query = select(_p.schedule_id, _p.parent_id).order_by(_p.parent_id)
+    found: dict[ScheduleId, tuple[ScheduleId, ...]] = {}
+    for child, parent in conn.execute(query if ids is None else query.where(_p.schedule_id.in_(ids))):
+        found[child] = (*found.get(child, ()), parent)
+    return found
+
+
+def _schedule(row: Row[Any], parents: tuple[ScheduleId, ...]) -> Schedule:
+    values = dict(row._mapping)
+    values |= {name: to_time(values[name]) for name in _TIMES}
+    values["state"] = ScheduleState(values["state"])
+    values["overlap"], values["catch_up"] = Overlap(values["overlap"]), CatchUp(values["catch_up"])
+    values["request"] = text_to_record(JobRequest, values["request"])
+    values["document"] = json.loads(values["document"])
+    return Schedule(**values, parents=parents)
+
+
+def _values(schedule: Schedule) -> dict[str, Any]:
+    return _columns({name: getattr(schedule, name) for name in _COLUMNS})
+
+
+def _columns(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _column(name, value) for name, value in values.items()}
+
+
+def _column(name: str, value: Any) -> Any:
+    if name == "request":
+        return record_to_text(value)
+    if name == "document":
+        return json.dumps(dict(value))
+    return to_seconds(value) if isinstance(value, datetime) else str(value) if name in _WORDS else value
+
+
+_WORDS = {"state", "overlap", "catch_up"}

@@ -1,0 +1,112 @@
+"""One timer for all schedules: sleeps until the next is due, wakes when a schedule changes or a job ends."""
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from datetime import datetime
+
+import structlog
+
+from heliostat.errors import HeliostatError
+from heliostat.models import TERMINAL, JobId
+from heliostat.store.database import Changes, Store
+
+log = structlog.get_logger()
+
+_LONGEST_SLEEP_SECONDS = 1.0  # a clock that is set is noticed within this
+_STEP_SECONDS = 1.0  # by which the wall clock must part from the steady one to have been set
+_RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Why somebody looks at the schedules."""
+
+    ended: Collection[JobId] | None = ()  # jobs that are over since the last look; None: whichever they are
+    clock_went_back: bool = False
+
+
+Tend = Callable[[Occasion], datetime | None]
+"""Fires what is due and settles what is over; returns when the next one is due."""
+
+
+class Timekeeper:
+    def __init__(self, store: Store, tend: Tend, now: Callable[[], datetime]) -> None:
+        self._tend, self._now = tend, now
+        self._wake = threading.Condition()
+        self._ended: set[JobId] = set()
+        self._changed = False
+        self._stopping = False
+        self._ahead = self._clock_ahead()
+        self._thread = threading.Thread(target=self._run, name="timekeeper", daemon=True)
+        store.on_commit(self._on_commit)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _on_commit(self, changes: Changes) -> None:
+        ended = [job_id for job_id, values in changes.moved if values.get("state") in TERMINAL]
+        if not (ended or changes.schedules):
+            return
+        with self._wake:
+            self._ended.update(ended)
+            self._changed = True
+            self._wake.notify()
+
+    def _run(self) -> None:
+        occasion = Occasion(None, clock_went_back=True)  # an earlier server may have left anything
+        while not self._stopping:
+            try:
+                next_at = self._tend(occasion)
+            except Exception as error:  # noqa: BLE001 - this thread must not die
+                _tell(error)
+                self._pause()
+                occasion = Occasion(None, clock_went_back=True)
+                continue
+            occasion = self._sleep(next_at)
+
+    def _sleep(self, next_at: datetime | None) -> Occasion:
+        """Until there is something to do. What was fired in the last look changed schedules too: that is one look
+        more, which finds nothing."""
+        with self._wake:
+            while not (self._stopping or self._changed):
+                if went_back := self._clock_went_back():
+                    return Occasion(clock_went_back=went_back)
+                left = None if next_at is None else (next_at - self._now()).total_seconds()
+                if left is not None and left <= 0:
+                    break
+                self._wake.wait(_LONGEST_SLEEP_SECONDS if left is None else min(left, _LONGEST_SLEEP_SECONDS))
+            ended, self._ended, self._changed = self._ended, set(), False
+            return Occasion(ended, self._clock_went_back())
+
+    def _clock_went_back(self) -> bool:
+        """Since it was last asked; a step forward needs nothing but a look, which follows anyway."""
+        before, self._ahead = self._ahead, self._clock_ahead()
+        if abs(self._ahead - before) > _STEP_SECONDS:
+            log.warning("clock_set", seconds=round(self._ahead - before, 3))
+        return self._ahead < before - _STEP_SECONDS
+
+    def _clock_ahead(self) -> float:
+        return self._now().timestamp() - time.monotonic()
+
+    def _pause(self) -> None:
+        with self._wake:
+            if not self._stopping:
+                self._wake.wait(_RETRY_SECONDS)
+
+
+def _tell(error: Exception) -> None:
+    with contextlib.suppress(Exception):
+        if isinstance(error, HeliostatError):
+            log.error("schedules_not_tended", error=error.message)
+        else:
+            log.error("schedules_not_tended", exc_info=error)

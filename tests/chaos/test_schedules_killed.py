@@ -1,0 +1,126 @@
+"""KILL the server at random moments and set its clock while schedules fire: each due time once, none left out."""
+
+import os
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.server import Server
+from support.waiting import wait_until
+
+SCHEDULES, TIMES, KILLS = 6, 8, 6
+SEED = int(os.environ.get("HELIOSTAT_CHAOS_SEED") or random.randrange(10**6))
+DAY = 86400
+_NAMES = [f"s{number}" for number in range(SCHEDULES)]
+
+
+class WrongClock:
+    """By so many seconds."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "clock"
+        self.set(0)
+
+    def set(self, seconds: float) -> None:
+        draft = self.file.with_suffix(".new")
+        draft.write_text(str(seconds))
+        draft.replace(self.file)
+
+
+@pytest.fixture
+def clock(tmp_path: Path) -> WrongClock:
+    return WrongClock(tmp_path)
+
+
+@pytest.mark.timeout(600)
+def test_every_firing_happens_exactly_once_whatever_dies_and_whatever_the_clock_says(
+    serve: Callable[..., Server], clock: WrongClock, tmp_path: Path
+) -> None:
+    print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
+    chance = random.Random(SEED)
+    witness = tmp_path / "witness"
+    witness.touch()
+    server = serve(cpus=8, clock=clock.file, least_schedule_seconds=1)
+    due = {name: _create(server, chance, name, witness) for name in _NAMES}
+    for _ in range(KILLS):
+        time.sleep(chance.uniform(0.05, 1.0))  # the random moment itself, not a wait for something
+        if chance.random() < 0.6:
+            clock.set(chance.choice([-600, -20, -3, 0, 5, 30]))
+        server.kill()
+        if chance.random() < 0.5:
+            clock.set(chance.choice([-600, -20, 0, 10]))
+        server.start()
+    clock.set(600)  # all of them are due now, or were
+    wait_until(lambda: _are_over(server), "all schedules are finished and their jobs over", 240)
+
+    ran = Counter(line.rstrip() for line in witness.read_text().splitlines())
+    for name, times in due.items():
+        firings = server.client.firings(name, 1000)
+        assert sorted(one["due_at"] for one in firings) == sorted(times), name
+        assert {one["state"] for one in firings} == {"succeeded"}
+        assert len({one["job_id"] for one in firings}) == len(times), "two firings share a job"
+        assert all(_time(one["at"]) >= _time(one["due_at"]) for one in firings), "fired before it was due"
+        assert {at: ran[f"{name} {at}"] for at in times} == dict.fromkeys(times, 1)
+    assert sum(ran.values()) == sum(map(len, due.values()))
+
+
+@pytest.mark.timeout(500)
+def test_children_of_schedules_fire_once_for_each_success_whatever_dies(
+    serve: Callable[..., Server], tmp_path: Path
+) -> None:
+    chance = random.Random(SEED)
+    server = serve(cpus=8, least_schedule_seconds=1)
+    witness = tmp_path / "witness"
+    witness.touch()
+    job = {"command": f"echo $HELIOSTAT_SCHEDULE >> {witness}", "cpus": 1, "memory": 64}
+    rules = {"overlap": "queue", "catch_up": "all", "epsilon": DAY}
+    server.client.create_schedule("parent", "R5//PT3S", job, **rules)
+    server.client.create_schedule("child", None, job, parents=["parent"], **rules)
+    for _ in range(4):
+        time.sleep(chance.uniform(0.2, 2.0))  # the random moment itself
+        server.kill()
+        server.start()
+    wait_until(
+        lambda: server.client.schedule("parent")["succeeded"] == 5, "the parent has succeeded five times", 90
+    )
+    wait_until(lambda: not list(server.client.jobs(unfinished=True)), "all jobs are over", 60)
+    wait_until(lambda: _settled(server, "child"), "all is counted", 60)
+    child = server.client.schedule("child")
+    # Successes that come while the child is due already are one occasion for it, and none is forgotten.
+    assert 1 <= child["fired"] <= 5
+    assert Counter(witness.read_text().split()) == {"parent": 5, "child": child["fired"]}
+
+
+def _create(server: Server, chance: random.Random, name: str, witness: Path) -> list[str]:
+    """The times at which it is due."""
+    job: dict[str, Any] = {
+        "command": f'echo "$HELIOSTAT_SCHEDULE $HELIOSTAT_DUE_AT" >> {witness}',
+        "cpus": 1,
+        "memory": 64,
+    }
+    period = chance.choice([1, 1, 2, 3])
+    made = server.client.create_schedule(
+        name, f"R{TIMES}//PT{period}S", job, overlap="allow", catch_up="all", epsilon=DAY
+    )
+    first = _time(made["schedule"].split("/")[1])
+    times = [first + timedelta(seconds=period * n) for n in range(TIMES)]
+    return [at.isoformat().replace("+00:00", "Z") for at in times]
+
+
+def _are_over(server: Server) -> bool:
+    found = server.client.schedules()
+    return all(one["state"] == "finished" and one["succeeded"] == TIMES for one in found)
+
+
+def _settled(server: Server, name: str) -> bool:
+    return all(one["state"] != "running" for one in server.client.firings(name))
+
+
+def _time(text: str) -> datetime:
+    return datetime.fromisoformat(text)

@@ -1,0 +1,405 @@
+"""A child that waits in Slurm starts there only if its parent has ended as the rule says, whatever happens to the
+parent and whenever the server dies; and it runs once or not at all."""
+
+import contextlib
+import tempfile
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import cast
+
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from heliostat.config import Home, Settings
+from heliostat.engines.slurm.arrays import chunks_of
+from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.following import (
+    Around,
+    Bond,
+    Readiness,
+    dependency_terms,
+    index_by_index,
+    waiting_options,
+)
+from heliostat.engines.slurm.handed import Handed
+from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.reservations import reservation_option
+from heliostat.engines.slurm.rounds import Rounds
+from heliostat.engines.slurm.terms import Unfit
+from heliostat.engines.slurm.traces import Trace, trace_in
+from heliostat.errors import EngineUnavailable
+from heliostat.models import Attempt, Cause, Dependency, Ended, Job, JobState, Observation, Retimed, Rule, Started
+from heliostat.scheduling.handover import Takes, parents_to_name, to_hand_over
+from heliostat.workers.outcome import moves_for
+from unit.engines.slurm.test_slurm_engine import BEGAN, FakeSlurm, Site
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+PARENT, CHILD = 1, 2
+STEPS = st.lists(
+    st.sampled_from(
+        [
+            *("the parent begins", "it exits with 0", "it exits with 1", "its node fails"),
+            *("somebody cancels it", "somebody requeues it", "slurm starts the child", "the child ends"),
+            *("round", "record", "all goes on", "all goes on", "die", "record and die"),
+            *(f"round of {calls} calls" for calls in range(1, 7)),
+        ]
+    ),
+    max_size=20,
+)
+
+
+class FollowingSlurm(FakeSlurm):
+    """Keeps dependencies as Slurm does."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.signalled: set[int] = set()
+        self.calls_left: int | None = None
+
+    def _answer(self) -> None:
+        super()._answer()
+        if self.calls_left is not None:
+            self.calls_left -= 1
+            if self.calls_left < 0:
+                raise EngineUnavailable("Slurm does not answer.")
+
+    def waits_for(self, number: int) -> list[tuple[str, int]]:
+        options = dict(word.split("=", 1) for word in self.submitted[number - 100] if "=" in word)
+        terms = [term.split(":") for term in options.get("--dependency", "").split(",") if term]
+        return [(rule, int(parent)) for rule, *parents in terms for parent in parents]
+
+    def look_at_dependencies(self) -> None:
+        for number, job in self.known.items():
+            if job.is_waiting and "no" in [self.verdict(*one) for one in self.waits_for(number)]:
+                self.known[number] = replace(job, reason="DependencyNeverSatisfied")
+
+    def verdict(self, rule: str, parent: int) -> str:
+        job = self.known.get(parent)
+        if job is not None and not job.is_over:
+            return "wait"
+        has_completed = job is None or job.state == "COMPLETED"
+        return "yes" if has_completed == (rule == "afterok") or rule == "afterany" else "no"
+
+    def jobs(self) -> dict[int, object]:  # type: ignore[override]
+        self.look_at_dependencies()
+        return cast(dict[int, object], super().jobs())
+
+    def signal(self, number: int, name: str) -> None:
+        super().signal(number, name)
+        if not self.known[number].is_over:
+            self.signalled.add(number)
+
+    def cancel(self, *numbers: int) -> None:
+        there = [number for number in numbers if number in self.known and not self.known[number].is_over]
+        super().cancel(*numbers)
+        self.signalled.update(there)
+
+
+class Story:
+    """The controller's part, as far as it matters: it records what it was told, and may die in between."""
+
+    def __init__(self, home: Home, rule: Rule, max_retries: int) -> None:
+        self.settings, self.slurm = Settings(home), FollowingSlurm()
+        parent = replace(Site.attempt(cast(Site, None), PARENT).job, attempt=0, handed_over=False)
+        child = replace(parent, id=CHILD, after=(Dependency(PARENT, rule),), parents_left=1)
+        self.jobs: dict[int, Job] = {PARENT: replace(parent, max_retries=max_retries), CHILD: child}
+        self.rounds = self.new_rounds()
+        self.arrived: dict[str, Attempt] = {}
+        self.wishes: list[str] = []
+        self.untold: list[Observation] = []
+        self.runs_of_child = 0
+        self.is_race = False  # the parent ended by itself just when somebody wished to stop it
+
+    def new_rounds(self) -> Rounds:
+        return Rounds(self.settings, cast(Commands, self.slurm), "x")
+
+    def numbers(self, job: int) -> list[int]:
+        attempts = [f":{job}.{attempt}" for attempt in range(1, self.jobs[job].attempt + 1)]
+        return [number for number, said in self.slurm.comments.items() if said.endswith(tuple(attempts))]
+
+    def living(self, job: int) -> int | None:
+        there = [number for number in self.numbers(job) if not self.slurm.known[number].is_over]
+        assert len(there) <= 1, "it is in Slurm twice"
+        return there[0] if there else None
+
+    def step(self, what: str) -> None:
+        if what == "all goes on":
+            for one in ("round", "record", "the parent begins", "round", "record", "round"):
+                self.step(one)
+            return
+        if what.endswith(" calls"):
+            self.slurm.calls_left = int(what.split()[2])
+            with contextlib.suppress(EngineUnavailable):
+                self.round()
+            self.slurm.calls_left = None
+            self.untold += self.rounds.told()
+            return
+        if what in ("round", "record", "die", "record and die"):
+            {"round": self.round, "record": self.record, "die": self.die}.get(what, self.record_and_die)()
+            return
+        if what == "slurm starts the child":
+            self.start_child()
+            return
+        if what.startswith("somebody"):
+            self.wish("cancel" if "cancels" in what else "requeue")
+            return
+        job = CHILD if "child" in what else PARENT
+        number = self.living(job)
+        if number is None:
+            return
+        if what == "the parent begins":
+            self.begin(number)
+        elif self.slurm.known[number].has_run:
+            self.end(number, what)
+
+    def begin(self, number: int) -> None:
+        if self.slurm.known[number].is_waiting:
+            is_late = number in self.numbers(PARENT) and self.runs_of_child > 0
+            assert not is_late or self.is_race, "the parent goes on after its child has begun"
+            self.slurm.run(number)
+            self.slurm.receipt(number).write_text(f"begun {number} 0 n1\n")
+
+    def end(self, number: int, what: str) -> None:
+        wished = self.jobs[PARENT].stop_requested
+        self.is_race |= number in self.numbers(PARENT) and bool(wished) and number not in self.slurm.signalled
+        job = self.slurm.known[number]
+        state = {"its node fails": "NODE_FAIL", "it exits with 1": "FAILED"}.get(what, "COMPLETED")
+        if state != "NODE_FAIL":
+            with self.slurm.receipt(number).open("a") as receipt:
+                receipt.write(f"ended {number} 0 {int(state == 'FAILED')}\n")
+        code = int(state == "FAILED")
+        self.slurm.known[number] = replace(job, state=state, exit_code=code, ended_at=BEGAN)
+
+    def start_child(self) -> None:
+        number = self.living(CHILD)
+        if number is None or not self.slurm.known[number].is_waiting:
+            return
+        bonds = self.slurm.waits_for(number)
+        if all(self.slurm.verdict(*one) == "yes" for one in bonds):
+            ours = [parent for _, parent in bonds]
+            assert not self.slurm.signalled & set(ours), "it starts by an end that we have caused"
+            self.begin(number)
+            self.runs_of_child += 1
+
+    def wish(self, what: str) -> None:
+        parent = self.jobs[PARENT]
+        if parent.is_over or parent.stop_requested:
+            return
+        if parent.state is JobState.RUNNING:
+            self.is_race |= self.living(PARENT) is None
+            self.jobs[PARENT] = replace(parent, stop_requested=what)
+            self.wishes.append(parent.attempt_id)
+        elif what == "cancel":
+            if parent.handed_over:
+                self.wishes.append(parent.attempt_id)
+                self.is_race |= any(self.slurm.known[one].has_run for one in self.numbers(PARENT))
+            self.move(parent, JobState.CANCELLED, {"handed_over": False})
+
+    def round(self) -> None:
+        """As the engine's."""
+        for attempt_id in self.wishes:
+            if attempt := self.arrived.pop(attempt_id, None):
+                self.rounds.withdraw(attempt)
+            if handed := self.rounds.handed.get(attempt_id):
+                handed.ask_to_stop(Cause.STOPPED, "TERM", 1e18)
+        self.wishes = []
+        try:
+            for attempt in self.rounds.ready_of(list(self.arrived.values())):
+                self.rounds.submit(attempt)
+        finally:
+            gone = {*self.rounds.handed, *self.rounds.over}
+            self.arrived = {key: one for key, one in self.arrived.items() if key not in gone}
+        self.rounds.look({})
+        self.rounds.send_signals()
+        self.untold += self.rounds.told()
+
+    def record(self) -> None:
+        ended = self.observed()
+        self.hand_over()
+        for attempt_id in ended:
+            self.rounds.forget(attempt_id)
+
+    def record_and_die(self) -> None:
+        self.observed()
+        self.hand_over()
+        self.die()
+
+    def observed(self) -> list[str]:
+        seen, self.untold = self.untold, []
+        for kind in (Started, Ended):
+            for one in [one for one in seen if isinstance(one, kind)]:
+                job = self.jobs[int(one.attempt_id.partition(".")[0])]
+                is_newest = job.attempt_id == one.attempt_id
+                if is_newest and (job.state in (JobState.STARTING, JobState.RUNNING) or job.handed_over):
+                    for move in moves_for(job, one, may_try_again=True):
+                        self.move(self.jobs[job.id], move.to, dict(move.values))
+        return [one.attempt_id for one in seen if isinstance(one, Ended) and not isinstance(one, Retimed)]
+
+    def move(self, job: Job, to: JobState, values: dict[str, object]) -> None:
+        """As `store/moves.py`, which tells the child."""
+        self.jobs[job.id] = replace(job, **{"handed_over": False, **values, "state": to})  # type: ignore[arg-type]
+        child = self.jobs[CHILD]
+        if job.id != PARENT or not self.jobs[PARENT].is_over or child.is_over:
+            return
+        if child.after[0].rule.is_met_by(to):
+            self.jobs[CHILD] = replace(child, parents_left=0)
+        elif child.state is JobState.PENDING:
+            if child.handed_over:
+                self.wishes.append(child.attempt_id)
+            self.jobs[CHILD] = replace(child, state=JobState.CANCELLED, handed_over=False)
+        else:
+            self.jobs[CHILD] = replace(child, stop_requested="cancel", parents_left=0)
+            self.wishes.append(child.attempt_id)
+
+    def hand_over(self) -> None:
+        alive = {number: job for number, job in self.jobs.items() if not job.is_over}
+        for ready in to_hand_over(alive.values(), now=NOW, takes=Takes(children=True)):
+            parents = parents_to_name(ready, alive)
+            if parents is not None:
+                job = replace(ready, attempt=ready.attempt + 1, handed_over=True)
+                alive[job.id] = self.jobs[job.id] = job
+                self.arrived[job.attempt_id] = Attempt(job.attempt_id, job, "", parents=parents)
+
+    def die(self) -> None:
+        """What was told and not recorded is forgotten, and so is what was to be done."""
+        self.untold, self.arrived, self.wishes = [], {}, []
+        self.rounds = self.new_rounds()
+        mine = [
+            job
+            for job in self.jobs.values()
+            if job.handed_over or job.state in (JobState.STARTING, JobState.RUNNING)
+        ]
+        for job in mine:
+            self.rounds.take_up(Attempt(job.attempt_id, job, ""))
+        self.rounds.look({})
+        known = {job.attempt_id for job in mine if job.state is JobState.RUNNING}
+        told = self.rounds.told()
+        self.untold = [seen for seen in told if not (isinstance(seen, Started) and seen.attempt_id in known)]
+        self.rounds.cancel_orphans(set(self.rounds.traces.ids()) - {job.attempt_id for job in mine})
+        self.wishes = [job.attempt_id for job in mine if job.stop_requested]
+
+    def play_to_the_end(self) -> None:
+        for _ in range(60):
+            for what in ("round", "record", "the parent begins", "round", "it exits with 0"):
+                self.step(what)
+            for what in ("round", "record", "slurm starts the child", "round", "record", "the child ends"):
+                self.step(what)
+            if all(job.is_over for job in self.jobs.values()):
+                return
+        raise AssertionError(f"they do not come to an end: {self.jobs}")
+
+
+@settings(max_examples=300, deadline=None)
+@given(STEPS, st.sampled_from(Rule), st.integers(0, 1))
+@example([*["all goes on"] * 2, "its node fails", "slurm starts the child"], Rule.ANY, 1)
+@example([*["all goes on"] * 2, "somebody requeues it", "round", "it exits with 0"], Rule.OK, 0)
+@example([*["all goes on"] * 2, "somebody requeues it", "round of 4 calls", "die"], Rule.ANY, 0)
+def test_a_child_runs_once_if_its_parent_ended_as_it_should_and_else_never(
+    steps: list[str], rule: Rule, max_retries: int
+) -> None:
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        for made in (home.jobs, home.attempts):
+            made.mkdir()
+        story = Story(home, rule, max_retries)
+        for step in steps:
+            story.step(step)
+        story.play_to_the_end()
+        parent, child = story.jobs[PARENT], story.jobs[CHILD]
+        if story.is_race:
+            return
+        assert (child.state is JobState.COMPLETED) == rule.is_met_by(parent.state)
+        assert story.runs_of_child == (child.state is JobState.COMPLETED)
+
+
+def handed(number: int | None, job: int = PARENT, **fields: object) -> Handed:
+    attempt = Site.attempt(cast(Site, None), job)
+    one = Handed(attempt, "/nowhere", 0, number=number, seen_at=100.0)
+    for name, value in fields.items():
+        setattr(one, name, value)
+    return one
+
+
+def child(rule: Rule = Rule.OK, parent: int = PARENT, **fields: object) -> Attempt:
+    attempt = Site.attempt(cast(Site, None), CHILD, after=(Dependency(parent, rule),), **fields)
+    return replace(attempt, parents=(f"{parent}.1",))
+
+
+@pytest.mark.parametrize(
+    ("parent", "expected"),
+    [
+        (handed(100), Readiness.READY),
+        (handed(None), Readiness.NOT_YET),
+        (handed(100, stopped_as=Cause.TIMED_OUT), Readiness.NOT_YET),
+        (handed(100, seen_at=80.0), Readiness.NOT_YET),
+        (handed(100, former="1.0"), Readiness.NOT_YET),
+        (None, Readiness.GONE),
+    ],
+)
+def test_a_child_is_submitted_while_slurm_is_known_to_have_its_parent(
+    parent: Handed | None, expected: Readiness
+) -> None:
+    around = Around({} if parent is None else {"1.1": parent}, (), now=105.0)
+    assert around.readiness(child()) is expected
+
+
+def test_a_child_waits_for_a_parent_that_is_on_its_way_or_whose_end_is_not_recorded() -> None:
+    assert Around({}, {"1.1"}, now=0.0).readiness(child()) is Readiness.NOT_YET
+
+
+def test_who_waits_for_any_end_is_submitted_once_the_parent_has_begun(tmp_path: Path) -> None:
+    parent = handed(100, receipt=str(tmp_path / "receipt"))
+    around = Around({"1.1": parent}, (), now=100.0)
+    assert around.readiness(child(Rule.ANY)) is Readiness.NOT_YET
+    (tmp_path / "receipt").write_text("begun 100 0 n1\n")
+    assert around.readiness(child(Rule.ANY)) is Readiness.READY
+
+
+def test_what_slurm_is_told_names_each_rule_once() -> None:
+    bonds = (
+        *(Bond(7, Rule.OK), Bond(ElementNumber.of(8, 3), Rule.OK)),
+        *(Bond(9, Rule.ANY), Bond(10, Rule.FAILED)),
+    )
+    terms = list(dependency_terms(bonds))
+    assert terms == ["afterok:7:8_3", "afterany:9", "afternotok:10"]
+    begin = NOW + timedelta(seconds=0.5)
+    assert waiting_options(terms, begin, NOW) == [
+        "--dependency=afterok:7:8_3,afterany:9,afternotok:10",
+        "--kill-on-invalid-dep=no",
+        "--begin=uts1767225601",
+    ]
+    assert waiting_options([], NOW, NOW) == []
+
+
+def test_an_array_after_each_of_another_goes_together_and_others_by_whom_they_wait_for() -> None:
+    parents = {f"{10 + index}.1": handed(ElementNumber.of(100, index), 10 + index) for index in range(4)}
+    elements = [
+        replace(child(parent=10 + index, array_id=5, array_index=index), id=f"{20 + index}.1")
+        for index in range(4)
+    ]
+    (chunk,) = chunks_of(elements, handed=parents)
+    assert (list(chunk.elements), chunk.each_after) == ([0, 1, 2, 3], 100)
+    crossed = [
+        replace(child(parent=13 - index, array_id=5, array_index=index), id=f"{20 + index}.1")
+        for index in range(4)
+    ]
+    assert [list(one.elements) for one in chunks_of(crossed, handed=parents)] == [[0], [1], [2], [3]]
+    same = [replace(child(parent=10, array_id=5, array_index=index), id=f"{20 + index}.1") for index in (1, 2)]
+    (chunk,) = chunks_of(same, handed=parents)
+    assert (list(chunk.elements), chunk.each_after) == ([1, 2], None)
+    assert index_by_index((Bond(ElementNumber.of(100, 1), Rule.ANY),), 1) is None
+
+
+def test_a_trace_says_that_it_is_being_taken_back() -> None:
+    assert trace_in("uid 7 job 12_3 back") == Trace(7, ElementNumber.of(12, 3), taken_back=True)
+
+
+def test_a_reservation_is_named_by_those_of_its_weeks_that_slurm_still_has() -> None:
+    known = ["course-W3", "course-W4", "course-WX", "course2", "other"]
+    assert reservation_option("course", known) == "--reservation=course-W3,course-W4"
+    assert reservation_option("other", known) == "--reservation=other"
+    for name in ("gone", "a,b", "course.W3"):
+        with pytest.raises(Unfit):
+            reservation_option(name, known)
