@@ -31,6 +31,7 @@ from heliostat.models.quantities import (
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
 _MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
 _MAX_ENVIRONMENT = 512 * 1024
+_MOST_OF_MPI = 1000  # their hosts are in one environment variable
 _MOST_ELEMENTS = 100_000  # of all arrays in one request
 # Shells treat these as their own: setting them would end the script that starts the job.
 _SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
@@ -210,6 +211,13 @@ class JobBody(BaseModel):
         default=None, description="What its container reaches."
     )
 
+    upload: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)] | None = Field(
+        default=None, description="Code that becomes its working directory: the id of an upload of yours."
+    )
+    template: Literal["torchrun", "mpi"] | None = Field(
+        default=None, description="What starts the command in each task: torchrun, mpi."
+    )
+
     @model_validator(mode="before")
     @classmethod
     def _one_class(cls, values: object) -> object:
@@ -230,6 +238,10 @@ class JobBody(BaseModel):
             raise ValueError(f"all words of command together have more than {_MAX_ARGUMENTS} bytes")
         if self.gpu_memory is not None and not self.gpus:
             raise ValueError("gpu_memory is that of each GPU: ask for gpus too")
+        if self.upload is not None and self.workdir is not None:
+            raise ValueError("upload is the working directory: leave workdir out")
+        if self.template == "mpi" and self.tasks > _MOST_OF_MPI:
+            raise ValueError(f"mpi starts at most {_MOST_OF_MPI} tasks")
         return self
 
     def to_request(self) -> JobRequest:
@@ -268,6 +280,8 @@ class JobBody(BaseModel):
             runtime=self.runtime,
             mounts=tuple(map(parse_mount, self.mounts)),
             network=self.network,
+            upload=self.upload,
+            template=self.template,
         )
 
 

@@ -12,6 +12,7 @@ from heliostat.cli.after import begin_of
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import first_failure, say_left_running
 from heliostat.cli.output import JsonFlag, counted, print_json, say
+from heliostat.cli.upload import with_uploads
 
 
 def submit(
@@ -24,12 +25,13 @@ def submit(
     The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
     name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
     labels, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries, grace_seconds,
-    image, runtime, mounts, network, after, after_any, after_failed, after_each, begin.
+    image, runtime, mounts, network, upload, template, after, after_any, after_failed, after_each, begin.
     Jobs of one file may wait for one another: `after: NAME`.
     All of them are taken or none.
     """
     client = connect()
     bodies = [_tidied(body, client.address.default_workdir()) for body in read_jobs(file)]
+    bodies = with_uploads(client, bodies)
     answer = client.submit_bodies(bodies)
     ids: list[int] = answer["job_ids"]
     if as_json and not wait:
@@ -107,7 +109,7 @@ def _tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
         tidy["array"] = str(job["array"])
     if isinstance(begin := job.get("begin"), str | date):
         tidy["begin"] = begin_of(begin)
-    if "workdir" not in job and workdir is not None:
+    if "workdir" not in job and "upload" not in job and workdir is not None:
         tidy["workdir"] = workdir
     elif isinstance(job.get("workdir"), str) and not job["workdir"].startswith("/") and workdir is not None:
         tidy["workdir"] = str(Path(workdir, job["workdir"]).resolve())

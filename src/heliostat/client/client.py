@@ -39,6 +39,7 @@ from heliostat.client.shapes import (
 from heliostat.client.slurm import SlurmVerbs
 from heliostat.client.stats import StatsVerbs
 from heliostat.client.transport import Query, Transport
+from heliostat.client.uploads import UploadVerbs
 from heliostat.errors import Invalid, ServerUnreachable
 
 _ASK_AGAIN_SECONDS = 30.0
@@ -47,7 +48,17 @@ Command = str | Sequence[str]
 JobRef = int | JobHandle
 
 
-class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, NewsVerbs, SlurmVerbs, InsideVerbs):
+class Client(
+    ClusterVerbs,
+    PeopleVerbs,
+    QueueVerbs,
+    HistoryVerbs,
+    StatsVerbs,
+    NewsVerbs,
+    SlurmVerbs,
+    InsideVerbs,
+    UploadVerbs,
+):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
     >>> job = Client().submit("python train.py", gpus=1, memory="16G", time="4h").wait()
@@ -104,11 +115,12 @@ class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, Ne
         """Puts a job into the queue; with `array` ("0-99%8"), one for each index.
 
         Options are those of `JobOptions`: gpus, memory ("16G" or MiB), time ("4h" or seconds), tasks, workdir,
-        env… On the server's own machine a job runs in the current directory unless `workdir` says otherwise. The
+        env… On the server's own machine a job runs in the current directory unless `workdir` says otherwise; with
+        `upload`, a folder, it runs in a copy of that. The
         same `idempotency_key` again gives the same job again; without one, each call is a new job even when it
         had to be sent twice.
         """
-        body = self._at_home(job_body({"command": command, "array": array, **options}))
+        body = self._at_home(job_body(self._with_code({"command": command, "array": array, **options})))
         answer = self._transport.call("POST", "/jobs", body, headers=_key(idempotency_key))
         if array is not None:
             return JobArray(self, answer["array_id"], answer["job_ids"])
@@ -119,7 +131,7 @@ class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, Ne
     ) -> list[JobHandle]:
         """All of them or none, in one request and one transaction."""
         answer = self.submit_bodies(
-            [self._at_home(job_body(fields)) for fields in jobs], idempotency_key=idempotency_key
+            [self._at_home(job_body(self._with_code(fields))) for fields in jobs], idempotency_key=idempotency_key
         )
         return [JobHandle(self, job_id) for job_id in answer["job_ids"]]
 
@@ -262,7 +274,7 @@ class Client(ClusterVerbs, PeopleVerbs, QueueVerbs, HistoryVerbs, StatsVerbs, Ne
 
     def _at_home(self, body: dict[str, Any]) -> dict[str, Any]:
         workdir = body.get("workdir") or self.address.default_workdir()
-        return body if workdir is None else {**body, "workdir": workdir}
+        return body if workdir is None or "upload" in body else {**body, "workdir": workdir}
 
     def _wait_once(self, job_ids: list[int], deadline: Deadline) -> dict[str, Any]:
         """One question; asked again while the server restarts."""

@@ -17,6 +17,7 @@ from heliostat.services.drafts import Desk, draft_job
 from heliostat.services.offers import default_project
 from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
+from heliostat.services.uploads import check_uploads
 from heliostat.store import dependencies, moves, people, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
@@ -86,6 +87,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     )
     requests = settle_containers(context, user, projects, requests)
     _check_size(context, requests)
+    check_uploads(context, user, requests)
     drafts = [draft_job(desk, request) for request in requests]
     _check_with_engine(context, drafts, desk.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):

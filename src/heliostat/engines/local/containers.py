@@ -12,7 +12,13 @@ from resource import RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 from heliostat.config import Settings
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, Refused, make_private
-from heliostat.engines.local.script import Places, base_environment, payload_words, task_environment
+from heliostat.engines.local.script import (
+    Places,
+    base_environment,
+    payload_words,
+    runs_side_by_side,
+    task_environment,
+)
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, AttemptId, Mount
 from heliostat.runtimes.catalogue import RUNTIMES
@@ -171,6 +177,8 @@ def _container(attempt: Attempt, person: Person, places: Places, place: Place) -
 
 
 def _tasks(whole: Container, attempt: Attempt) -> list[Container]:
+    if not runs_side_by_side(attempt):
+        return [whole]
     return [
         replace(
             whole,
@@ -178,7 +186,7 @@ def _tasks(whole: Container, attempt: Attempt) -> list[Container]:
             devices=one.devices if whole.devices else (),
         )
         for rank, one in enumerate(attempt.places)
-    ] or [whole]
+    ]
 
 
 def _own_mounts(attempt: Attempt, places: Places) -> list[Mount]:

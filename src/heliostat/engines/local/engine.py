@@ -103,8 +103,9 @@ class LocalEngine:
                 if attempt.id in self._queued or attempt.id in self._running:
                     continue
                 self._queued.add(attempt.id)
-            if attempt.devices:
-                self._starter.submit(self._start_queued, attempt)  # it asks the driver, which may hang
+            if attempt.devices or attempt.job.spec.upload:
+                # It asks the driver, which may hang, or copies many files.
+                self._starter.submit(self._start_queued, attempt)
             else:
                 self._start_queued(attempt)
 

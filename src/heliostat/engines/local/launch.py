@@ -73,7 +73,7 @@ def hard_limit_seconds(attempt: Attempt, settings: Settings) -> int:
 def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> Payload:
     """Lay out its files and say what it finds where. Raises Refused."""
     check_rules(attempt, person, site.settings)
-    workdir, script = lay_out(attempt, person, folder)
+    workdir, script = lay_out(attempt, person, folder, site.settings.home.uploads)
     places = Places(
         workdir=workdir,
         script=script,

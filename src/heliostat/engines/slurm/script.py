@@ -13,6 +13,7 @@ from shlex import quote
 from heliostat.engines.environment import Person, Surroundings, job_environment
 from heliostat.engines.slurm.receipts import begin_lines, end_lines
 from heliostat.engines.slurm.terms import UNSAFE, Terms, Unfit, place_of, word
+from heliostat.engines.templates import MOST_NAMED_HOSTS, runs_once, start_of
 from heliostat.models import Attempt, Layout
 
 _LONGEST_NAME = 64
@@ -22,7 +23,8 @@ _MARGIN_SECONDS = 60  # the engine keeps the exact limit; Slurm's is for when no
 # A task notes its failure before the others are stopped for it: the job ends with the first one's exit code.
 _TASK = """\
 trap : TERM INT HUP QUIT USR1 USR2
-export HELIOSTAT_TASK="$SLURM_PROCID" RANK="$SLURM_PROCID" LOCAL_RANK="$SLURM_LOCALID"
+export HELIOSTAT_TASK="$SLURM_PROCID" HELIOSTAT_TASK_INDEX="$SLURM_PROCID"
+export RANK="$SLURM_PROCID" LOCAL_RANK="$SLURM_LOCALID"
 export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"
 first=$1
 shift
@@ -32,6 +34,17 @@ set -C
 [ "$code" = 0 ] || { echo "$code" >"$first"; } 2>/dev/null
 exit "$code"
 """
+
+# Nodes come one a line; `2(x3),1` are the tasks on each.
+_HOST_OF_EACH_TASK = """\
+BEGIN {
+    parts = split(counts, part, ",")
+    for (i = 1; i <= parts; i++) {
+        times = match(part[i], /x[0-9]+/) ? substr(part[i], RSTART + 1, RLENGTH - 1) : 1
+        for (j = 0; j < times; j++) on[++nodes] = part[i] + 0
+    }
+}
+{ for (k = 0; k < on[NR]; k++) { printf "%s%s", comma, $1; comma = "," } }"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +138,9 @@ def batch_script(attempt: Attempt, person: Person, paths: Paths, around: Surroun
 def script_of(attempt: Attempt, person: Person, around: Surroundings, payload: Payload) -> str:
     environment = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
     words = [quote(word) for word in attempt.job.spec.command]
+    start = start_of(attempt.job)
+    words = words if payload.script is None else [payload.script, *words]
+    words = [*map(quote, start.words), *words[start.replaces :]]
     lines = [
         "#!/bin/sh",
         *payload.begin,
@@ -139,7 +155,7 @@ def script_of(attempt: Attempt, person: Person, around: Surroundings, payload: P
         "    echo 'heliostat: the working directory cannot be entered' >&2",
         "    exit 126",
         "}",
-        *_run(attempt, words if payload.script is None else [payload.script, *words], payload.tasks),
+        *_run(attempt, words, payload.tasks),
         *end_lines(payload.receipt),
     ]
     return "\n".join(lines) + "\n"
@@ -148,19 +164,33 @@ def script_of(attempt: Attempt, person: Person, around: Surroundings, payload: P
 def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
     """Sets `code`. This shell hears what is meant for the job, and stays to note how it ended."""
     tasks = attempt.job.placement.tasks
-    if tasks == 1:
-        yield "trap : TERM INT HUP QUIT USR1 USR2"
+    if tasks > 1:
+        yield from _meeting_point(tasks)
+    yield "trap : TERM INT HUP QUIT USR1 USR2"
+    if tasks == 1 or runs_once(attempt.job):
         yield f"(exec {' '.join(words)})"  # a program, never one of the shell's own words
         yield "code=$?"
         return
     first = f"{folder}/first"
-    yield f"export HELIOSTAT_TASKS={tasks} WORLD_SIZE={tasks} SLURM_EXPORT_ENV=ALL"
-    yield 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-    yield f"export MASTER_ADDR MASTER_PORT=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))"
-    yield "trap : TERM INT HUP QUIT USR1 USR2"
     yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {first} {' '.join(words)}"
     yield "code=$?"
     yield f"[ ! -s {first} ] || read -r code <{first}"
+
+
+def _meeting_point(tasks: int) -> Iterator[str]:
+    """This script runs on the first node: a port nobody uses there is looked for here."""
+    count = f"HELIOSTAT_TASKS={tasks} HELIOSTAT_TASK_COUNT={tasks}"
+    yield f"export {count} WORLD_SIZE={tasks} SLURM_EXPORT_ENV=ALL"
+    yield 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
+    yield f"MASTER_PORT=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))"
+    yield """while grep -qi ":$(printf %04X "$MASTER_PORT") " /proc/net/tcp /proc/net/tcp6 2>/dev/null; do"""
+    yield "    MASTER_PORT=$((MASTER_PORT + 1))"
+    yield "done"
+    yield "export MASTER_ADDR MASTER_PORT"
+    if tasks <= MOST_NAMED_HOSTS:
+        yield 'HELIOSTAT_TASK_HOSTS=$(scontrol show hostnames "$SLURM_JOB_NODELIST" |'
+        yield f'    awk -v counts="$SLURM_TASKS_PER_NODE" {quote(_HOST_OF_EACH_TASK)})'
+        yield "export HELIOSTAT_TASK_HOSTS"
 
 
 def _size(attempt: Attempt, terms: Terms) -> Iterator[str]:

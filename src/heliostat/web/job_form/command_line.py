@@ -39,6 +39,8 @@ _OPTIONS = {
     "runtime": "--runtime",
     "mounts": "--mount",
     "network": "--network",
+    "upload": "--upload",
+    "template": "--template",
 }
 
 
