@@ -36,6 +36,7 @@ from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
+from heliostat.workers.recorder import Recorder
 from heliostat.workers.sampler import Sampler, Watched
 from heliostat.workers.sweeper import Sweeper
 from heliostat.workers.upload_sweeper import UploadSweeper
@@ -122,6 +123,10 @@ def _start_parts(
     upload_sweeper = UploadSweeper(store, uploads, settings.keep_uploads_days, utc_now)
     upload_sweeper.start()
     stack.callback(upload_sweeper.close)
+    recorder = Recorder(store, engine, fleet, utc_now)
+    if settings.keep_records:
+        recorder.start()
+        stack.callback(recorder.close)
     accountant = Accountant(engine, store)
     accountant.start()
     stack.callback(accountant.close)

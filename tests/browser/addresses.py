@@ -14,6 +14,8 @@ PAGES = (
     "/cluster",
     "/cluster?state=busy&span=month",
     "/cluster/a100-01",
+    "/compare",
+    "/compare?a=1&b=2",
     "/share?people=true",
     "/reports?by=user",
     "/admin",

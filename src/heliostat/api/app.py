@@ -22,6 +22,7 @@ from heliostat.api import (
     others,
     people,
     queue,
+    records,
     reports,
     reservations,
     slurm,
@@ -58,6 +59,7 @@ _MODULES = (
     slurm,
     inside,
     uploads,
+    records,
 )
 
 

@@ -1,6 +1,7 @@
 """The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -16,6 +17,7 @@ from pydantic import (
 )
 
 from heliostat.api.after import Begin, Parents, parents, refuse_too_many
+from heliostat.api.record_schemas import CodeBody
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
 from heliostat.models.mounts import parse_mount
 from heliostat.models.quantities import (
@@ -211,6 +213,7 @@ class JobBody(BaseModel):
         default=None, description="What its container reaches."
     )
 
+    record: CodeBody | None = Field(default=None, description="The code it is submitted with, as git tells it.")
     upload: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)] | None = Field(
         default=None, description="Code that becomes its working directory: the id of an upload of yours."
     )
@@ -265,6 +268,7 @@ class JobBody(BaseModel):
             array=self.array,
             after=parents(self.after, self.after_any, self.after_failed, self.after_each),
             begin=self.begin,
+            code=None if self.record is None else self.record.to_code(),
         )
 
     def _spec(self) -> JobSpec:
@@ -297,6 +301,14 @@ class BulkBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     jobs: Annotated[list[JobBody], BeforeValidator(_not_too_many), Field(min_length=1, max_length=10_000)]
+    record: CodeBody | None = Field(default=None, description="Of all those that have none of their own.")
+
+    def to_requests(self) -> list[JobRequest]:
+        requests = [job.to_request() for job in self.jobs]
+        if self.record is None:
+            return requests
+        code = self.record.to_code()
+        return [replace(request, code=request.code or code) for request in requests]
 
 
 class CancelBody(BaseModel):

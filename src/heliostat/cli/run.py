@@ -71,6 +71,7 @@ def run(
     network: Annotated[str | None, typer.Option(help="Of its container: host, private, none.")] = None,
     upload: Annotated[str | None, typer.Option(help="Send this folder and run in a copy of it.")] = None,
     template: Annotated[str | None, typer.Option(help="What starts CMD in each task: torchrun, mpi.")] = None,
+    no_record: Annotated[bool, typer.Option("--no-record", help="Do not note the state of the code.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,
     as_json: JsonFlag = False,
@@ -124,6 +125,8 @@ def run(
         "upload": None if upload is None else upload_folder(client, upload),
         "template": template,
     }
+    if no_record:
+        fields["record"] = False
     if array is not None:
         _finish_array(client.submit(**fields), wait, as_json)
     else:

@@ -18,6 +18,7 @@ from heliostat.cli.upload import with_uploads
 def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - for standard input.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait for their end; exit with the first failure.")] = False,
+    no_record: Annotated[bool, typer.Option("--no-record", help="Do not note the state of the code.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Put the jobs of a YAML or JSON file into the queue.
@@ -32,7 +33,7 @@ def submit(
     client = connect()
     bodies = [_tidied(body, client.address.default_workdir()) for body in read_jobs(file)]
     bodies = with_uploads(client, bodies)
-    answer = client.submit_bodies(bodies)
+    answer = client.submit_bodies(bodies, record=not no_record)
     ids: list[int] = answer["job_ids"]
     if as_json and not wait:
         print_json(client.job(ids[0]).data if len(bodies) == 1 and not answer["array_ids"] else answer)

@@ -26,6 +26,7 @@ from heliostat.client.news import NewsVerbs
 from heliostat.client.pages import pages
 from heliostat.client.people import PeopleVerbs
 from heliostat.client.queue import QueueVerbs
+from heliostat.client.records import RecordVerbs, with_record
 from heliostat.client.shapes import (
     Event,
     Finding,
@@ -58,6 +59,7 @@ class Client(
     SlurmVerbs,
     InsideVerbs,
     UploadVerbs,
+    RecordVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 
@@ -120,26 +122,30 @@ class Client(
         same `idempotency_key` again gives the same job again; without one, each call is a new job even when it
         had to be sent twice.
         """
-        body = self._at_home(job_body(self._with_code({"command": command, "array": array, **options})))
+        body = self._body({"command": command, "array": array, **options})
         answer = self._transport.call("POST", "/jobs", body, headers=_key(idempotency_key))
         if array is not None:
             return JobArray(self, answer["array_id"], answer["job_ids"])
         return JobHandle(self, answer["id"], answer)
 
     def submit_many(
-        self, jobs: Iterable[JobFields | Mapping[str, Any]], *, idempotency_key: str | None = None
+        self,
+        jobs: Iterable[JobFields | Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        record: bool = True,
     ) -> list[JobHandle]:
         """All of them or none, in one request and one transaction."""
-        answer = self.submit_bodies(
-            [self._at_home(job_body(self._with_code(fields))) for fields in jobs], idempotency_key=idempotency_key
-        )
+        bodies = [self._body({**fields, "record": False}) for fields in jobs]
+        answer = self.submit_bodies(bodies, idempotency_key=idempotency_key, record=record)
         return [JobHandle(self, job_id) for job_id in answer["job_ids"]]
 
-    def submit_bodies(self, bodies: list[dict[str, Any]], *, idempotency_key: str | None = None) -> dict[str, Any]:
+    def submit_bodies(
+        self, bodies: list[dict[str, Any]], *, idempotency_key: str | None = None, record: bool = True
+    ) -> dict[str, Any]:
         """As `submit_many`, with the API's own fields unchecked; answers `{"count", "job_ids", "array_ids"}`."""
-        answer: dict[str, Any] = self._transport.call(
-            "POST", "/jobs/bulk", {"jobs": bodies}, headers=_key(idempotency_key)
-        )
+        body = with_record({"jobs": bodies}, record, None)  # once for all: it may be large
+        answer: dict[str, Any] = self._transport.call("POST", "/jobs/bulk", body, headers=_key(idempotency_key))
         return answer
 
     def job(self, job_id: int) -> JobHandle:
@@ -271,6 +277,11 @@ class Client(
         body = {**which, "force": True} if force else which
         count: int = self._transport.call("POST", "/jobs/cancel", body, may_repeat=True)["count"]
         return count
+
+    def _body(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        folder, asked = fields.get("upload") or fields.get("workdir"), fields.get("record")
+        given = {name: value for name, value in self._with_code(fields).items() if name != "record"}
+        return with_record(self._at_home(job_body(given)), asked, folder)
 
     def _at_home(self, body: dict[str, Any]) -> dict[str, Any]:
         workdir = body.get("workdir") or self.address.default_workdir()

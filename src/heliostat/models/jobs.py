@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from heliostat.models.dependencies import Dependency, Parent
+from heliostat.models.records import Code
 from heliostat.models.states import TERMINAL, JobState
 
 JobId = int
@@ -132,6 +133,8 @@ class JobRequest:
     array: ArrayRange | None = None
     after: tuple[Parent, ...] = ()  # whom it waits for
     begin: datetime | timedelta | None = None  # not before; an interval counts from when it is submitted
+    code: Code | None = None  # what it was submitted with
+    rerun_of: JobId | None = None  # the job it repeats
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,6 +167,12 @@ class LocalEngine:
         environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
         return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
 
+    def driver_version(self) -> str | None:
+        try:
+            return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return None
+
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))
 
