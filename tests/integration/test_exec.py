@@ -13,6 +13,7 @@ from heliostat.client import Client
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from support.inside import run_inside, running_job
+from support.terminal import AtTerminal
 
 SECRET = {"TOKEN": "sword fish"}
 
@@ -156,3 +157,61 @@ def test_one_person_runs_so_many_at_once_and_no_more(server: RunningServer, job:
     wait_for(
         lambda: server.ask("POST", f"/jobs/{job}/exec", raw=b'{"command": ["true"]}\n').status == 200, "room again"
     )
+
+
+def at(server: RunningServer, *words: str) -> AtTerminal:
+    return AtTerminal(list(words), {**os.environ, "HELIOSTAT_HOME": str(server.home)})
+
+
+def test_a_shell_in_a_job_is_on_a_terminal_of_the_size_of_mine(server: RunningServer, job: int) -> None:
+    me = at(server, "ssh", str(job))
+    me.resize(30, 90)  # before or after it has looked: both must do
+    me.type("echo mark-$((1+1)); tty; echo $TOKEN-$HELIOSTAT_JOB_ID-$TERM\n")
+    me.sees("mark-2")
+    assert "/dev/pts/" in me.sees(f"sword fish-{job}-xterm")
+    me.resize(31, 91)
+    me.type("while [ \"$(stty size)\" != '31 91' ]; do sleep 0.05; done; echo now-$((1+1))\n")
+    me.sees("now-2")
+    me.type("exit 7\n")
+    assert me.end() == 7
+
+
+def test_keys_that_send_signals_send_them_inside(server: RunningServer, job: int) -> None:
+    line = "trap 'echo interrupted-$((1+1)); exit 3' INT; echo ready; sleep 60"
+    me = at(server, "ssh", str(job), "sh", "-c", line)
+    me.sees("ready")
+    me.type("\x03")
+    me.sees("interrupted-2")
+    assert me.end() == 3
+
+
+def test_what_was_begun_on_a_terminal_ends_when_its_owner_goes(server: RunningServer, job: int) -> None:
+    me = at(server, "ssh", str(job), "sh", "-c", "echo of-$$-; sleep 61; echo")
+    me.sees("of-")
+    pid = int(me.sees("-"))
+    me.kill()
+    wait_for(lambda: not Path(f"/proc/{pid}").exists(), "it to end")
+
+
+def test_without_a_terminal_there_is_no_shell(server: RunningServer, job: int) -> None:
+    ran = helio(server, "ssh", str(job))
+    assert (ran.returncode, b"helio exec" in ran.stderr) == (2, True), ran.stderr
+
+
+@pytest.mark.parametrize(
+    "terminal",
+    [
+        {"name": "xterm", "rows": 24},
+        {"name": "a b", "rows": 24, "columns": 80},
+        {"name": "../x", "rows": 24, "columns": 80},
+        {"name": "xterm", "rows": 0, "columns": 80},
+        {"name": "xterm", "rows": 70000, "columns": 80},
+        {"name": "xterm", "rows": True, "columns": 80},
+        "xterm",
+        [],
+    ],
+)
+def test_a_terminal_that_is_none_is_refused(server: RunningServer, job: int, terminal: object) -> None:
+    body = json.dumps({"command": [], "terminal": terminal}).encode() + b"\n"
+    answer = server.ask("POST", f"/jobs/{job}/exec", raw=body)
+    assert (answer.status, "rows" in answer.json["error"]["hint"]) == (400, True), answer.json

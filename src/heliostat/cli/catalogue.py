@@ -40,6 +40,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("release", "jobs:release", "Let held jobs start again."),
         Entry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
         Entry("exec", "exec:execute", "Run a command inside a running job."),
+        Entry("ssh", "ssh:ssh", "Open a shell inside a running job, or run a command there on a terminal."),
         Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (

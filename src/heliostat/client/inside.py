@@ -3,7 +3,7 @@
 import base64
 import json
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -39,7 +39,25 @@ class InsideVerbs:
 
     def enter(self, job: int, command: Sequence[str], *, stdin: bytes | IO[bytes] | None = None) -> "Entered":
         """The same as it goes: what it prints, and after the last of it the `exit_code`."""
-        return Entered(self._transport, int(job), command, stdin)
+        return Entered(self._transport, int(job), {"command": list(command)}, _parts(stdin))
+
+    def terminal(
+        self, job: int, terminal: "Terminal", typed: Iterable["Typed"], command: Sequence[str] = ()
+    ) -> "Entered":
+        """The same on a terminal: a shell, or a command. `typed` is read in a thread of its own."""
+        order = {"command": list(command), "terminal": terminal._asdict()}
+        return Entered(self._transport, int(job), order, _lines(typed))
+
+
+class Terminal(NamedTuple):
+    """The screen somebody sits at."""
+
+    name: str  # its kind: what TERM says
+    rows: int
+    columns: int
+
+
+Typed = bytes | tuple[int, int]  # what is typed, or rows and columns that have changed
 
 
 class Entered:
@@ -48,10 +66,10 @@ class Entered:
     exit_code: int
 
     def __init__(
-        self, transport: Transport, job: int, command: Sequence[str], stdin: bytes | IO[bytes] | None
+        self, transport: Transport, job: int, order: Mapping[str, object], parts: Iterable[bytes]
     ) -> None:
         self._transport, self._path = transport, f"/jobs/{job}/exec"
-        self._first, self._stdin = json.dumps({"command": list(command)}).encode() + b"\n", stdin
+        self._first, self._parts = json.dumps(order).encode() + b"\n", parts
 
     def __iter__(self) -> Iterator[Printed]:
         with self._transport.duplex(self._path) as (send, answer):
@@ -69,10 +87,22 @@ class Entered:
 
     def _pass_on(self, send: Send) -> None:
         with suppress(OSError, ValueError, HTTPException):  # it has ended, and reads no more
-            if isinstance(self._stdin, bytes):
-                send(self._stdin)
-            elif self._stdin is not None:
-                read = getattr(self._stdin, "read1", self._stdin.read)
-                while part := read(_BLOCK):
-                    send(part)
+            for part in self._parts:
+                send(part)
             send(None)
+
+
+def _parts(stdin: bytes | IO[bytes] | None) -> Iterator[bytes]:
+    if isinstance(stdin, bytes):
+        yield stdin
+    elif stdin is not None:
+        read = getattr(stdin, "read1", stdin.read)
+        while part := read(_BLOCK):
+            yield part
+
+
+def _lines(typed: Iterable[Typed]) -> Iterator[bytes]:
+    for one in typed:
+        is_size = isinstance(one, tuple)
+        said = {"rows": one[0], "columns": one[1]} if is_size else {"stdin": base64.b64encode(bytes(one)).decode()}
+        yield json.dumps(said).encode() + b"\n"

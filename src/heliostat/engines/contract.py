@@ -162,9 +162,10 @@ class RecomposesNodes(Protocol):
 class RunsInside(Protocol):
     """An engine whose running attempts can be entered."""
 
-    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
-        """What to start so that the command runs where the attempt does: same user, limits, devices, environment
-        and folder; it ends with the attempt. Raises Conflict where that is not possible now."""
+    def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
+        """What to start so that the command (none: a shell) runs where the attempt does: same user, limits,
+        devices, environment and folder; it ends with the attempt. `terminal` names the kind of the one it will be
+        started on, if any. Raises Conflict where that is not possible now."""
 
 
 @runtime_checkable

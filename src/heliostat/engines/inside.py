@@ -11,6 +11,8 @@ from shlex import quote
 
 from heliostat.engines.environment import Person
 
+_SHELL = '"${SHELL:-/bin/sh}"'
+
 
 def _nothing() -> None: ...
 
@@ -23,16 +25,17 @@ class Inside:
     environment: Mapping[str, str] = field(default_factory=dict)
     descriptors: tuple[int, ...] = ()  # under these numbers
     close: Callable[[], None] = _nothing
+    owner: int | None = None  # the uid its terminal is to belong to; None: ours
 
 
 def inside_script(environment: Mapping[str, str], workdir: str, command: Sequence[str], *more: str) -> str:
-    """`more` are lines of the shell after those that set the environment."""
+    """No command is a shell. `more` are lines of the shell after those that set the environment."""
     lines = [
         "umask 022",
         *(f"export {name}={quote(value)}" for name, value in environment.items()),
         *more,
         f"cd -- {quote(workdir)} || exit 126",
-        f"exec {' '.join(quote(word) for word in command)}",
+        f"exec {' '.join(quote(word) for word in command) or _SHELL}",
     ]
     return "\n".join(lines) + "\n"
 
@@ -43,3 +46,8 @@ def as_user(person: Person) -> tuple[str, ...]:
         return ()
     identity = (f"--reuid={person.uid}", f"--regid={person.gid}", "--init-groups", "--inh-caps=-all")
     return ("/usr/bin/setpriv", *identity)
+
+
+def on_terminal(kind: str) -> dict[str, str]:
+    """The variables that tell a program what it can do there."""
+    return {"TERM": kind} if kind else {}

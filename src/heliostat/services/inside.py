@@ -16,20 +16,26 @@ __all__ = ["Inside", "enter_job"]
 _MOST_BYTES = 128 * 1024
 
 
-def enter_job(context: Context, caller: Caller, job_id: JobId, command: Sequence[str]) -> Inside:
-    """What to start. Not for managers and admins: they would act as somebody else."""
+def enter_job(
+    context: Context, caller: Caller, job_id: JobId, command: Sequence[str], terminal: str = ""
+) -> Inside:
+    """What to start, on a terminal of that kind if one is named.
+
+    Not for managers and admins: they would act as somebody else.
+    """
     job = inspectable_job(context, caller, job_id)
     if job.user != caller.user.name:
         raise Forbidden(f"Job {job_id} is {job.user}'s, and a command in it runs as them.", f"Ask {job.user}.")
     if not isinstance(context.engine, RunsInside):
         raise Conflict(f"Jobs of the engine {context.engine.name} cannot be entered.")
-    _check(command)
+    if command or not terminal:
+        _check(command)
     if job.state is not JobState.RUNNING:
         raise Conflict(
             f"Job {job_id} is {job.state}, so there is nothing to enter.", f"See `helio show {job_id}`."
         )
     try:
-        return context.engine.inside(_attempt(job), command)
+        return context.engine.inside(_attempt(job), command, terminal)
     except Refused as error:
         raise Conflict(f"Job {job_id} cannot be entered: {error}.") from error
 

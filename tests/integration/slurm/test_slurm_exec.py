@@ -7,9 +7,10 @@ import pytest
 
 from heliostat.client import Client
 from integration.running_server import RunningServer, wait_for
-from integration.unix_users import Person, needs_root
+from integration.unix_users import Person, needs_root, python_for
 from support.inside import run_inside, running_job
 from support.slurm import TestCluster
+from support.terminal import AtTerminal
 
 pytestmark = needs_root
 
@@ -89,3 +90,20 @@ def test_it_ends_when_nobody_listens_and_the_job_goes_on(server: RunningServer, 
         assert server.show(job)["state"] == "running"
     finally:
         server.ask("POST", f"/jobs/{job}/cancel")
+
+
+def test_a_shell_is_on_a_terminal_inside_the_allocation(
+    server: RunningServer, job: int, two_people: list[Person], slurm: TestCluster
+) -> None:
+    ann = two_people[0]
+    python, environment = python_for(ann)
+    home = {"HELIOSTAT_HOME": str(server.home)}
+    me = AtTerminal(["ssh", str(job), "sh"], {**environment, **home}, uid=ann.uid, python=python)
+    me.type("tty; echo $HELIOSTAT_NODE-$TOKEN-$SLURM_STEP_ID.\n")
+    assert "/dev/pts/" in me.sees("n4-sword fish-")
+    assert me.sees(".").isdecimal()
+    me.resize(31, 91)
+    me.type("while [ \"$(stty size)\" != '31 91' ]; do sleep 0.05; done; echo now-$((1+1))\n")
+    me.sees("now-2")
+    me.type("exit 7\n")
+    assert me.end() == 7

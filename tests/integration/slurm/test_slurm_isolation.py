@@ -127,3 +127,13 @@ def test_a_job_has_its_users_groups_home_and_umask_and_nothing_of_roots(
     assert not values.keys() & OF_ROOT.keys()
     assert (values["USER"], values["LOGNAME"], values["HOME"]) == (ann.name, ann.name, str(ann.home))
     assert "/root" not in "".join(value for name, value in values.items() if name != "SLURM_CONF")
+    assert not values.keys() & {"LC_ALL", "SLURM_TIME_FORMAT", "SLURM_GET_USER_ENV"}
+
+
+def test_no_login_script_runs_before_a_job(server: RunningServer, admitted: list[Person]) -> None:
+    ann = admitted[0]
+    profile, ran = ann.home / ".profile", ann.home / "login-script-ran"
+    profile.write_text(f"touch {ran}\n")
+    os.chown(profile, ann.uid, ann.gid)
+    job = server.run(ann.uid, command=["true"])
+    assert (job["state"], ran.exists()) == ("completed", False)

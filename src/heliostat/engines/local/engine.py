@@ -16,7 +16,7 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.folders import JobFolder, Refused, person_of
-from heliostat.engines.inside import Inside, inside_script
+from heliostat.engines.inside import Inside, inside_script, on_terminal
 from heliostat.engines.local import containers, launch
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
@@ -146,7 +146,7 @@ class LocalEngine:
         place = Place(self._settings, self._instance)
         containers.clean(place, containers.leftovers(place, attempt_ids))
 
-    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
+    def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
         with self._lock:
             running = self._running.get(attempt.id)
         if running is None or running.is_over:
@@ -164,7 +164,9 @@ class LocalEngine:
             checkpoints=folder.checkpoints,
             device_memory_mib=self._devices.memory_mib(attempt.devices),
         )
-        environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
+        environment = (
+            base_environment(attempt, person, places) | dict(attempt.job.spec.env) | on_terminal(terminal)
+        )
         return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
 
     def driver_version(self) -> str | None:

@@ -21,4 +21,5 @@ def inside_group(script: str, person: Person, group: Group, mark: str) -> Inside
         environment={"PATH": DEFAULT_PATH, MARK: mark},
         descriptors=(descriptor,),
         close=lambda: os.close(descriptor),
+        owner=person.uid,
     )

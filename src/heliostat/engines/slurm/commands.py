@@ -218,12 +218,18 @@ class Commands:
         with contextlib.suppress(SlurmRefused):  # it is gone, or going: the next look says
             self._run(["scancel", "--quiet", *words])
 
+    def _environment_of(self, program: str) -> dict[str, str]:
+        """That of `sbatch` is what a job finds before its script sets its own: nothing of the server's."""
+        if program == "sbatch":
+            return {name: self.environment[name] for name in ("PATH", "SLURM_CONF") if name in self.environment}
+        return {**self.environment, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
+
     def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
         try:
             done = subprocess.run(
                 list(argv),
                 input=text.encode("utf-8", "surrogateescape"),
-                env={**self.environment, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"},
+                env=self._environment_of(argv[0]),
                 capture_output=True,
                 timeout=_SECONDS,
                 check=False,

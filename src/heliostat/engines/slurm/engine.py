@@ -20,13 +20,13 @@ from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.environment import Surroundings, job_environment
 from heliostat.engines.folders import JobFolder, person_of
-from heliostat.engines.inside import Inside, inside_script
+from heliostat.engines.inside import Inside, inside_script, on_terminal
 from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
 from heliostat.engines.slurm.dynamic_steps import Recomposer
-from heliostat.engines.slurm.inside import NODE_LINE, srun_inside
+from heliostat.engines.slurm.inside import NODE_LINE, Step, srun_inside
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.partitions import Picture, in_our_words
@@ -185,7 +185,7 @@ class SlurmEngine:
             self._orphans |= set(self._rounds.traces.ids()) - set(attempt_ids)
             self._wake.notify()
 
-    def inside(self, attempt: Attempt, command: Sequence[str]) -> Inside:
+    def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
         handed = self._rounds.handed.get(attempt.id)
         if handed is None or handed.number is None or not handed.runs:
             raise Conflict(f"Job {attempt.job.id} does not run in Slurm now.", "Try again in a moment.")
@@ -193,9 +193,11 @@ class SlurmEngine:
         around = Surroundings(str(self._settings.home.path), f"{self.instance}-{attempt.id}", folder.checkpoints)
         known = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
         workdir = attempt.job.spec.workdir or f"{folder.path}/work"
-        script = inside_script({**known, **attempt.job.spec.env}, workdir, command, NODE_LINE)
+        environment = {**known, **attempt.job.spec.env, **on_terminal(terminal)}
+        script = inside_script(environment, workdir, command, NODE_LINE)
+        step = Step(handed.number, on_terminal=bool(terminal))
         try:
-            return srun_inside(script, person, folder, handed.number, self._commands.environment)
+            return srun_inside(script, person, folder, step, self._commands.environment)
         except OSError as error:
             raise Conflict(f"A file in the job's folder cannot be made: {error.strerror}.") from error
 

@@ -8,6 +8,7 @@ import contextlib
 import os
 import secrets
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 from heliostat.engines.environment import DEFAULT_PATH, Person
 from heliostat.engines.folders import JobFolder
@@ -16,8 +17,14 @@ from heliostat.engines.inside import Inside, as_user
 NODE_LINE = 'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
 
 
+@dataclass(frozen=True, slots=True)
+class Step:
+    number: int  # of its job in Slurm
+    on_terminal: bool = False
+
+
 def srun_inside(
-    script: str, person: Person, folder: JobFolder, number: int, environment: Mapping[str, str]
+    script: str, person: Person, folder: JobFolder, step: Step, environment: Mapping[str, str]
 ) -> Inside:
     """`environment` is that of Slurm's commands. OSError when the file cannot be made."""
     path = f"{folder.path}/inside-{secrets.token_hex(8)}"
@@ -26,7 +33,7 @@ def srun_inside(
         file.write(script.encode("utf-8", "surrogateescape"))
         os.fchown(descriptor, person.uid, person.gid)
     words = (
-        f"--jobid={number}",
+        f"--jobid={step.number}",
         "--overlap",
         "--nodes=1",
         "--ntasks=1",
@@ -35,6 +42,7 @@ def srun_inside(
         "--quiet",
         "--unbuffered",
         "--mpi=none",
+        *(["--pty"] if step.on_terminal else []),
     )
     kept = {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
     path_of_tools = environment.get("PATH", DEFAULT_PATH)
@@ -42,6 +50,7 @@ def srun_inside(
         argv=(*as_user(person), "srun", *words, "/bin/sh", path),
         environment={"PATH": path_of_tools, "HOME": person.home, "LANG": "C.UTF-8", **kept},
         close=lambda: _remove(path),
+        owner=person.uid,
     )
 
 

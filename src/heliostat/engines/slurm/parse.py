@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import lru_cache, partial
 
 from heliostat.engines.slurm.numbers import read_number
 
@@ -42,6 +43,7 @@ _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
 _ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=gpu[^( ]*\(IDX:([\d,-]+)\)")
 _CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,3}):)?(\d{1,3}):(\d\d)")
 _MOST_HOSTS = 10_000
+_MOST_KEPT = 32_768  # lines of the queue
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,28 +215,38 @@ def names_of(text: str, mark: str) -> Iterator[tuple[int, str]]:
 
 
 def _jobs(text: str, *, from_status: bool) -> Iterator[SlurmJob]:
+    read = _read_again if from_status else partial(_read, from_status=False)
+    return (job for line in text.splitlines() if (job := read(line)) is not None)
+
+
+@lru_cache(_MOST_KEPT)
+def _read_again(line: str) -> SlurmJob | None:
+    """Of a job that waits or is over, Slurm says the same at every look."""
+    return _read(line, from_status=True)
+
+
+def _read(line: str, *, from_status: bool) -> SlurmJob | None:
     fields = len(SQUEUE_FIELDS if from_status else SACCT_FIELDS)
-    for line in text.splitlines():
-        words = line.split("|", fields - 1)
-        number = read_number(words[0])
-        if len(words) != fields or number is None or not _is_number(words[2]):
-            continue
-        status = (0, 0) if words[3] == "0" else _status(words[3], from_status=from_status)
-        if status is None:
-            continue
-        code, signal = status
-        yield SlurmJob(
-            number=number,
-            state=words[1].partition(" ")[0],  # "CANCELLED by 1000"
-            uid=int(words[2]),
-            exit_code=code,
-            signal=signal,
-            started_at=time_of(words[4]),
-            ended_at=time_of(words[5]),
-            nodes=expand_hosts("" if words[6] in ("None assigned", "(null)") else words[6]),
-            reason=words[-1].rstrip("|"),
-            standing=_standing(words) if from_status else None,
-        )
+    words = line.split("|", fields - 1)
+    number = read_number(words[0])
+    if len(words) != fields or number is None or not _is_number(words[2]):
+        return None
+    status = (0, 0) if words[3] == "0" else _status(words[3], from_status=from_status)
+    if status is None:
+        return None
+    code, signal = status
+    return SlurmJob(
+        number=number,
+        state=words[1].partition(" ")[0],  # "CANCELLED by 1000"
+        uid=int(words[2]),
+        exit_code=code,
+        signal=signal,
+        started_at=time_of(words[4]),
+        ended_at=time_of(words[5]),
+        nodes=expand_hosts("" if words[6] in ("None assigned", "(null)") else words[6]),
+        reason=words[-1].rstrip("|"),
+        standing=_standing(words) if from_status else None,
+    )
 
 
 def _status(text: str, *, from_status: bool) -> tuple[int, int] | None:

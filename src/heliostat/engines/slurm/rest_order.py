@@ -45,7 +45,7 @@ def _pairs(argv: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 def _environment(options: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """None of a job's own variables, which are in its script, but what `sbatch` would add: `srun` reads it."""
-    yield "SLURM_EXPORT_ENV", options.get("export", "NIL")
+    yield "SLURM_EXPORT_ENV", options.get("export", "ALL")
     for name, variable in _TOLD_TO_SRUN.items():
         if name in options:
             yield variable, options[name].removesuffix("M")

@@ -98,7 +98,7 @@ def common_options(attempt: Attempt, person: Person, site: Site) -> list[str]:
         "--input=/dev/null",
         "--open-mode=append",
         "--no-requeue",
-        "--export=NIL",  # NONE would run the user's login scripts on the node
+        "--export=ALL",  # of next to nothing; for any other word slurmd runs the login scripts, for a second
         "--propagate=NONE",  # the limits of the server's own process are not the job's
         *([f"--uid={person.uid}", f"--gid={person.gid}"] if site.as_root else []),
         *([f"--account={site.account}"] if site.account else []),
