@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterable
 
 from bench.figures import Figure
 from bench.parts import (
+    environments,
     latency,
     memory,
     plan,
@@ -30,6 +31,7 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "samples": samples.measure,
     "startup": startup.measure,
     "runtimes": runtimes.measure,
+    "environments": environments.measure,
     "replay": replay.measure,
     "web": web.measure,
     "slurm": slurm.measure,

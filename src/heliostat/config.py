@@ -44,6 +44,11 @@ class Home:
         return self.path / "uploads"
 
     @property
+    def environments(self) -> Path:
+        """Software that was built for jobs, and what it is built with."""
+        return self.path / "environments"
+
+    @property
     def attempts(self) -> Path:
         """What the wrappers of attempts leave on disk; only the server reads it."""
         return self.path / "attempts"
@@ -115,6 +120,10 @@ class Settings:
     read_only_root: bool = False  # containers write to their mounts only
     oci_runtime: str | None = None  # what podman and docker start containers with; None: crun or runc
     oci_runtimes: Mapping[str, str] = field(default_factory=dict)  # by project: { patients = "kata" }
+    environments_builder: str = "heliostat-build"  # the Unix user that builds what everybody shares
+    environments_keep_days: int = 90  # after it was last used; 0: for ever
+    environments_max_size: str | None = None  # of all together: "500G"; what was not used longest goes first
+    uv_variables: Mapping[str, str] = field(default_factory=dict)  # { UV_DEFAULT_INDEX = "https://…" }
     token_days: int = 90  # how long a new token is good for
     half_life_days: float = 7.0  # after which past usage counts half
     share_weight: float = 2.0  # points that having used one share costs; a point is worth waiting twice as long
@@ -202,6 +211,8 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
         _check_command(path, name, value)
     elif isinstance(value, dict) and name == "gpu_charges":
         _check_charges(path, name, value)
+    elif isinstance(value, dict) and name == "uv_variables":
+        _check_variables(path, name, value)
     elif isinstance(value, dict | list):
         _check_words(path, name, value.values() if isinstance(value, dict) else value)
     elif name in _WORDS or (name == "oci_runtime" and value is not None):
@@ -232,6 +243,8 @@ _WORDS = {
         "Runtimes are: process, bubblewrap, podman, apptainer, docker.",
     ),
     "container_runtime": ("podman|apptainer|docker", "Images are run by podman, apptainer or docker."),
+    "environments_builder": (r"[a-z_][a-z0-9_-]{0,31}", "Write the name of a Unix user."),
+    "environments_max_size": (r"[1-9][0-9]{0,6}[MGT]", 'Write a size: "500G".'),
     "container_networks": ("host|private|none", "Networks are: host, private, none."),
     "mount_paths": (
         r"(/|\{home\})([^{}:]|\{(home|user|project)\})*(:ro)?",
@@ -249,6 +262,7 @@ _LEAST: dict[str, float] = {
     "preemption_protection_seconds": 1,
     "keep_job_folders_days": 0,
     "keep_uploads_days": 1,
+    "environments_keep_days": 0,
     "cpu_charge": 0,
     "memory_gib_charge": 0,
     "urgent_gpu_hours_per_month": 0,
@@ -319,6 +333,15 @@ def _check_slurm(path: Path, name: str, value: Any) -> None:
         if not (re.fullmatch(before, key) and isinstance(said, str) and re.fullmatch(after, said)):
             place = f"{name}.{key}" if key else name
             raise Invalid(f"{path}: {place} = {said!r} means nothing to Slurm", f"Write {name} = {example}.")
+
+
+def _check_variables(path: Path, name: str, variables: dict[str, object]) -> None:
+    """What uv reads: where packages come from, by which proxy, with whose certificates."""
+    for key, value in variables.items():
+        known = re.fullmatch(r"UV_[A-Z0-9_]+|SSL_CERT_(FILE|DIR)|(HTTPS?|ALL|NO)_PROXY", key)
+        if not known or not isinstance(value, str) or not value.isprintable():
+            example = '{ UV_DEFAULT_INDEX = "https://pypi.example.org/simple" }'
+            raise Invalid(f"{path}: {name}.{key} = {value!r} is no such variable", f"Write {name} = {example}.")
 
 
 def _check_command(path: Path, name: str, words: list[object]) -> None:

@@ -33,6 +33,7 @@ from heliostat.store.uploads import Uploads
 from heliostat.workers.accountant import Accountant
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
+from heliostat.workers.environments import EnvironmentKeeper
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
@@ -107,7 +108,9 @@ def _start_parts(
     before(store)
     fleet = Fleet(engine, store)
     rules = Rules(store)
-    controller = Controller(Parts(store, engine, fleet, rules), utc_now, policy_from(settings))
+    keeper = EnvironmentKeeper(store, settings, utc_now)
+    parts = Parts(store, engine, fleet, rules, keeper.settle)
+    controller = Controller(parts, utc_now, policy_from(settings))
     identities = Identities(store, settings, utc_now)
     stack.callback(identities.close)
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
@@ -127,6 +130,8 @@ def _start_parts(
     if settings.keep_records:
         recorder.start()
         stack.callback(recorder.close)
+    keeper.start()
+    stack.callback(keeper.close)
     accountant = Accountant(engine, store)
     accountant.start()
     stack.callback(accountant.close)

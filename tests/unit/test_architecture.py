@@ -61,8 +61,9 @@ OUTSIDE: dict[str, set[str]] = {
     "markupsafe": {"web"},
     "typer": {"cli"},
     "rich": {"cli"},
-    "yaml": {"cli", "web"},
     "pathspec": {"client"},
+    "yaml": {"cli", "web", "services"},
+    "uv": {"services"},
     "structlog": {"store", "engines", "workers", "auth", "api", "demo", "server"},
 }
 """Each library and the parts that may know it."""

@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat import __version__
 from heliostat.api import (
+    environments,
     history,
     inside,
     jobs,
@@ -60,6 +61,7 @@ _MODULES = (
     inside,
     uploads,
     records,
+    environments,
 )
 
 

@@ -17,6 +17,7 @@ from pydantic import (
 )
 
 from heliostat.api.after import Begin, Parents, parents, refuse_too_many
+from heliostat.api.environment_schemas import ENVIRONMENT_WORDS, EnvironmentField, asked_software
 from heliostat.api.record_schemas import CodeBody
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
 from heliostat.models.mounts import parse_mount
@@ -220,6 +221,7 @@ class JobBody(BaseModel):
     template: Literal["torchrun", "mpi"] | None = Field(
         default=None, description="What starts the command in each task: torchrun, mpi."
     )
+    environment: EnvironmentField = Field(default=None, description=ENVIRONMENT_WORDS)
 
     @model_validator(mode="before")
     @classmethod
@@ -269,6 +271,7 @@ class JobBody(BaseModel):
             after=parents(self.after, self.after_any, self.after_failed, self.after_each),
             begin=self.begin,
             code=None if self.record is None else self.record.to_code(),
+            environment=asked_software(self.environment),
         )
 
     def _spec(self) -> JobSpec:

@@ -59,12 +59,13 @@ def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json
         "source_number": job.source_number,
         "parents_left": job.parents_left,
         "begin_at": time_view(job.begin_at),
+        "environment": job.environment,
     }
 
 
 def public_job_view(job: Job) -> Json:
     """What everybody may know of somebody else's job: enough to understand the queue."""
-    return job_view(job, None) | {"name": None, "exit_code": None}
+    return job_view(job, None) | {"name": None, "exit_code": None, "environment": None}
 
 
 def job_detail_view(job: Job, reason: str | None, forecast: Json | None, attempts: list[AttemptRecord]) -> Json:
@@ -114,7 +115,7 @@ def request_view(job: Job) -> Json:
 
 def _container_request(job: Job) -> Json:
     spec = job.spec
-    asked = {"image": spec.image, "runtime": spec.runtime, "network": spec.network}
+    asked = {"image": spec.image, "runtime": spec.runtime, "network": spec.network, "environment": job.environment}
     asked |= {"upload": spec.upload, "template": spec.template}
     mounts = {"mounts": [str(mount) for mount in spec.mounts]} if spec.mounts else {}
     return {name: value for name, value in asked.items() if value is not None} | mounts

@@ -17,6 +17,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("run", "run:run", "Put a command into the queue."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
         Entry("rerun", "rerun:rerun", "Repeat a job: the same request, the same code."),
+        Entry("env", "env:env", "The software of jobs, built once."),
     ),
     "Watch": (
         Entry("ps", "jobs:ps", "List jobs, newest first."),

@@ -103,6 +103,7 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("attempt", _text(job["attempt"] or None)),
         ("command", shlex.join(spec["command"]) if spec.get("command") else None),
         ("script", counted(len(spec["script"].splitlines()), "line") if spec.get("script") else None),
+        ("environment", (job.get("environment") or "")[:12] or None),
         ("image", spec.get("image")),
         ("runtime", spec.get("runtime")),
         ("mounts", " ".join(spec["mounts"]) if spec.get("mounts") else None),
@@ -220,7 +221,9 @@ def _relatives(job: "JobData", kind: str) -> str | None:
 
 
 def _rule(relative: dict[str, Any]) -> str:
-    return {"any": "however it ends, ", "failed": "if it fails, "}.get(relative["rule"], "")
+    return {"any": "however it ends, ", "failed": "if it fails, ", "built": "builds its environment, "}.get(
+        relative["rule"], ""
+    )
 
 
 def _text(value: int | None) -> str | None:

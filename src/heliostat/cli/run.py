@@ -36,7 +36,9 @@ def run(
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     project: Annotated[str | None, typer.Option(help="Whose share it uses.")] = None,
     array: Annotated[str | None, typer.Option(help="0-99: one job per index; 0-99%8: 8 at once.")] = None,
-    env: Annotated[list[str] | None, typer.Option(help="K=V, or K to copy yours. May be repeated.")] = None,
+    env: Annotated[
+        list[str] | None, typer.Option(help="K=V, K to copy yours; or its software: requirements.txt.")
+    ] = None,
     workdir: Annotated[str | None, typer.Option(help="Where it runs; here, on the server's machine.")] = None,
     script: Annotated[str | None, typer.Option(help="A script file to run (- for standard input).")] = None,
     priority: Annotated[int | None, typer.Option(help="Higher goes first; below 0 lets others pass.")] = None,
@@ -104,7 +106,8 @@ def run(
         "name": name,
         "project": project,
         "array": array,
-        "env": _environment(env or []),
+        "env": _environment([one for one in env or [] if not is_software(one)]),
+        "environment": _software([one for one in env or [] if is_software(one)]),
         "workdir": None if workdir is None else os.path.abspath(os.path.expanduser(workdir)),
         "priority": priority,
         "priority_class": priority_class,
@@ -218,6 +221,17 @@ def _absolute(mount: str) -> str:
     source, _, rest = mount.partition(":")
     source = os.path.abspath(os.path.expanduser(source))
     return f"{source}:{rest}" if rest.startswith("/") else f"{source}:{source}:{rest}".rstrip(":")
+
+
+def is_software(text: str) -> bool:
+    """No variable has a name like `requirements.txt`, `image:python`, `@3fa9c1b2`."""
+    return "=" not in text and any(sign in text for sign in ".:@/")
+
+
+def _software(given: list[str]) -> str | None:
+    if len(given) > 1:
+        raise typer.BadParameter("A job runs in one environment.", param_hint="--env")
+    return given[0] if given else None
 
 
 def _environment(given: list[str]) -> dict[str, str] | None:

@@ -26,7 +26,8 @@ def submit(
     The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
     name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
     labels, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries, grace_seconds,
-    image, runtime, mounts, network, upload, template, after, after_any, after_failed, after_each, begin.
+    image, environment, runtime, mounts, network, upload, template, after, after_any, after_failed, after_each,
+    begin.
     Jobs of one file may wait for one another: `after: NAME`.
     All of them are taken or none.
     """
@@ -108,6 +109,8 @@ def _tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
         tidy["command"] = [_as_text(word) for word in job["command"]]
     if isinstance(job.get("array"), int):
         tidy["array"] = str(job["array"])
+    if isinstance(software := job.get("environment"), str):
+        tidy |= _software(software)
     if isinstance(begin := job.get("begin"), str | date):
         tidy["begin"] = begin_of(begin)
     if "workdir" not in job and "upload" not in job and workdir is not None:
@@ -115,6 +118,15 @@ def _tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
     elif isinstance(job.get("workdir"), str) and not job["workdir"].startswith("/") and workdir is not None:
         tidy["workdir"] = str(Path(workdir, job["workdir"]).resolve())
     return tidy
+
+
+def _software(given: str) -> dict[str, Any]:
+    """A file is read here, where it is; `image:NAME` is an image."""
+    from heliostat.client.environments import environment_body
+
+    if given.startswith("image:"):
+        return {"environment": None, "image": given.removeprefix("image:")}
+    return {"environment": environment_body(given)}
 
 
 def _as_text(value: Any) -> Any:

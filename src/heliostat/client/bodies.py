@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+from heliostat.client.environments import environment_body
 from heliostat.client.jobs import JobArray, JobHandle
 from heliostat.client.shapes import JobFields, JobFilters
 
@@ -23,7 +24,18 @@ def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"a job has no field {unknown[0]!r}; it has: {', '.join(sorted(_FIELDS))}")
     if isinstance(begin := given.get("begin"), datetime | timedelta):
         given["begin"] = _begin(begin)
+    given = _with_software(given)
     return {_RENAMED.get(name, name): _plain(name, value) for name, value in given.items() if value is not None}
+
+
+def _with_software(given: dict[str, Any]) -> dict[str, Any]:
+    """`image:NAME` is an image; files are read here, where they are."""
+    environment = given.get("environment")
+    if environment is None:
+        return given
+    if isinstance(environment, str) and environment.startswith("image:"):
+        return {**given, "environment": None, "image": environment.removeprefix("image:")}
+    return {**given, "environment": environment_body(environment)}
 
 
 def filter_query(filters: JobFilters) -> list[tuple[str, object]]:

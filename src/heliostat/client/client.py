@@ -10,6 +10,7 @@ from typing import Any, Unpack, overload
 from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
 from heliostat.client.cluster import ClusterVerbs
+from heliostat.client.environments import EnvironmentVerbs
 from heliostat.client.history import HistoryVerbs
 from heliostat.client.inside import InsideVerbs
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
@@ -60,6 +61,7 @@ class Client(
     InsideVerbs,
     UploadVerbs,
     RecordVerbs,
+    EnvironmentVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 

@@ -44,6 +44,7 @@ class JobOptions(TypedDict, total=False):
     after_failed: "Parents | None"  # start when these are over and have not completed
     after_each: "Parents | None"  # of an array: each element after that of the same index
     begin: datetime | timedelta | str | None  # not before; "+2h" and timedeltas count from now
+    environment: "str | PathLike[str] | Mapping[str, str] | None"  # a file, its text, "image:NAME", "@DIGEST"
 
 
 Parents = Any
@@ -117,10 +118,32 @@ class JobData(TypedDict, total=False):
     request: dict[str, Any]
     parents_left: int  # how many it waits for are not over
     begin_at: str | None
+    environment: str | None  # the digest of the one it runs in
     parents: list[dict[str, Any]]
     parent_count: int
     children: list[dict[str, Any]]
     child_count: int
+
+
+class Environment(TypedDict, total=False):
+    """Software that is built once, for everybody who asks for the same."""
+
+    digest: str
+    kind: str  # requirements, pyproject, uv, conda
+    python: str | None
+    platform: str
+    state: str  # waiting, building, ready, failed
+    reason: str | None  # why it failed
+    shared: bool
+    made_by: str
+    created_at: str
+    used_at: str | None
+    size_bytes: int | None
+    needed: bool  # by a job that is not over
+    build_job: int
+    folder: str | None  # on the nodes
+    files: dict[str, str]
+    lock: str | None  # what was installed
 
 
 class Forecast(TypedDict):

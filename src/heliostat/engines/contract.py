@@ -38,6 +38,7 @@ class Capabilities:
     limits_arrays: bool = False  # takes all of an array at once, and lets no more run than its limit
     survives_restart: bool = True  # attempts go on while Heliostat is down
     contains: bool = False  # runs jobs in containers
+    equips: bool = False  # gives jobs software that was built for them
 
 
 class Engine(Protocol):

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heliostat.models import Attempt, Job
+from heliostat.models.environments import BUILD
 
 CHECKPOINT_FILE = "saved"
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -25,6 +26,18 @@ class Surroundings:
     installation: str  # HELIOSTAT_HOME
     mark: str  # tells this attempt's processes from all others
     checkpoints: str  # a folder that outlives the attempt
+
+
+def environment_folder(installation: str, digest: str) -> str:
+    """Where software that was built for jobs is found, on every node that sees the installation."""
+    return f"{installation}/environments/ready/{digest}"
+
+
+def own_software(job: Job, installation: str) -> str | None:
+    """The folder of the environment this job runs in; None: the node's own software."""
+    if job.environment is None or job.kind == BUILD:
+        return None
+    return environment_folder(installation, job.environment)
 
 
 def job_environment(
@@ -52,9 +65,21 @@ def job_environment(
         "HELIOSTAT_GPUS": f"{job.resources.gpus:g}",
         "HELIOSTAT_CHECKPOINT_DIR": around.checkpoints,
         "HELIOSTAT_CHECKPOINT_FILE": f"{around.checkpoints}/{CHECKPOINT_FILE}",
+        **_software(job, around.installation),
         **devices,
         "OMP_NUM_THREADS": str(job.resources.cpus),
         **_array(job),
+    }
+
+
+def _software(job: Job, installation: str) -> dict[str, str]:
+    folder = own_software(job, installation)
+    if folder is None:
+        return {}
+    return {
+        "PATH": f"{folder}/bin:{DEFAULT_PATH}",
+        "VIRTUAL_ENV": folder,
+        "HELIOSTAT_ENVIRONMENT": job.environment or "",
     }
 
 

@@ -20,12 +20,13 @@ class Rule(StrEnum):
     OK = "ok"  # it completes
     ANY = "any"  # it is over, however
     FAILED = "failed"  # it is over, and has not completed
+    BUILT = "built"  # it completes: the environment the child runs in is there
 
     def is_met_by(self, state: JobState) -> bool:
         """By a parent that has ended like this."""
         if self is Rule.ANY:
             return state in TERMINAL
-        return state in TERMINAL and (state is JobState.COMPLETED) == (self is Rule.OK)
+        return state in TERMINAL and (state is JobState.COMPLETED) == (self is not Rule.FAILED)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from enum import StrEnum
 
 from heliostat.models.dependencies import Dependency, Parent
+from heliostat.models.environments import Software
 from heliostat.models.records import Code
 from heliostat.models.states import TERMINAL, JobState
 
@@ -135,6 +136,7 @@ class JobRequest:
     begin: datetime | timedelta | None = None  # not before; an interval counts from when it is submitted
     code: Code | None = None  # what it was submitted with
     rerun_of: JobId | None = None  # the job it repeats
+    environment: Software | str | None = None  # its software, or the digest of one that is known
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class Job:
     """A job as everyone in Heliostat sees it."""
 
     id: JobId
-    kind: str  # batch, session, service
+    kind: str  # batch, session, service, build
     name: str
     state: JobState
     user: str
@@ -181,6 +183,7 @@ class Job:
     after: tuple[Dependency, ...] = ()  # whom it waits for, also when they are over
     parents_left: int = 0  # how many of these are not over; it takes its place in the queue when none is
     begin_at: datetime | None = None  # it takes its place in the queue not before
+    environment: str | None = None  # the digest of the one it runs in; of a build, of the one it makes
 
     @property
     def task_places(self) -> tuple[Place, ...]:

@@ -53,6 +53,11 @@ class Bubblewrap:
         return Command(argv, {"PATH": TOOL_PATH}, sealed=sealed.encode("utf-8", "surrogateescape"))
 
 
+def room_words(mounts: Sequence[Mount]) -> tuple[str, ...]:
+    """A room with the node's software and these mounts. Whoever adds to it makes its root read-only last."""
+    return tuple(_files(mounts))
+
+
 def _files(mounts: Sequence[Mount]) -> Iterator[str]:
     """Later ones lie over earlier ones; a mount over another folder comes after that folder."""
     for folder in _SOFTWARE:

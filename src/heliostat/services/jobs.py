@@ -6,6 +6,7 @@ from typing import Any
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
 from heliostat.services.context import Context
+from heliostat.services.environments import check_build
 from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people
@@ -36,6 +37,7 @@ def cancel_jobs(
             check_inspectable(caller, _there(jobs.get(job_id), job_id))
         unfinished = [job for job in jobs.values() if not job.is_over]
         for job in unfinished:
+            check_build(tx, caller, job)
             step(context, caller, tx, job)
         target = f"array {array_id}" if array_id is not None else f"{len(wanted)} jobs"
         people.add_audit(tx, caller, action, target, {"jobs": len(unfinished)}, context.now())
@@ -85,7 +87,9 @@ def _change(context: Context, caller: Caller, job_id: JobId, action: str, step: 
     inspectable_job(context, caller, job_id)
 
     def change(tx: Transaction) -> Job:
-        step(context, caller, tx, _there(stored.get_job(tx.conn, job_id), job_id))
+        job = _there(stored.get_job(tx.conn, job_id), job_id)
+        check_build(tx, caller, job)
+        step(context, caller, tx, job)
         people.add_audit(tx, caller, action, f"job {job_id}", {}, context.now())
         return _there(stored.get_job(tx.conn, job_id), job_id)
 

@@ -15,6 +15,7 @@ from heliostat.models.records import Code
 from heliostat.services.containment import settle_containers
 from heliostat.services.context import Context
 from heliostat.services.drafts import Desk, draft_job
+from heliostat.services.environments_orders import equip, take_orders
 from heliostat.services.offers import default_project
 from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
@@ -50,6 +51,7 @@ def prepare_submission(
     if isinstance(context.engine, Foresees):
         context.engine.expect_start()
     drafts = draft_jobs(context, caller, requests)
+    orders = take_orders(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
     digest = _digest(requests) if key else ""
 
@@ -60,6 +62,9 @@ def prepare_submission(
         if queue_full or _is_overtaken(context, tx, user, requests):
             raise _full(context)
         submitted, settled = _linked(tx, caller, requests, _numbered(tx, requests, drafts))
+        if orders:
+            groups = _grouped(requests, submitted.jobs)
+            submitted = replace(submitted, jobs=tuple(equip(context, tx, orders, groups)))
         check_queued(context, tx.conn, submitted.jobs)
         moves.add_jobs(tx, submitted.jobs)
         dependencies.add_dependencies(tx, submitted.jobs, settled)
@@ -101,6 +106,11 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     if not user.is_admin or not any(request.priority for request in requests):
         return drafts
     return [replace(draft, priority_everywhere=True) for draft in drafts]
+
+
+def project_and_unix_user(context: Context, user: User, project: str | None) -> tuple[str, str]:
+    """Whom something of theirs runs as, and which project a name means; None is their default. Raises Invalid."""
+    return _unix_user(user), _project(context, user, project)
 
 
 def _knows_nodes(context: Context) -> bool:
@@ -222,9 +232,7 @@ def _linked(
 ) -> tuple[Submitted, set[Dependency]]:
     if not any(request.after for request in requests):
         return numbered, set()
-    jobs = iter(numbered.jobs)
-    groups = [list(islice(jobs, _count(request))) for request in requests]
-    linked = link(tx.conn, caller, requests, groups)
+    linked = link(tx.conn, caller, requests, _grouped(requests, numbered.jobs))
     return replace(numbered, jobs=linked.jobs), linked.settled
 
 
@@ -241,6 +249,12 @@ def _note_records(context: Context, tx: Transaction, requests: Sequence[JobReque
             by_code.setdefault(request.code, []).extend(ids)
     for code, ids in by_code.items():
         records.add_code(tx, code, ids)
+
+
+def _grouped(requests: Sequence[JobRequest], jobs: Sequence[Job]) -> list[list[Job]]:
+    """The jobs of each request."""
+    left = iter(jobs)
+    return [list(islice(left, _count(request))) for request in requests]
 
 
 _keys = schema.idempotency_keys

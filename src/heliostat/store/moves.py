@@ -10,6 +10,7 @@ from sqlalchemy import Table, bindparam, delete, insert, select, update
 
 from heliostat.models import TERMINAL, WAITING, Attempt, Job, JobEvent, JobId, JobState, may_move
 from heliostat.models.dependencies import broken_words, ended_words
+from heliostat.models.environments import CANNOT_BUILD
 from heliostat.store import dependencies, schema
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
@@ -86,10 +87,17 @@ def _tell_children(tx: Transaction, parent: Move) -> list[Move]:
         if child.rule.is_met_by(parent.to):
             _come_nearer(tx, child.job_id, JobState(state), attempt, parent)
             continue
-        reason = broken_words(parent.job_id, parent.to)
+        reason = _why_broken(parent)
         values = {"ended_at": parent.at, "reason": reason}
         broken.append(Move(child.job_id, JobState.CANCELLED, "ended", parent.at, None, values, reason))
     return broken
+
+
+def _why_broken(parent: Move) -> str:
+    """Whose environment cannot be built wants to know why, not which job has tried."""
+    if parent.detail is not None and parent.detail.startswith(CANNOT_BUILD):
+        return parent.detail
+    return broken_words(parent.job_id, parent.to)
 
 
 def _come_nearer(tx: Transaction, child: JobId, state: JobState, attempt: int, parent: Move) -> None:

@@ -77,6 +77,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "after": _after_to_text(job.after),
         "parents_left": job.parents_left,
         "begin_at": to_seconds(job.begin_at),
+        "environment": job.environment,
     }
 
 
@@ -128,6 +129,7 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         after=_text_to_after(values["after"]),
         parents_left=values["parents_left"],
         begin_at=to_time(values["begin_at"]),
+        environment=values["environment"],
     )
 
 

@@ -179,6 +179,7 @@ jobs = Table(
     Column("after", Text, nullable=False, server_default="[]"),
     Column("parents_left", Integer, nullable=False, server_default="0"),
     Column("begin_at", Float),
+    Column("environment", String),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
     Index(
         "jobs_unfinished",
@@ -233,6 +234,12 @@ jobs = Table(
         unique=True,
         sqlite_where=text("origin IS NOT NULL"),
         postgresql_where=text("origin IS NOT NULL"),
+    ),
+    Index(
+        "jobs_by_environment",
+        "environment",
+        sqlite_where=text("environment IS NOT NULL"),
+        postgresql_where=text("environment IS NOT NULL"),
     ),
 )
 
@@ -351,4 +358,28 @@ slurm_made = Table(
     metadata,
     Column("account", String, primary_key=True),
     Column("user", String, primary_key=True),
+)
+
+environments = Table(  # the state of each is that of its build job
+    "environments",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("kind", String, nullable=False),
+    Column("files", Text, nullable=False),
+    Column("python", String),
+    Column("platform", String, nullable=False),
+    Column("owner", String),
+    Column("made_by", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("build_job", Integer, nullable=False),
+    Column("lock", Text),
+    Column("size_bytes", Integer),
+)
+
+environment_uses = Table(  # who has asked for it, and when last
+    "environment_uses",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("user", String, primary_key=True),
+    Column("used_at", Float, nullable=False),
 )

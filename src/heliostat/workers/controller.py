@@ -79,11 +79,13 @@ class Parts:
     engine: Engine
     fleet: Fleet
     rules: Rules
+    settle: Callable[[Job, Ended], Ended] = lambda job, seen: seen  # what an end means, before it is recorded
 
 
 class Controller:
     def __init__(self, parts: Parts, now: Callable[[], datetime], policy: Policy | None = None) -> None:
         self._store, self._engine, self._fleet, self._rules = parts.store, parts.engine, parts.fleet, parts.rules
+        self._settle = parts.settle
         self._now = now
         self._policy = policy or Policy()
         self._queue = Queue(Board(self._policy))
@@ -190,12 +192,21 @@ class Controller:
     def _handle(self, inbox: _Inbox) -> None:
         self._apply(inbox.changes, self._now())
         self._stop_those_asked_for(inbox.changes)
+        inbox.observations = [self._settled(seen) for seen in inbox.observations]
         this_round = self._decide(inbox)
         if not this_round.has_news:
             return
         self._store.write(lambda tx: record(tx, this_round, self._moves_for))
         self._carry_out(this_round)
         self._apply_own_changes(this_round)
+
+    def _settled(self, seen: Observation) -> Observation:
+        """What a job has made is in its place before those who wait for it start."""
+        if not isinstance(seen, Ended):
+            return seen
+        job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
+        is_newest = job is not None and job.attempt_id == seen.attempt_id
+        return self._settle(job, seen) if job is not None and is_newest else seen
 
     def _apply(self, changes: Sequence[Changes], now: datetime) -> None:
         """Who was cancelled or held leaves the engine's queue too."""

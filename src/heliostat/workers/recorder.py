@@ -70,7 +70,7 @@ class Recorder:
             gpus=names,
             driver=knows.driver_version() if knows else None,
             image_digest=digest_in(job.spec.image),
-            environment=getattr(job.spec, "environment", None),
+            environment=job.environment,
             heliostat=__version__,
         )
 

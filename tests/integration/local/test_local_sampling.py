@@ -164,4 +164,4 @@ def _as_running(pid: int) -> Any:
     from heliostat.engines.local.ungrouped import UngroupedProcesses
 
     attempt = SimpleNamespace(id="7.1", devices=())
-    return SimpleNamespace(attempt=attempt, claim=Claim(pid), group=UngroupedProcesses("none-7.1"))
+    return SimpleNamespace(attempt=attempt, claim=Claim(pid), group=UngroupedProcesses("none", "7.1"))

@@ -10,7 +10,7 @@ from pathlib import Path
 from resource import RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 
 from heliostat.config import Settings
-from heliostat.engines.environment import Person
+from heliostat.engines.environment import Person, own_software
 from heliostat.engines.folders import JobFolder, Refused, make_private
 from heliostat.engines.local.script import (
     Places,
@@ -19,6 +19,7 @@ from heliostat.engines.local.script import (
     runs_side_by_side,
     task_environment,
 )
+from heliostat.engines.local.ungrouped import tools_folder
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, AttemptId, Mount
 from heliostat.runtimes.catalogue import RUNTIMES
@@ -56,11 +57,7 @@ class Place:
 
     @property
     def runs(self) -> str:
-        """Podman takes only short names here, and wants it empty after a boot."""
-        if os.geteuid() == 0:
-            return f"/run/heliostat-{self.instance}"
-        own = os.environ.get("XDG_RUNTIME_DIR", "")
-        return f"{own}/heliostat-{self.instance}" if os.path.isdir(own) else f"/tmp/heliostat-{self.instance}"  # noqa: S108
+        return tools_folder(self.instance)
 
 
 def check_rules(attempt: Attempt, person: Person, settings: Settings) -> None:
@@ -194,6 +191,8 @@ def _own_mounts(attempt: Attempt, places: Places) -> list[Mount]:
     mounts = [Mount(places.checkpoints, places.checkpoints)]
     if attempt.job.spec.workdir is None:
         mounts.append(Mount(places.workdir, places.workdir))
+    if folder := own_software(attempt.job, places.installation):
+        mounts.append(Mount(folder, folder, read_only=True))
     if places.script is not None:
         mounts.append(Mount(places.script, places.script, read_only=True))
     return mounts

@@ -57,7 +57,7 @@ class LocalEngine:
     """The engine of one machine."""
 
     name = "local"
-    capabilities = Capabilities(contains=True)
+    capabilities = Capabilities(contains=True, equips=True)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings

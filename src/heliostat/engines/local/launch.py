@@ -11,7 +11,7 @@ from pathlib import Path
 
 from heliostat.config import Settings
 from heliostat.engines.environment import Person
-from heliostat.engines.folders import JobFolder, lay_out, open_log
+from heliostat.engines.folders import JobFolder, check_software, lay_out, open_log
 from heliostat.engines.local.cgroups import Group, Limits
 from heliostat.engines.local.containers import Place as ContainerPlace
 from heliostat.engines.local.containers import check_rules, commands_of
@@ -22,6 +22,7 @@ from heliostat.engines.local.spawn import spawn as start_program
 from heliostat.engines.local.trace import Claim
 from heliostat.engines.local.ungrouped import MARK
 from heliostat.models import Attempt, JobId
+from heliostat.models.environments import BUILD
 from heliostat.runtimes.contract import SEALED_DESCRIPTOR, Command
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
@@ -72,7 +73,9 @@ def hard_limit_seconds(attempt: Attempt, settings: Settings) -> int:
 
 def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> Payload:
     """Lay out its files and say what it finds where. Raises Refused."""
-    check_rules(attempt, person, site.settings)
+    if attempt.job.kind != BUILD:  # a build has rules of its own
+        check_rules(attempt, person, site.settings)
+    check_software(attempt.job, str(site.settings.home.path))
     workdir, script = lay_out(attempt, person, folder, site.settings.home.uploads)
     places = Places(
         workdir=workdir,

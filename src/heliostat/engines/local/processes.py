@@ -71,21 +71,21 @@ def send_signal(pid: int, start_time: int, signal_number: int) -> bool:
 
 
 def members(
-    session_id: int, marker: str, *, leader_start_time: int | None = None, spare: Collection[int] = ()
+    session_id: int, markers: Collection[str], *, leader_start_time: int | None = None, spare: Collection[int] = ()
 ) -> list[int]:
     """The living processes of an attempt, on a machine without cgroups.
 
-    Those born with the marker ("HELIOSTAT_ATTEMPT_ID=12.1") in their environment, and those of the session.
+    Those born with a marker ("HELIOSTAT_ATTEMPT_ID=12.1") in their environment, and those of the session.
     Session numbers are used again, so a session is taken for ours only while its leader is the one that
-    started at `leader_start_time`, or one of its processes has the marker. Who leaves the session and wipes
+    started at `leader_start_time`, or one of its processes has a marker. Who leaves the session and wipes
     its environment escapes. What we may not read is not ours. `spare` are left out, such as the wrapper.
     """
-    return [found.pid for found in _find_members(session_id, marker, leader_start_time, spare)]
+    return [found.pid for found in _find_members(session_id, markers, leader_start_time, spare)]
 
 
 def kill_members(
     session_id: int,
-    marker: str,
+    markers: Collection[str],
     *,
     leader_start_time: int | None = None,
     spare: Collection[int] = (),
@@ -93,7 +93,7 @@ def kill_members(
 ) -> list[int]:
     """KILL the members again and again until none is left or the patience is over. Those that are left."""
     deadline = time.monotonic() + patience_seconds
-    while found := _find_members(session_id, marker, leader_start_time, spare):
+    while found := _find_members(session_id, markers, leader_start_time, spare):
         if time.monotonic() >= deadline:
             break
         for start in range(0, len(found), _BATCH):
@@ -123,13 +123,13 @@ def _read_stat(pid: int) -> _Process | None:
 
 
 def _find_members(
-    session_id: int, marker: str, leader_start_time: int | None, spare: Collection[int]
+    session_id: int, markers: Collection[str], leader_start_time: int | None, spare: Collection[int]
 ) -> list[_Process]:
     spared = {1, os.getpid(), *spare}
     marked: list[_Process] = []
     in_session: list[_Process] = []
     for process in _scan():
-        if process.has_memory and _has_marker(process, marker):
+        if process.has_memory and _has_marker(process, markers):
             marked.append(process)
         elif session_id > 1 and process.session_id == session_id:  # kernel threads are in session 0
             in_session.append(process)
@@ -146,9 +146,9 @@ def _scan() -> Iterator[_Process]:
             yield process
 
 
-def _has_marker(process: _Process, marker: str) -> bool:
+def _has_marker(process: _Process, markers: Collection[str]) -> bool:
     environ = b"\0" + _environ(process) + b"\0"
-    return b"\0" + os.fsencode(marker) + b"\0" in environ
+    return any(b"\0" + os.fsencode(marker) + b"\0" in environ for marker in markers)
 
 
 def _environ(process: _Process) -> bytes:

@@ -1,5 +1,7 @@
 """The processes of an attempt on a machine without cgroups: found by session and mark, with no limits."""
 
+import os
+
 from heliostat.engines.local.cgroups import Limits
 from heliostat.engines.local.processes import kill_members, members, send_signal, start_time
 from heliostat.engines.local.trace import Claim
@@ -8,13 +10,23 @@ from heliostat.engines.local.usage import Usage, usage_of
 MARK = "HELIOSTAT_MARK"
 
 
+def tools_folder(instance: str) -> str:
+    """Where tools that hold containers keep their notes. Podman takes only short names, and wants it empty after
+    a boot."""
+    if os.geteuid() == 0:
+        return f"/run/heliostat-{instance}"
+    own = os.environ.get("XDG_RUNTIME_DIR", "")
+    return f"{own}/heliostat-{instance}" if os.path.isdir(own) else f"/tmp/heliostat-{instance}"  # noqa: S108
+
+
 class UngroupedProcesses:
     """Does what a cgroup does, as well as it can be done without one."""
 
     enter_files: tuple[str, ...] = ()
 
-    def __init__(self, mark: str) -> None:
-        self._marker = f"{MARK}={mark}"
+    def __init__(self, instance: str, name: str) -> None:
+        # A tool that holds a container forgets all variables but where it may keep its things.
+        self._markers = (f"{MARK}={instance}-{name}", f"XDG_RUNTIME_DIR={tools_folder(instance)}/{name}")
         self._wrapper = Claim(0, 0)
 
     def led_by(self, wrapper: Claim) -> None:
@@ -24,13 +36,13 @@ class UngroupedProcesses:
 
     def pids(self) -> list[int]:
         leader = self._wrapper
-        return members(leader.pid, self._marker, leader_start_time=leader.start_time, spare=[leader.pid])
+        return members(leader.pid, self._markers, leader_start_time=leader.start_time, spare=[leader.pid])
 
     def kill(self, patience_seconds: float = 2.0) -> bool:
         leader = self._wrapper
         left = kill_members(
             leader.pid,
-            self._marker,
+            self._markers,
             leader_start_time=leader.start_time,
             spare=[leader.pid],
             patience_seconds=patience_seconds,
@@ -66,10 +78,10 @@ class UngroupedTree:
         self._instance = instance
 
     def create(self, name: str, limits: Limits) -> UngroupedProcesses:
-        return UngroupedProcesses(f"{self._instance}-{name}")
+        return UngroupedProcesses(self._instance, name)
 
     def find(self, name: str) -> UngroupedProcesses | None:
-        return UngroupedProcesses(f"{self._instance}-{name}")
+        return UngroupedProcesses(self._instance, name)
 
     def warm_up(self) -> None:
         pass

@@ -67,7 +67,7 @@ class SlurmEngine:
     """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
 
     name = "slurm"
-    capabilities = Capabilities(queues_itself=True, limits_arrays=True)
+    capabilities = Capabilities(queues_itself=True, limits_arrays=True, equips=True)
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look

@@ -106,6 +106,7 @@ def _asks(job: Job) -> list[tuple[str, str]]:
         ("Memory", words.size(wanted.memory_mib)),
         ("Nodes", ", ".join(text for text in nodes if text)),
         ("Time limit", limit + (", longer while nobody waits" if job.overtime else "")),
+        ("Environment", (job.environment or "")[:12]),
         ("Image", job.spec.image or ""),
         ("Isolation", _isolation(job)),
         ("Mounts", ", ".join(map(str, job.spec.mounts))),

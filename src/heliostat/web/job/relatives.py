@@ -8,7 +8,7 @@ from heliostat.services.families import Family
 from heliostat.services.rights import may_inspect
 
 _SHOWN = 20
-_RULES = {Rule.ANY: "however it ends", Rule.FAILED: "if it fails"}
+_RULES = {Rule.ANY: "however it ends", Rule.FAILED: "if it fails", Rule.BUILT: "builds its environment"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from typing import Any
 
 from heliostat.models import ArrayRange, Job, JobRequest, Parent, Rule
 from heliostat.models.dependencies import begin_text
+from heliostat.models.environments import Software
 
 Body = dict[str, Any]
 
@@ -50,6 +51,7 @@ def body_of(request: JobRequest) -> Body:
         "network": spec.network,
         "upload": spec.upload,
         "template": spec.template,
+        "environment": _environment(request.environment),
     }
     return {name: value for name, value in given.items() if value is not None}
 
@@ -74,8 +76,9 @@ def request_of(job: Job) -> JobRequest:
         overtime=job.overtime,
         max_retries=job.max_retries,
         array=None if job.array_index is None else ArrayRange((job.array_index,)),
-        after=tuple(Parent(str(one.parent), one.rule) for one in job.after),
+        after=tuple(Parent(str(one.parent), one.rule) for one in job.after if one.rule is not Rule.BUILT),
         begin=job.begin_at,
+        environment=job.environment,
     )
 
 
@@ -127,6 +130,20 @@ def _after(request: JobRequest) -> Body:
     return found
 
 
+def _environment(asked: Software | str | None) -> Body | str | None:
+    """Files by the names the API has for them, or a digest."""
+    if asked is None or isinstance(asked, str):
+        return asked
+    texts: Body = {_FILES[name]: text for name, text in asked.files}
+    return texts if asked.python is None else {**texts, "python": asked.python}
+
+
+_FILES = {
+    "requirements.txt": "requirements",
+    "pyproject.toml": "pyproject",
+    "uv.lock": "uv_lock",
+    "environment.yml": "conda",
+}
 _AFTER = {Rule.OK: "after", Rule.ANY: "after_any", Rule.FAILED: "after_failed"}
 
 

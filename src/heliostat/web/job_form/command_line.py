@@ -41,6 +41,7 @@ _OPTIONS = {
     "network": "--network",
     "upload": "--upload",
     "template": "--template",
+    "environment": "--env",
 }
 
 
@@ -65,6 +66,7 @@ def _can_be_said(body: Body) -> bool:
         (is_read_as_a_line and "script" not in body)
         or (workdir is not None and posixpath.normpath(workdir) != workdir)
         or body.get("grace_seconds", 0) % 1
+        or isinstance(body.get("environment"), dict)
         or any(not _is_plain(text) for text in texts)
     )
 
@@ -89,6 +91,8 @@ def _options(body: Body) -> list[str]:
 
 
 def _values(name: str, value: object) -> list[str]:
+    if name == "environment":
+        return [f"@{value}"]
     if isinstance(value, dict):
         return [f"{key}={text}" for key, text in value.items()]
     if isinstance(value, list):

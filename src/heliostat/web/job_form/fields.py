@@ -7,7 +7,9 @@ from typing import Literal
 from heliostat.models.jobs import NETWORKS, PRIORITY_CLASSES, Layout
 from heliostat.models.quantities import STOP_SIGNALS
 
-Kind = Literal["line", "text", "whole", "number", "seconds", "choice", "flag", "labels", "lines", "variables"]
+Kind = Literal[
+    "line", "text", "whole", "number", "seconds", "choice", "flag", "labels", "lines", "variables", "software"
+]
 """How it is typed and read: `texts` has what reads and writes each."""
 Options = Sequence[tuple[str, str]]
 
@@ -169,6 +171,14 @@ GROUPS = (
                 "text",
                 "Instead of a command; the command then holds its arguments.",
                 "#!/bin/bash",
+                wide=True,
+            ),
+            Field(
+                "environment",
+                "Packages",
+                "software",
+                "Of Python, one a line, as in requirements.txt; or the digest of an environment of yours.",
+                "torch==2.4.1",
                 wide=True,
             ),
             Field(

@@ -15,6 +15,7 @@ Problems = dict[str, str]
 """By field: what is wrong with it."""
 
 _WHOLE = re.compile(r"[+-]?[0-9]{1,15}")
+_DIGEST = re.compile(r"[0-9a-f]{8,64}")
 _NUMBER = re.compile(r"[+-]?(?:[0-9]{1,12}(?:\.[0-9]{0,12})?|\.[0-9]{1,12})")
 
 
@@ -122,6 +123,26 @@ def _variables(text: str) -> dict[str, str] | None:
     return found or None
 
 
+def _software(text: str) -> object:
+    """A digest; lines of requirements; or as JSON what the API takes."""
+    bare = text.strip()
+    if not bare or _DIGEST.fullmatch(bare):
+        return bare or None
+    if not bare.startswith("{"):
+        return {"requirements": text}
+    try:
+        return json.loads(bare)
+    except (ValueError, RecursionError):
+        raise ValueError("it begins as JSON and is not: mend it, or write one package a line") from None
+
+
+def _software_text(value: object) -> str:
+    text = value["requirements"] if isinstance(value, dict) and list(value) == ["requirements"] else None
+    if isinstance(text, str) and text.strip()[:1] not in ("", "{") and not _DIGEST.fullmatch(text.strip()):
+        return text
+    return _as_text(value)
+
+
 def _unquoted(value: str) -> str:
     """As it stands there; in double quotation marks as JSON has it, for what does not fit into a line."""
     if not value.startswith('"'):
@@ -183,4 +204,5 @@ _KINDS: dict[Kind, _Reading] = {
     "labels": _Reading(_labels, _labels_text),
     "lines": _Reading(_lines, _lines_text),
     "variables": _Reading(_variables, _variables_text),
+    "software": _Reading(_software, _software_text),
 }

@@ -160,38 +160,38 @@ def test_members_are_those_with_the_marker_wherever_they_are(start: Start) -> No
     in_session, elsewhere = start(marker=MARKER), start(marker=MARKER)
     start(marker=f"{MARKER}0")
     start(marker=f"X{MARKER}")
-    found = processes.members(in_session.pid, MARKER)
+    found = processes.members(in_session.pid, [MARKER])
     assert sorted(found) == sorted([in_session.pid, elsewhere.pid])
 
 
 def test_members_without_the_marker_count_while_the_session_is_surely_ours(start: Start) -> None:
     wiped = start()
-    assert processes.members(wiped.pid, MARKER) == []
-    assert processes.members(wiped.pid, MARKER, leader_start_time=started_at(wiped) - 1) == []
-    assert processes.members(wiped.pid, MARKER, leader_start_time=started_at(wiped)) == [wiped.pid]
+    assert processes.members(wiped.pid, [MARKER]) == []
+    assert processes.members(wiped.pid, [MARKER], leader_start_time=started_at(wiped) - 1) == []
+    assert processes.members(wiped.pid, [MARKER], leader_start_time=started_at(wiped)) == [wiped.pid]
 
 
 def test_a_member_with_the_marker_vouches_for_its_session(start: Start) -> None:
     code = "import subprocess; subprocess.Popen(['sleep', '60'], env={}, stdout=-3); " + READY_AND_WAIT
     leader = start(code, marker=MARKER)
-    found = processes.members(leader.pid, MARKER)
+    found = processes.members(leader.pid, [MARKER])
     assert len(found) == 2
     assert leader.pid in found
-    assert len(processes.members(leader.pid, MARKER, spare=[leader.pid])) == 1
-    assert processes.kill_members(leader.pid, MARKER) == []
+    assert len(processes.members(leader.pid, [MARKER], spare=[leader.pid])) == 1
+    assert processes.kill_members(leader.pid, [MARKER]) == []
 
 
 @pytest.mark.parametrize("session_id", [-1, 0, 1])
 def test_kernel_threads_and_the_session_of_init_are_never_members(session_id: int) -> None:
-    assert processes.members(session_id, MARKER, leader_start_time=processes.start_time(1)) == []
+    assert processes.members(session_id, [MARKER], leader_start_time=processes.start_time(1)) == []
 
 
 def test_neither_zombies_nor_we_are_members(start: Start) -> None:
     process = start(marker=MARKER)
     end_as_zombie(process)
-    assert processes.members(process.pid, MARKER) == []
+    assert processes.members(process.pid, [MARKER]) == []
     assert os.getpid() not in processes.members(
-        os.getsid(0), MARKER, leader_start_time=processes.start_time(os.getsid(0))
+        os.getsid(0), [MARKER], leader_start_time=processes.start_time(os.getsid(0))
     )
 
 
@@ -209,15 +209,15 @@ time.sleep(60)
 """
     process = start(code, marker=MARKER)
     bystander = start()
-    assert processes.kill_members(process.pid, MARKER, patience_seconds=30) == []
+    assert processes.kill_members(process.pid, [MARKER], patience_seconds=30) == []
     assert process.wait(10) == -signal.SIGKILL
-    assert processes.members(process.pid, MARKER) == []
+    assert processes.members(process.pid, [MARKER]) == []
     assert bystander.poll() is None
 
 
 def test_kill_members_says_what_is_left_when_the_patience_is_over(start: Start) -> None:
     process = start(marker=MARKER)
-    assert processes.kill_members(process.pid, MARKER, patience_seconds=0) == [process.pid]
+    assert processes.kill_members(process.pid, [MARKER], patience_seconds=0) == [process.pid]
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can start processes as someone else")
@@ -227,7 +227,7 @@ def test_what_we_may_not_read_is_not_ours(start: Start) -> None:
 import os
 from heliostat.engines.local import processes
 os.setgroups([]); os.setgid(65534); os.setuid(65534)
-print(processes.members({process.pid}, {MARKER!r}), processes.kill_members({process.pid}, {MARKER!r}))
+print(processes.members({process.pid}, [{MARKER!r}]), processes.kill_members({process.pid}, [{MARKER!r}]))
 """
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert done.stdout == "[] []\n", done.stderr
@@ -240,7 +240,7 @@ def test_a_process_that_becomes_another_program_is_not_missed(tmp_path: Path) ->
     name, _, value = MARKER.partition("=")
     process = subprocess.Popen(["/bin/sh", again], env={name: value}, start_new_session=True)
     try:
-        looks = [processes.members(0, MARKER) for _ in range(300)]
+        looks = [processes.members(0, [MARKER]) for _ in range(300)]
     finally:
         process.kill()
         process.wait()

@@ -11,16 +11,19 @@ from heliostat.config import Home, Settings
 from heliostat.engines.local import engine as local
 from heliostat.engines.local.cgroups import NoCgroups
 from heliostat.engines.local.engine import LocalEngine
-from heliostat.engines.local.ungrouped import UngroupedProcesses
+from heliostat.engines.local.ungrouped import UngroupedProcesses, tools_folder
 from heliostat.models import Attempt, Cause, Ended, Job, JobSpec, JobState, Observation, Resources
 from heliostat.store.times import to_time
 
+OF_A_TOOL = {"XDG_RUNTIME_DIR": f"{tools_folder('test')}/1.1"}  # all that what podman leaves behind knows
 
-def test_what_carries_the_mark_is_found_wherever_it_went_and_must_be_gone_before_the_end() -> None:
-    marked = UngroupedProcesses("test-1.1")
-    process = subprocess.Popen(
-        ["sleep", "600"], env={**os.environ, "HELIOSTAT_MARK": "test-1.1"}, start_new_session=True
-    )
+
+@pytest.mark.parametrize("mark", [{"HELIOSTAT_MARK": "test-1.1"}, OF_A_TOOL], ids=["own", "tool"])
+def test_what_carries_the_mark_is_found_wherever_it_went_and_must_be_gone_before_the_end(
+    mark: dict[str, str],
+) -> None:
+    marked = UngroupedProcesses("test", "1.1")
+    process = subprocess.Popen(["sleep", "600"], env={**os.environ, **mark}, start_new_session=True)
     try:
         assert marked.pids() == [process.pid]
         assert not marked.remove()

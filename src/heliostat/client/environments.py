@@ -1,0 +1,117 @@
+"""The client's verbs on environments, and how the files of one are read."""
+
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from heliostat.client.shapes import Environment
+from heliostat.client.transport import Transport
+from heliostat.errors import Invalid
+from heliostat.models.environments import MOST_CHARACTERS
+
+_OVER = ("ready", "failed")
+_DIGEST = re.compile(r"[0-9a-f]{8,64}")
+_WAYS = "requirements.txt, pyproject.toml, uv.lock, environment.yml, image:NAME or @DIGEST"
+
+
+Source = str | os.PathLike[str] | Mapping[str, str]
+
+
+class EnvironmentVerbs:
+    _transport: Transport
+
+    def environments(self, *, everybodys: bool = False) -> list[Environment]:
+        """Yours, the one used last first; with `everybodys`, for admins, all."""
+        query = [("everybodys", "true")] if everybodys else []
+        found: list[Environment] = self._transport.call("GET", "/environments", query=query)["items"]
+        return found
+
+    def environment(self, digest: str) -> Environment:
+        """With its files and its lock. The beginning of the digest is enough."""
+        found: Environment = self._transport.call("GET", _path(digest))
+        return found
+
+    def build_environment(
+        self,
+        source: Source,
+        *,
+        python: str | None = None,
+        project: str | None = None,
+    ) -> Environment:
+        """From a file, or from texts: {"requirements": "torch"}. Returns at once; it may be there already."""
+        body = {"environment": environment_body(source, python)}
+        if project is not None:
+            body["project"] = project
+        made: Environment = self._transport.call("POST", "/environments", body, may_repeat=True)
+        return made
+
+    def environment_log(self, digest: str, offset: int = 0) -> dict[str, Any]:
+        """What its build has printed from that byte on: `{"text", "next_offset", "state"}`."""
+        part: dict[str, Any] = self._transport.call("GET", f"{_path(digest)}/log", query=[("offset", offset)])
+        return part
+
+    def follow_environment(self, digest: str, every_seconds: float = 0.5) -> Iterator[str]:
+        """What its build prints, as it comes, until it is ready or has failed."""
+        import time
+
+        offset = 0
+        while True:
+            part = self.environment_log(digest, offset)
+            offset = part["next_offset"]
+            if part["text"]:
+                yield part["text"]
+            elif part["state"] in _OVER:
+                return
+            else:
+                time.sleep(every_seconds)
+
+    def remove_environment(self, digest: str) -> bool:
+        """From your list; whether it is gone for all."""
+        gone: bool = self._transport.call("DELETE", _path(digest))["gone"]
+        return gone
+
+    def prune_environments(self, days: int) -> int:
+        """Remove what nobody used for so many days, for admins; how many those were."""
+        count: int = self._transport.call("POST", "/environments/prune", {"days": days}, may_repeat=True)["count"]
+        return count
+
+
+def environment_body(source: Source, python: str | None = None) -> Any:
+    """As the API takes it: texts of files, or a digest. Raises Invalid when a file cannot be used."""
+    if isinstance(source, Mapping):
+        return {**source, **({"python": python} if python else {})}
+    name = os.fspath(source)
+    if isinstance(source, str) and (name.startswith("@") or _DIGEST.fullmatch(name)):
+        return name.removeprefix("@")
+    return {**_texts(Path(name)), **({"python": python} if python else {})}
+
+
+def _texts(path: Path) -> dict[str, str]:
+    if path.name == "uv.lock":
+        return {"pyproject": _read(path.with_name("pyproject.toml")), "uv_lock": _read(path)}
+    if path.suffix == ".toml":
+        lock = path.with_name("uv.lock")
+        return {"pyproject": _read(path), **({"uv_lock": _read(lock)} if lock.exists() else {})}
+    if path.suffix in (".yml", ".yaml"):
+        return {"conda": _read(path)}
+    if path.suffix in (".txt", ".in"):
+        return {"requirements": _read(path)}
+    raise Invalid(f"{str(path)!r} is no file of an environment.", f"Name one of: {_WAYS}.")
+
+
+def _read(path: Path) -> str:
+    try:
+        if path.stat().st_size > MOST_CHARACTERS:
+            raise Invalid(f"{path} has more than {MOST_CHARACTERS // 2**20} MiB.", "List only what the job needs.")
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise Invalid(f"{path} is not a text file.", "Write it in UTF-8.") from error
+    except OSError as error:
+        raise Invalid(f"{path} cannot be read: {error.strerror}.", f"Name one of: {_WAYS}.") from error
+
+
+def _path(digest: str) -> str:
+    return f"/environments/{quote(digest.removeprefix('@'), safe='')}"

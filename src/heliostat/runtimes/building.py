@@ -1,0 +1,133 @@
+"""The script that builds an environment, in the working directory of its job. Pure text.
+
+Where everybody shares the result, it is built by a Unix user of its own, who is nobody else. Code of strangers (to
+build a source distribution, a conda package's own scripts, what a package runs when Python starts) runs only in a
+room: it sees the node's software and this one folder. The cache all builds share is never in that room: only uv
+itself writes it, and uv runs no code of packages as long as it takes wheels.
+
+It leaves `room/env` and `room/lock` (of conda: `lock`), or in `why` the last words of what went wrong.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from shlex import join, quote
+
+from heliostat.models import Mount
+from heliostat.models.environments import Software
+from heliostat.runtimes.bubblewrap import room_words
+from heliostat.runtimes.contract import TOOL_PATH
+
+_WORDS_KEPT_BYTES = 4000
+
+
+@dataclass(frozen=True, slots=True)
+class Recipe:
+    """What is to be built, and with what."""
+
+    software: Software
+    tool: str  # the path of uv, or of micromamba
+    python: str  # the path of the one it is for
+    final: str  # the folder it will be found in
+    variables: Mapping[str, str]  # for the tool; everybody can read them
+    cache: str | None = None  # of all builds; None: that of the user who builds, who shares with nobody
+
+    @property
+    def is_shared(self) -> bool:
+        return self.cache is not None
+
+
+def build_script(recipe: Recipe) -> str:
+    steps = _conda(recipe) if recipe.software.kind == "conda" else _python(recipe)
+    lines = [
+        "#!/bin/sh",
+        *_FUNCTIONS,
+        f"export PATH={quote(TOOL_PATH)}",
+        *(f"export {name}={quote(value)}" for name, value in _variables(recipe).items()),
+        "rm -rf room why said code && mkdir room && cd room || exit 1",
+        _room(recipe),
+        *(f"printf %s {quote(text)} > {quote(name)}" for name, text in recipe.software.files),
+        *steps,
+        "rm -rf cache",
+        "echo 'The environment is ready.'",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+# `tell` shows what a step says and keeps its last words; a pipe would hide whether it succeeded. What is written
+# here lies beside the room: a link that strangers laid there would lead us anywhere.
+_FUNCTIONS = (
+    "set -u",
+    'tell() { { "$@"; echo $? > ../code; } 2>&1 | tee ../said; return "$(cat ../code)"; }',
+    f"fail() {{ tail -c {_WORDS_KEPT_BYTES} ../said > ../why; rm -rf env cache; exit 1; }}",
+)
+
+
+def _variables(recipe: Recipe) -> dict[str, str]:
+    """Nothing of anybody's own configuration decides what everybody gets."""
+    ours = {"UV_NO_CONFIG": "1", "UV_PYTHON_DOWNLOADS": "never", "UV_NO_PROGRESS": "1", "NO_COLOR": "1"}
+    shared = {"HOME": "/nowhere", "UV_CACHE_DIR": recipe.cache} if recipe.cache else {}
+    return {**ours, **recipe.variables, **shared}
+
+
+def _room(recipe: Recipe) -> str:
+    """`inside` runs a command where it can harm nothing but this build; alone with oneself there is no need to."""
+    if not recipe.is_shared and recipe.software.kind != "conda":
+        return 'inside() { "$@"; }'
+    theirs = {"HOME", "UV_CACHE_DIR"}
+    own = {name: value for name, value in _variables(recipe).items() if name not in theirs}
+    words = (
+        *("bwrap", "--unshare-all", "--share-net", "--die-with-parent", "--new-session", "--cap-drop", "ALL"),
+        "--clearenv",
+        *room_words([Mount(recipe.tool, recipe.tool, read_only=True)]),
+        *(word for path in own.values() if path.startswith("/") for word in ("--ro-bind-try", path, path)),
+        *("--setenv", "PATH", TOOL_PATH),
+        *(word for name, value in own.items() for word in ("--setenv", name, value)),
+    )
+    here = '--bind "$PWD" "$PWD" --chdir "$PWD" --setenv HOME "$PWD" --setenv UV_CACHE_DIR "$PWD/cache"'
+    over = f' --bind "$PWD/env" {quote(recipe.final)}' if recipe.software.kind == "conda" else ""
+    return f'inside() {{ {join(words)} {here}{over} --remount-ro / -- "$@"; }}'
+
+
+def _python(recipe: Recipe) -> Iterator[str]:
+    """By wheels if all is there as wheels, with the shared cache; otherwise from the start, in the room."""
+    uv, kind = quote(recipe.tool), recipe.software.kind
+    venv = f"{uv} venv --quiet --relocatable --python {quote(recipe.python)} env"
+    yield f"tell {venv} || fail"
+    yield f"if {_pick(kind, uv, by_wheels=True)} > ../said 2>&1 &&"
+    yield f"    tell {_install(kind, uv, by_wheels=True)}; then :; else"
+    yield "    echo 'Not all of it is there as wheels. Building from source where it must be …'"
+    yield "    rm -rf env lock"
+    yield f"    tell inside {venv} || fail"
+    yield f"    tell inside {_pick(kind, uv)} || fail"
+    yield f"    tell inside {_install(kind, uv)} || fail"
+    yield "fi"
+    yield "echo 'Compiling …'"
+    # Not the environment's own Python, which runs what packages leave for its start: some files here are still
+    # those of the cache.
+    yield f"inside {quote(recipe.python)} -I -S -m compileall -q -j 0 env/lib > /dev/null 2>&1 || true"
+
+
+def _pick(kind: str, uv: str, by_wheels: bool = False) -> str:
+    """Which versions exactly: written to `lock`."""
+    if kind == "uv":
+        return f"{uv} export --quiet --frozen --no-emit-project --no-dev --no-header --output-file lock"
+    only = " --only-binary :all:" if by_wheels else ""
+    words = "--quiet --generate-hashes --no-header --python env/bin/python --output-file lock"
+    return f"{uv} pip compile {words}{only} requirements.txt"
+
+
+def _install(kind: str, uv: str, by_wheels: bool = False) -> str:
+    if kind == "uv":
+        only = " --no-build" if by_wheels else ""
+        return f"env UV_PROJECT_ENVIRONMENT=env {uv} sync --frozen --no-install-project --no-dev{only}"
+    only = " --only-binary :all:" if by_wheels else ""
+    return f"{uv} pip sync --python env/bin/python{only} lock"
+
+
+def _conda(recipe: Recipe) -> Iterator[str]:
+    """Its files hold the path they are installed at, so it is built there: that place is laid over `env`."""
+    tool, final = quote(recipe.tool), quote(recipe.final)
+    alone = "--yes --no-rc --no-env --root-prefix cache/conda"
+    yield "mkdir env"
+    yield f"tell inside {tool} create {alone} --prefix {final} --file environment.yml || fail"
+    yield f"inside {tool} list --no-rc --prefix {final} --json > ../lock 2> ../said || fail"

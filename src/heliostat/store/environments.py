@@ -1,0 +1,160 @@
+"""Environments in the database: what there is, who has asked for it, and who needs it now."""
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+
+from heliostat.models.environments import Environment, Software
+from heliostat.models.states import JobState
+from heliostat.store import schema
+from heliostat.store.database import Transaction
+from heliostat.store.times import to_seconds, to_time
+
+_environments, _uses, _jobs = schema.environments, schema.environment_uses, schema.jobs
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """An environment, and what its build job and those who use it say."""
+
+    environment: Environment
+    build_state: JobState | None
+    build_reason: str | None
+    is_needed: bool  # by a job that is not over
+
+
+def find(conn: Connection, digest: str) -> Kept | None:
+    row = conn.execute(_all().where(_environments.c.digest == digest)).first()
+    return None if row is None else _kept(row)
+
+
+def find_by_prefix(conn: Connection, prefix: str, user: str | None) -> list[Kept]:
+    """At most two, among those this user has asked for; None: among all."""
+    wanted = _of(user).where(_environments.c.digest.startswith(prefix, autoescape=True))
+    return [_kept(row) for row in conn.execute(wanted.limit(2))]
+
+
+def list_environments(conn: Connection, user: str | None, limit: int) -> list[Kept]:
+    """Those this user has asked for, or all; the one used last comes first."""
+    wanted = _of(user).order_by(_LAST_USE.desc(), _environments.c.digest).limit(limit)
+    return [_kept(row) for row in conn.execute(wanted)]
+
+
+def has_asked(conn: Connection, digest: str, user: str) -> bool:
+    wanted = select(_uses.c.user).where(_uses.c.digest == digest, _uses.c.user == user)
+    return conn.execute(wanted).first() is not None
+
+
+def count_of(conn: Connection, user: str) -> int:
+    """How many this user has asked for."""
+    return conn.execute(select(func.count()).where(_uses.c.user == user)).scalar_one()
+
+
+def count_askers(conn: Connection, digest: str) -> int:
+    return conn.execute(select(func.count()).where(_uses.c.digest == digest)).scalar_one()
+
+
+def waiters(conn: Connection, digest: str, build_job: int) -> list[str]:
+    """Whose jobs that are not over need it, besides the one that builds it."""
+    wanted = select(_jobs.c.user).where(
+        _jobs.c.environment == digest, _jobs.c.ended_at.is_(None), _jobs.c.id != build_job
+    )
+    return sorted(set(conn.execute(wanted).scalars()))
+
+
+def put(tx: Transaction, environment: Environment) -> None:
+    """A new one, or the same to be built again."""
+    remove_row(tx, environment.digest)
+    software = environment.software
+    tx.conn.execute(
+        insert(_environments).values(
+            digest=environment.digest,
+            kind=software.kind,
+            files=json.dumps(software.files),
+            python=software.python,
+            platform=environment.platform,
+            owner=environment.owner,
+            made_by=environment.made_by,
+            created_at=to_seconds(environment.created_at),
+            build_job=environment.build_job,
+        )
+    )
+    tx.changes.rules = True  # open pages follow them by that topic
+
+
+def note_use(tx: Transaction, digest: str, user: str, at: datetime) -> None:
+    tx.conn.execute(delete(_uses).where(_uses.c.digest == digest, _uses.c.user == user))
+    tx.conn.execute(insert(_uses).values(digest=digest, user=user, used_at=to_seconds(at)))
+
+
+def forget_use(tx: Transaction, digest: str, user: str) -> None:
+    tx.conn.execute(delete(_uses).where(_uses.c.digest == digest, _uses.c.user == user))
+    tx.changes.rules = True
+
+
+def measured(tx: Transaction, digest: str, lock: str | None, size_bytes: int) -> None:
+    """What is known once it is built."""
+    values = {"lock": lock, "size_bytes": size_bytes}
+    tx.conn.execute(update(_environments).where(_environments.c.digest == digest).values(**values))
+    tx.changes.rules = True
+
+
+def remove(tx: Transaction, digest: str) -> None:
+    remove_row(tx, digest)
+    tx.conn.execute(delete(_uses).where(_uses.c.digest == digest))
+    tx.changes.rules = True
+
+
+def remove_row(tx: Transaction, digest: str) -> None:
+    tx.conn.execute(delete(_environments).where(_environments.c.digest == digest))
+
+
+_LAST_USE = select(func.max(_uses.c.used_at)).where(_uses.c.digest == _environments.c.digest).scalar_subquery()
+_LAST_END = (
+    select(func.max(_jobs.c.ended_at)).where(_jobs.c.environment == _environments.c.digest).scalar_subquery()
+)
+_NEEDED = (
+    select(_jobs.c.id).where(_jobs.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None)).exists()
+)
+
+
+def _all() -> Select[Any]:
+    build = _jobs.alias("build")
+    return select(
+        _environments,
+        _LAST_USE.label("last_use"),
+        _LAST_END.label("last_end"),
+        _NEEDED.label("is_needed"),
+        build.c.state.label("build_state"),
+        build.c.reason.label("build_reason"),
+    ).outerjoin(build, build.c.id == _environments.c.build_job)
+
+
+def _of(user: str | None) -> Select[Any]:
+    if user is None:
+        return _all()
+    asked = select(_uses.c.digest).where(_uses.c.user == user)
+    return _all().where(_environments.c.digest.in_(asked))
+
+
+def _kept(row: Row[Any]) -> Kept:
+    """A job that ends has used it until then."""
+    files = tuple((name, text) for name, text in json.loads(row.files))
+    last = max((time for time in (row.last_use, row.last_end) if time is not None), default=None)
+    environment = Environment(
+        digest=row.digest,
+        software=Software(row.kind, files, row.python),
+        platform=row.platform,
+        owner=row.owner,
+        made_by=row.made_by,
+        created_at=to_time(row.created_at),
+        build_job=row.build_job,
+        lock=row.lock,
+        size_bytes=row.size_bytes,
+        used_at=to_time(last),
+    )
+    state = JobState(row.build_state) if row.build_state else None
+    return Kept(environment, state, row.build_reason, bool(row.is_needed))

@@ -1,0 +1,129 @@
+"""The software of jobs: what one has asked for, and one of them with what its build says."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import JSONResponse, Response
+
+from heliostat.errors import BadRequest, Conflict
+from heliostat.models import Job
+from heliostat.models.environments import EnvironmentState, Software
+from heliostat.services import environments as services
+from heliostat.services.environments import Shown
+from heliostat.services.rights import may_inspect
+from heliostat.web.forms import Filled, refused
+from heliostat.web.live import Hub
+from heliostat.web.rendering import HEADERS, Page, redirect, render
+from heliostat.web.visits import FormDep, Visit, VisitDep
+
+router = APIRouter()
+_ALL = ("Environments", "/environments")
+_LOG_BYTES = 64 * 1024
+_UNDER_WAY = (EnvironmentState.WAITING, EnvironmentState.BUILDING)
+_STATES = {"waiting": "pending", "building": "running", "ready": "completed", "failed": "failed"}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    shown: Shown
+    icon: str  # the state of a job that looks the same
+    packages: str  # the first lines of what it is built from
+    size_mib: float | None
+
+    @property
+    def digest(self) -> str:
+        return self.shown.environment.digest
+
+
+@dataclass(frozen=True, slots=True)
+class ListView:
+    form: Filled
+    rows: tuple[Row, ...]
+    everybodys: bool
+    may_see_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OneView:
+    row: Row
+    files: tuple[tuple[str, str], ...]
+    log: str
+    log_end: int  # in bytes
+    grows: bool
+    build: Job | None  # if this person may look at it
+    command: str
+
+
+@router.get("/environments")
+def show_environments(visit: VisitDep, everybodys: bool = False) -> Response:
+    return _list(visit, Filled(), everybodys=everybodys)
+
+
+@router.post("/environments")
+def build(visit: VisitDep, form: FormDep) -> Response:
+    try:
+        software = Software("requirements", (("requirements.txt", form.raw("environment")),))
+        made = services.build_environment(visit.context, visit.caller, software)
+    except (BadRequest, Conflict) as error:
+        return _list(visit, refused(form, error, {"environment": ""}, "environment"))
+    return redirect(visit, f"/environments/{made.environment.digest}")
+
+
+@router.get("/environments/{digest}")
+def show_environment(visit: VisitDep, digest: str) -> Response:
+    shown = services.show_environment(visit.context, visit.caller, digest)
+    one = shown.environment
+    build = services.build_of(visit.context, one)
+    log = services.environment_log(visit.context, visit.caller, one.digest, -_LOG_BYTES)
+    view = OneView(
+        row=_row(shown),
+        files=tuple(one.software.files),
+        log=_plain(log.data.decode("utf-8", "replace")),
+        log_end=log.offset + len(log.data),
+        grows=shown.state in _UNDER_WAY,
+        build=build if build is not None and may_inspect(visit.caller.user, build) else None,
+        command=f"helio run --env @{one.digest[:12]} -- python train.py",
+    )
+    page = Page("environment.html", f"Environment {one.digest[:12]}", crumbs=(_ALL,), live=("jobs", "rules"))
+    return render(visit, page, view)
+
+
+@router.get("/environments/{digest}/log/more")
+def log_more(visit: VisitDep, digest: str, offset: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
+    """What came since that byte. `rest_seconds`: when to ask again."""
+    shown = services.show_environment(visit.context, visit.caller, digest)
+    part = services.environment_log(visit.context, visit.caller, digest, offset)
+    hub: Hub = visit.request.app.state.live
+    body = {
+        "text": _plain(part.data.decode("utf-8", "replace")),
+        "offset": part.offset + len(part.data),
+        "grows": shown.state in _UNDER_WAY,
+        "rest_seconds": hub.pause_seconds,
+    }
+    return JSONResponse(body, headers=HEADERS)
+
+
+@router.post("/environments/{digest}/remove")
+def remove(visit: VisitDep, form: FormDep, digest: str) -> Response:
+    gone = services.remove_environment(visit.context, visit.caller, digest)
+    words = "It is removed." if gone else "It is off your list; others still use it."
+    return redirect(visit, "/environments", words)
+
+
+def _list(visit: Visit, form: Filled, *, everybodys: bool = False) -> Response:
+    found = services.list_environments(visit.context, visit.caller, everybodys=everybodys)
+    view = ListView(form, tuple(map(_row, found)), everybodys, visit.caller.user.is_admin)
+    page = Page("environments.html", "Environments", live=("jobs", "rules"), status=form.status)
+    return render(visit, page, view)
+
+
+def _row(shown: Shown) -> Row:
+    one = shown.environment
+    size = None if one.size_bytes is None else one.size_bytes / 2**20
+    text = next((text for name, text in one.software.files if name != "uv.lock"), "")
+    return Row(shown, _STATES[shown.state.value], ", ".join(text.split("\n")[:8]).strip(", ")[:120], size)
+
+
+def _plain(text: str) -> str:
+    return "".join(sign for sign in text if sign.isprintable() or sign == "\n")

@@ -1,0 +1,57 @@
+"""Environments on Slurm: built through its queue as the one who asks, found on every node by the shared folder."""
+
+import os
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from integration.running_server import RunningServer
+from integration.unix_users import needs_root
+from support.slurm import TestCluster
+from support.wheels import Index, package_index
+
+pytestmark = needs_root
+pytest.importorskip("uv", reason="uv builds environments, and is not installed")
+PATIENCE_SECONDS = 150.0
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
+    with package_index(tmp_path_factory.mktemp("index")) as index:
+        index.add_wheel("tiny", "1.0")
+        yield index
+
+
+@pytest.fixture(scope="module")
+def server(slurm: TestCluster, index: Index) -> Iterator[RunningServer]:
+    settings = f'engine = "slurm"\nuv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
+    server = RunningServer(settings, {**os.environ, **slurm.env})
+    yield server
+    server.remove()
+
+
+def over(server: RunningServer, job_id: int) -> dict[str, Any]:
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while time.monotonic() < deadline:
+        body = {"job_ids": [job_id], "timeout_seconds": 20}
+        if server.ask("POST", "/jobs/wait", body).json["finished"]:
+            return server.show(job_id)
+    raise AssertionError(f"job {job_id} is not over: {server.show(job_id)}\n{server.log}")
+
+
+def test_a_job_runs_with_its_packages_and_the_next_waits_for_no_build(server: RunningServer) -> None:
+    first = over(server, server.submit(command="tiny", cpus=1, environment={"requirements": "tiny"}))
+    assert first["state"] == "completed", (first, server.log)
+    assert server.output(first["id"]) == "tiny 1.0\n"
+    found = server.ask("GET", f"/environments/{first['environment']}").json
+    assert (found["state"], found["shared"]) == ("ready", False)
+    second = over(server, server.submit(command="tiny", cpus=1, environment={"requirements": "tiny"}))
+    assert (second["state"], second["parent_count"]) == ("completed", 0)
+
+
+def test_a_broken_requirement_ends_the_job_with_the_resolvers_words(server: RunningServer) -> None:
+    job = over(server, server.submit(command="tiny", cpus=1, environment={"requirements": "tiny>5"}))
+    assert job["state"] == "cancelled"
+    assert job["reason"].startswith("its environment cannot be built: ")

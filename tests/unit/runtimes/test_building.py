@@ -1,0 +1,60 @@
+"""The scripts that build environments, word for word; and that nothing in a file reaches a shell unquoted."""
+
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from heliostat.models.environments import Software
+from heliostat.runtimes.building import Recipe, build_script
+
+CASES = Path(__file__).parents[2] / "cases" / "building"
+CACHE = "/srv/h/environments/cache"
+RECIPES = {
+    "shared_requirements": ("requirements", {"requirements.txt": "torch\n"}, CACHE),
+    "own_requirements": ("requirements", {"requirements.txt": "torch\n"}, None),
+    "shared_uv": (
+        "uv",
+        {"pyproject.toml": "[project]\n", "uv.lock": "version = 1\n"},
+        "/srv/h/environments/cache",
+    ),
+    "own_conda": ("conda", {"environment.yml": "dependencies: [python]\n"}, None),
+}
+
+
+def recipe(kind: str, files: dict[str, str], cache: str | None) -> Recipe:
+    tool = "micromamba" if kind == "conda" else "uv"
+    return Recipe(
+        software=Software(kind, tuple(files.items()), "3.11"),
+        tool=f"/srv/h/environments/tools/{tool}",
+        python="/usr/bin/python3.11",
+        final="/srv/h/environments/ready/abc",
+        variables={"UV_DEFAULT_INDEX": "https://pypi.example.org/simple", "UV_FIND_LINKS": "/srv/wheels"},
+        cache=cache,
+    )
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_the_script_is_exactly_this(name):
+    assert build_script(recipe(*RECIPES[name])) == (CASES / f"{name}.sh").read_text()
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_a_shell_can_read_it(name):
+    subprocess.run(["sh", "-n", CASES / f"{name}.sh"], check=True)
+
+
+def test_what_a_file_holds_is_only_written_down(tmp_path):
+    hostile = f"x'; touch {tmp_path}/evil; echo '\n$(touch {tmp_path}/evil)`touch {tmp_path}/evil`\n"
+    script = build_script(recipe("requirements", {"requirements.txt": hostile}, None))
+    subprocess.run(["sh", "-c", script], cwd=tmp_path, capture_output=True, check=False)
+    assert (tmp_path / "room/requirements.txt").read_text() == hostile
+    assert not (tmp_path / "evil").exists()
+
+
+def test_the_shared_cache_is_not_in_the_room():
+    script = build_script(recipe(*RECIPES["shared_requirements"]))
+    room = next(line for line in script.splitlines() if line.startswith("inside()"))
+    assert "environments/cache" not in room
+    assert "--unshare-all" in room
+    assert '--bind "$PWD" "$PWD"' in room

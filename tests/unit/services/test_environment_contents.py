@@ -1,0 +1,213 @@
+"""What may stand in the files of an environment, and which of them mean the same."""
+
+import pytest
+
+from heliostat.errors import Invalid
+from heliostat.models.environments import Software, digest_of
+from heliostat.services.environments_contents import checked
+
+INDEX = "http://127.0.0.1:8000/simple"
+PROJECT = '[project]\nname = "mine"\nrequires-python = ">=3.11"\ndependencies = ["torch>=2"]\n'
+LOCK = """version = 1
+requires-python = ">=3.11"
+
+[[package]]
+name = "mine"
+version = "0.1"
+source = { virtual = "." }
+
+[[package]]
+name = "tiny"
+version = "1.0"
+source = { registry = "SOURCE" }
+wheels = [{ url = "FILE", hash = "sha256:00", size = 1 }]
+"""
+
+
+def requirements(text: str) -> Software:
+    return Software("requirements", (("requirements.txt", text),))
+
+
+def text_of(software: Software) -> str:
+    return software.files[0][1]
+
+
+def test_comments_blanks_and_line_ends_make_no_difference():
+    ours = checked(requirements("# what we need\r\ntorch==2.4.1   # new\r\n\r\nnumpy >= 2\r\n"))
+    theirs = checked(requirements("torch==2.4.1\nnumpy >= 2"))
+    assert ours == theirs
+    assert text_of(ours) == "torch==2.4.1\nnumpy >= 2\n"
+
+
+def test_the_digest_tells_contents_python_platform_and_owner_apart():
+    one = checked(requirements("torch"))
+    digests = {
+        digest_of(one, "linux-x86_64", None),
+        digest_of(one, "linux-x86_64", "anna"),
+        digest_of(one, "linux-aarch64", None),
+        digest_of(Software("requirements", one.files, "3.12"), "linux-x86_64", None),
+        digest_of(checked(requirements("torch==1")), "linux-x86_64", None),
+    }
+    assert len(digests) == 5
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "torch",
+        "torch[extra1,extra2] >=2.1, <3 ; python_version < '3.12'",
+        "numpy~=2.0",
+        "pkg @ https://example.org/pkg-1.0-py3-none-any.whl",
+        "pkg @ git+https://example.org/pkg.git@v1",
+        "--index-url https://download.pytorch.org/whl/cu124\ntorch",
+        "--extra-index-url=https://example.org/simple\ntorch",
+        f"--index-url {INDEX}\ntorch",
+        "--pre\ntorch",
+        "torch==2.4 \\\n    --hash=sha256:0123abcd \\\n    --hash=sha256:4567",
+    ],
+)
+def test_names_versions_hashes_and_addresses_are_taken(line):
+    assert checked(requirements(line), (INDEX,))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "--extra-index-url file:///etc/shadow\ntorch",
+        "--index-url http://127.0.0.1:8000/other\ntorch",
+        f"--index-url {INDEX}/../../x\ntorch",
+        "--index-url https://user:secret@example.org/simple\ntorch",
+        "--index-url https://\ntorch",
+        "--find-links /srv\ntorch",
+        "--trusted-host evil\ntorch",
+        "-r ../../x",
+        "-rx",
+        "-c x\ntorch",
+        "-e .",
+        "--editable=.",
+        ".",
+        "../pkg",
+        "~/pkg",
+        "file:///root/pkg",
+        "https://example.org/pkg.whl",
+        "pkg @ /root/pkg",
+        "pkg @ git+ssh://git@example.org/x",
+        "pkg @ ssh://example.org/x",
+        "pkg @ https://a:b@example.org/x.whl",
+        "torch $(id)",
+        "torch\x1b[2J",
+        "torch --global-option=x",
+        "--hash=sha256:00",
+        "# nothing",
+        "",
+        "--pre",
+    ],
+)
+def test_what_reaches_for_a_machine_or_holds_a_secret_is_refused_with_a_hint(line):
+    with pytest.raises(Invalid) as caught:
+        checked(requirements(line), (INDEX,))
+    assert caught.value.hint
+    assert "environment" in caught.value.fields
+
+
+def test_a_project_is_its_dependencies():
+    found = checked(Software("pyproject", (("pyproject.toml", PROJECT),)))
+    assert found.files == (("requirements.txt", "torch>=2\n"),)
+    assert found.python is None
+
+
+def test_a_project_may_say_which_python():
+    text = PROJECT.replace(">=3.11", "==3.12.*")
+    assert checked(Software("pyproject", (("pyproject.toml", text),))).python == "3.12"
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("[project", "cannot be read"),
+        ('[tool.x]\na = "b"', "no [project]"),
+        ('[project]\nname = "x"\ndependencies = "torch"', "not a list"),
+        ('[project]\nname = "x"\ndynamic = ["dependencies"]', "dynamic"),
+        (PROJECT + '[tool.uv.sources]\ntorch = { path = "/root" }', "where packages come from"),
+        (PROJECT + '[[tool.uv.index]]\nurl = "https://x"', "where packages come from"),
+        (PROJECT.replace("torch>=2", "torch @ file:///root"), "cannot be used"),
+    ],
+)
+def test_a_project_that_needs_more_than_its_dependencies_is_refused(text, word):
+    with pytest.raises(Invalid, match=word.replace("[", r"\[")):
+        checked(Software("pyproject", (("pyproject.toml", text),)))
+
+
+def lock(source: str, file: str) -> Software:
+    text = LOCK.replace("SOURCE", source).replace("FILE", file)
+    return Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text)))
+
+
+def test_of_a_locked_project_only_the_name_is_left_to_uv():
+    hostile = PROJECT + '[tool.uv]\ncache-dir = "/srv"\n[tool.uv.sources]\ntorch = { path = "/root" }\n'
+    asked = lock("https://pypi.org/simple", "https://files.pythonhosted.org/tiny.whl")
+    found = checked(Software("uv", (("pyproject.toml", hostile), asked.files[1])))
+    assert found.text("pyproject.toml") == '[project]\nname = "mine"\nversion = "0"\nrequires-python = ">=3.11"\n'
+
+
+@pytest.mark.parametrize(
+    ("source", "file"),
+    [
+        ("/srv/simple", "https://x.org/a.whl"),
+        ("http://x.org/simple", "https://x.org/a.whl"),
+        ("https://x.org/simple", "file:///root/a.whl"),
+        ("https://x.org/simple", "https://a:b@x.org/a.whl"),
+    ],
+)
+def test_a_lock_that_leads_elsewhere_is_refused(source, file):
+    with pytest.raises(Invalid):
+        checked(lock(source, file))
+
+
+@pytest.mark.parametrize("source", ['path = "/root/x"', 'directory = "../x"', 'editable = "../x"'])
+def test_a_lock_with_packages_of_ones_own_is_refused(source):
+    text = LOCK.replace('registry = "SOURCE"', source).replace("FILE", "https://x.org/a.whl")
+    with pytest.raises(Invalid, match="this machine"):
+        checked(Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text))))
+
+
+def conda(text: str) -> Software:
+    return Software("conda", (("environment.yml", text),))
+
+
+def test_of_a_conda_file_channels_and_packages_are_left():
+    text = "name: x\nprefix: /root\nchannels: [conda-forge]\ndependencies:\n- python=3.11\n- pip: [einops]\n"
+    found = checked(conda(text))
+    wanted = "channels:\n- conda-forge\ndependencies:\n- python=3.11\n- pip:\n  - einops\n"
+    assert text_of(found) == wanted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "dependencies: x",
+        "- a",
+        "dependencies: [/root/x.tar.bz2]",
+        "channels: [file:///root]\ndependencies: [a]",
+        "channels: [../x]\ndependencies: [a]",
+        "dependencies:\n- pip: ['-r /etc/shadow']",
+        "a: &a [x, x]\nb: &b [*a, *a]\ndependencies: [*b]",
+        "dependencies: [" + "a," * 40_000 + "a]",
+        "!!python/object/apply:os.system ['id']",
+        "[" * 5000,
+    ],
+)
+def test_a_hostile_conda_file_is_refused(text):
+    with pytest.raises(Invalid):
+        checked(conda(text))
+
+
+def test_too_much_an_unknown_kind_and_no_version_are_refused():
+    for software in (
+        requirements("a\n" * 2**21),
+        Software("wheel", ()),
+        Software("requirements", (("requirements.txt", "torch"),), "3.x"),
+        requirements("torch\0"),
+    ):
+        with pytest.raises(Invalid):
+            checked(software)
