@@ -85,8 +85,9 @@ class LocalEngine:
                 if attempt.id in self._queued or attempt.id in self._running:
                     continue
                 self._queued.add(attempt.id)
-            if attempt.devices:
-                self._starter.submit(self._start_queued, attempt)  # it asks the driver, which may hang
+            if attempt.devices or attempt.job.spec.upload:
+                # It asks the driver, which may hang, or copies many files.
+                self._starter.submit(self._start_queued, attempt)
             else:
                 self._start_queued(attempt)
 
@@ -152,6 +153,12 @@ class LocalEngine:
             base_environment(attempt, person, places) | dict(attempt.job.spec.env) | on_terminal(terminal)
         )
         return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
+
+    def driver_version(self) -> str | None:
+        try:
+            return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return None
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))
