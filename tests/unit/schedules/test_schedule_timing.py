@@ -161,6 +161,16 @@ def test_what_names_its_time_happens_once_on_each_day_that_there_is(
     assert gaps <= {1}
 
 
+@pytest.mark.parametrize(
+    ("zone", "day"),
+    [("America/St_Johns", "2005-10-29"), ("America/St_Johns", "2006-04-01"), ("America/Sao_Paulo", "2010-02-20")],
+)
+def test_where_clocks_change_at_midnight_no_minute_is_left_out(zone: str, day: str) -> None:
+    begin = local(f"{day}T12:00", zone).astimezone(UTC)
+    found = list(parse_cron("* * * * *", zone).between(begin, begin + timedelta(days=1)))
+    assert found == [begin + timedelta(minutes=n) for n in range(1, 1441)]
+
+
 @pytest.mark.parametrize(("zone", "day"), [("Europe/Berlin", "2026-03-29"), ("Europe/Berlin", "2026-10-25")])
 @pytest.mark.parametrize("line", ["*/20 * * * *", "30 2 * * *", "15,45 1-3 * * *", "0 * * * *", "*/30 2 * * *"])
 def test_cron_lines_mean_what_cronsim_says_when_clocks_change(zone: str, day: str, line: str) -> None:
