@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from statistics import median
 
+from bench.cpu_use import seconds_of
 from bench.figures import Figure
 from bench.parts.each_peer import on_each_peer
 from bench.peers import Peer
 from bench.settings import Settings
 
 PART = "throughput"
+JOBS_BELOW = ("Heliostat", "HyperQueue")  # the jobs of others are not children of the processes that stay
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
@@ -25,9 +27,13 @@ def _of(peer: Peer, settings: Settings) -> Iterator[Figure]:
         "one request": peer.bulk,
     }
     for form, run in forms.items():
+        before = seconds_of(peer.server_pids().values())
         rates = [settings.jobs / seconds for _ in range(settings.repeat) if (seconds := run(settings.jobs))]
         if not rates:
             yield Figure(PART, form, peer.name, None, "", "higher", "has no such form")
             continue
+        spent = seconds_of(peer.server_pids().values()) - before
         spread = f"{min(rates):.0f} to {max(rates):.0f} in {len(rates)} runs"
+        if peer.name in JOBS_BELOW:
+            spread += f"; {1000 * spent / (settings.jobs * len(rates)):.1f} ms of processor time a job"
         yield Figure(PART, form, peer.name, median(rates), "jobs/s", "higher", spread)

@@ -39,6 +39,11 @@ class Home:
         return self.path / "images"
 
     @property
+    def uploads(self) -> Path:
+        """Code that people have sent for their jobs; a folder for each person, only the server reads it."""
+        return self.path / "uploads"
+
+    @property
     def environments(self) -> Path:
         """Software that was built for jobs, and what it is built with."""
         return self.path / "environments"
@@ -101,6 +106,10 @@ class Settings:
     max_queued_jobs_per_user: int = 50_000
     max_request_bytes: int = 64 * 2**20
     keep_job_folders_days: int = 0  # after a job is over; 0: for ever
+    upload_max_size: str = "500M"  # of the code uploaded for one job
+    upload_quota: str = "5G"  # of all code one person has uploaded
+    keep_uploads_days: int = 30  # after they were last of use; those of unfinished jobs are kept
+    keep_records: bool = True  # of the code jobs were submitted with, and the machines they ran on
     pids_limit: int = 4096  # processes and threads one job may have
     runtimes: tuple[str, ...] = ("process", "bubblewrap", "podman", "apptainer")  # how jobs may be isolated
     container_runtime: str = "podman"  # of jobs with an image that name none
@@ -112,6 +121,7 @@ class Settings:
     container_networks: tuple[str, ...] = ("host", "private", "none")  # allowed; the first is the default
     read_only_root: bool = False  # containers write to their mounts only
     oci_runtime: str | None = None  # what podman and docker start containers with; None: crun or runc
+    container_scratch: str = "/var/tmp"  # noqa: S108  # of nodes of Slurm: local, for images and what containers write
     oci_runtimes: Mapping[str, str] = field(default_factory=dict)  # by project: { patients = "kata" }
     environments_builder: str = "heliostat-build"  # the Unix user that builds what everybody shares
     environments_keep_days: int = 90  # after it was last used; 0: for ever
@@ -230,11 +240,17 @@ def _check_words(path: Path, name: str, words: Iterable[object]) -> None:
 
 
 _WORDS = {
+    "upload_max_size": (r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", 'Write a size: "500M", "2G".'),
+    "upload_quota": (r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", 'Write a size: "5G", "1T".'),
     "runtimes": (
         "process|bubblewrap|podman|apptainer|docker",
         "Runtimes are: process, bubblewrap, podman, apptainer, docker.",
     ),
     "container_runtime": ("podman|apptainer|docker", "Images are run by podman, apptainer or docker."),
+    "container_scratch": (
+        r"/[A-Za-z0-9._/-]{1,20}",
+        "It is a folder on a local disk of each node, of at most 20 characters, in which everybody may make one.",
+    ),
     "environments_builder": (r"[a-z_][a-z0-9_-]{0,31}", "Write the name of a Unix user."),
     "environments_max_size": (r"[1-9][0-9]{0,6}[MGT]", 'Write a size: "500G".'),
     "container_networks": ("host|private|none", "Networks are: host, private, none."),
@@ -253,6 +269,7 @@ _LEAST: dict[str, float] = {
     "backfill_reservations": 1,
     "preemption_protection_seconds": 1,
     "keep_job_folders_days": 0,
+    "keep_uploads_days": 1,
     "environments_keep_days": 0,
     "cpu_charge": 0,
     "memory_gib_charge": 0,

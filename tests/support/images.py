@@ -47,6 +47,10 @@ def put_image(home: Path, user: str, image: str = IMAGE) -> None:
     store.parent.mkdir(exist_ok=True)
     store.parent.chmod(0o711)
     shutil.chown(store.parent, home.stat().st_uid)
+    put_image_into(store, user, image)
+
+
+def put_image_into(store: Path, user: str, image: str = IMAGE) -> None:
     store.mkdir(exist_ok=True)
     shutil.chown(store, user)
     with _podman(store, user) as podman, tempfile.TemporaryDirectory() as folder:

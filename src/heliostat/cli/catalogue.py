@@ -16,12 +16,14 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Submit": (
         Entry("run", "run:run", "Put a command into the queue."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
+        Entry("rerun", "rerun:rerun", "Repeat a job: the same request, the same code."),
         Entry("env", "env:env", "The software of jobs, built once."),
         Entry("schedule", "schedules:schedule", "Submit a job again and again, at times or after others."),
     ),
     "Watch": (
         Entry("ps", "jobs:ps", "List jobs, newest first."),
         Entry("show", "jobs:show", "Show everything about one job."),
+        Entry("diff", "rerun:diff", "Say what differed between two jobs."),
         Entry("why", "queue:why", "Say why a job waits, and when it will start."),
         Entry("when", "queue:when", "Say when a job would start, before submitting it."),
         Entry("logs", "logs:logs", "Print what a job has printed."),

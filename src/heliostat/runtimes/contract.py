@@ -61,8 +61,8 @@ class Limits:
     memory_mib: int
     cpus: int
     pids: int
-    open_files: int = 1024  # of one process, and
-    processes: int = 4096  # of one user: what is set already, and cannot be raised
+    open_files: int | str = 1024  # of one process, and
+    processes: int | str = 4096  # of one user: what is set already, and cannot be raised
 
 
 @dataclass(frozen=True, slots=True)

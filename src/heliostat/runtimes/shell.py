@@ -1,36 +1,66 @@
-"""The lines of shell that run a command, for scripts that engines hand over. All that people typed is quoted."""
+"""The lines of shell that run a command, for scripts that engines hand over. All that people typed is quoted.
 
+What is known only where a script runs is left blank in words, paths and values: `blank("folder")` becomes what the
+variable `folder` of the script holds there, whatever that is, as a part of the same word.
+"""
+
+import re
 from collections.abc import Mapping, Sequence
 from shlex import quote
 
 from heliostat.runtimes.contract import SEALED, SEALED_DESCRIPTOR, Command
 
+_BLANK = re.compile(r"\0(\w+)\0", re.ASCII)  # nothing a person can pass on holds a NUL
+
+
+def blank(variable: str) -> str:
+    return f"\0{variable}\0"
+
+
+def has_blank(text: str) -> bool:
+    return "\0" in text
+
+
+def quoted(word: str) -> str:
+    return _filled(quote(word))
+
 
 def prelude(command: Command) -> list[str]:
     """Once, before all tasks. The tool runs with an environment of its own."""
-    before = [f"{command.before} || exit 125"] if command.before else []
+    before = [f"{_filled(command.before)} || exit 125"] if command.before else []
     return [*exports(command.environment), "cd /", *before]
 
 
-def seal(command: Command, file: str) -> list[str]:
-    """Puts the sealed text onto its descriptor, for engines that cannot pass one on; the file is gone at once."""
-    text = "".join(f"\\{byte:03o}" for byte in command.sealed)
-    name = quote(file)
+def octal(content: bytes) -> str:
+    """As `printf` of the shell writes it again."""
+    return "".join(f"\\{byte:03o}" for byte in content)
+
+
+def seal(text: str, file: str) -> list[str]:
+    """Puts the sealed text, a word of the shell that holds it for `printf`, onto its descriptor, for engines that
+    cannot pass one on; the file is gone at once."""
+    name = quoted(file)
     return [
-        f"(umask 077; printf {quote(text)} >{name}) || exit 125",
+        f"(umask 077; printf {text} >{name}) || exit 126",
         f"exec {SEALED_DESCRIPTOR}<{name}",
         f"rm -f -- {name}",
     ]
 
 
-def run(command: Command) -> str:
-    """Becomes the task. Each opens the sealed text anew."""
-    return "; ".join([*exports(command.task_environment), f"{become(command.argv)} {SEALED_DESCRIPTOR}<{SEALED}"])
+def run(command: Command, through: str = "") -> str:
+    """Becomes the task, `through` other words of the shell. Each opens the sealed text anew."""
+    become_it = become(command.argv, through)
+    return "; ".join([*exports(command.task_environment), f"{become_it} {SEALED_DESCRIPTOR}<{SEALED}"])
 
 
-def become(words: Sequence[str]) -> str:
-    return f"exec {' '.join(quote(word) for word in words)}"
+def become(words: Sequence[str], through: str = "") -> str:
+    return " ".join(["exec", *([through] if through else []), *map(quoted, words)])
 
 
 def exports(environment: Mapping[str, str]) -> list[str]:
-    return [f"export {name}={quote(value)}" for name, value in environment.items()]
+    return [f"export {name}={quoted(value)}" for name, value in environment.items()]
+
+
+def _filled(text: str) -> str:
+    """Of quoted words, in which blanks are within single quotes."""
+    return _BLANK.sub(r"""'"$\1"'""", text)

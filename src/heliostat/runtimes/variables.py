@@ -5,12 +5,12 @@ from collections.abc import Mapping
 
 from heliostat.runtimes.contract import CannotContain
 
-# What the dynamic linker, the C library, Go or the tools themselves heed: exported to a tool that runs outside the
-# container, such a variable would change what the tool does there.
+# What the dynamic linker, the C library, Go, the tools or the scripts that run them heed: exported to a tool that
+# runs outside the container, such a variable would change what the tool does there.
 _HEEDED = re.compile(
     r"""(LD|GLIBC|MALLOC|GCONV|NIX|XDG|SSL_CERT|LISTEN|NOTIFY|DBUS|LC|CONTAINERS?|DOCKER|PODMAN|BUILDAH|STORAGE|REGISTRY
     |REGISTRIES|APPTAINER|SINGULARITY|NETAVARK|SLIRP4NETNS|CNI|TMPDIR|TMP|TEMP)(_.*)?
-    |(APPTAINER|SINGULARITY)ENV_.*|_.*
+    |(APPTAINER|SINGULARITY)ENV_.*|_.*|(SLURMD?|heliostat)_.*
     |GO(DEBUG|GC|MAXPROCS|MEMLIMIT|TRACEBACK|COVERDIR)|OCI_RUNTIME|TEMPDIR
     |PATH|HOME|USER|LOGNAME|SHELL|PWD|LANG|LANGUAGE|LOCPATH|NLSPATH|RES_OPTIONS|HOSTALIASES|LOCALDOMAIN|HOSTNAME
     |ENV|BASH_ENV|TERM|TZ|TZDIR""",

@@ -222,11 +222,14 @@ class Board:
             self._running.remove((before.id, number))
         if rows:
             self._release(before, self._held, self._parts)
-            if after.state not in ACTIVE and before.started_at is not None:
-                self._charge(before, after.ended_at or now)
+        if after.state in ACTIVE or not (rows or before.state is JobState.PENDING):
+            return
+        # Its start and its end may come together, in another's queue even with its leaving that.
+        if started_at := before.started_at or after.started_at:
+            self._charge(before if rows else after, started_at, after.ended_at or now)
 
-    def _charge(self, job: Job, ended_at: datetime) -> None:
-        start, end = (job.started_at or ended_at).timestamp(), ended_at.timestamp()
+    def _charge(self, job: Job, started_at: datetime, ended_at: datetime) -> None:
+        start, end = started_at.timestamp(), ended_at.timestamp()
         self._turn_month(end)
         self._ledger.charge(self._leaves.of((job.project, job.user)), self._rate(job), start, max(start, end))
         hours = self._gpus(job) * max(0.0, end - max(start, self._month_began)) / HOUR

@@ -56,6 +56,8 @@ class Explainer:
 
     def reason(self, job_id: JobId) -> str | None:
         """In short; None: it does not wait in this snapshot."""
+        if job_id not in self._snapshot.jobs:  # it has just come: nothing need be worked out to say so
+            return None
         row = self._rows.get(job_id)
         return None if row is None else self._causes.of(self._snapshot.pending[row]).words
 

@@ -23,6 +23,7 @@ from sqlalchemy.pool import QueuePool
 from heliostat.errors import HeliostatError, StoreUnavailable
 from heliostat.models import Job, JobEvent, JobId
 from heliostat.store import schema
+from heliostat.store.prepared import driver_of, told_as_usual
 
 log = structlog.get_logger()
 T = TypeVar("T")
@@ -271,6 +272,9 @@ def _sqlite(path: Path, begin: str, size: int) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(conn: Connection) -> None:
-        conn.exec_driver_sql(f"BEGIN {begin}")
+        try:
+            driver_of(conn).execute(f"BEGIN {begin}")
+        except conn.dialect.loaded_dbapi.Error as error:
+            raise told_as_usual(conn, "BEGIN", error) from error
 
     return engine

@@ -59,22 +59,53 @@ def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
 
 
 def _move_those_allowed(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
+    """A job that moves twice is looked up once and written once."""
+    found: dict[JobId, _Moving | None] = {}
     done: list[Move] = []
     told = []
     for move in moves:
-        state, newest, handed_over = _STATE.first(tx.conn, {"id": move.job_id}) or (None, None, False)
-        if state is None or move.attempt not in (None, newest) or not may_move(JobState(state), move.to):
+        if move.job_id not in found:
+            found[move.job_id] = _moving(tx, move.job_id)
+        moving = found[move.job_id]
+        if moving is None or move.attempt not in (None, moving.attempt) or not may_move(moving.state, move.to):
             continue
-        left = {"handed_over": False} if handed_over else {}
-        set_job(tx, move.job_id, {"state": move.to, **left, **move.values})
-        if handed_over and move.to in (JobState.CANCELLED, JobState.HELD):
-            ended = {"state": JobState.CANCELLED, "ended_at": move.at, "reason": move.detail}
-            set_attempt(tx, move.job_id, newest, ended)
-        attempt = move.values.get("attempt", newest)
-        told.append((move.job_id, attempt, move.at, move.kind, move.to, move.detail))
+        _take_back_from_engine(tx, moving, move)
+        moving.state = move.to
+        moving.attempt = move.values.get("attempt", moving.attempt)
+        moving.values.update(move.values)
+        moving.values["state"] = move.to
+        told.append((move.job_id, moving.attempt, move.at, move.kind, move.to, move.detail))
         done.append(move)
+    for job_id, moving in found.items():
+        if moving and moving.values:
+            set_job(tx, job_id, moving.values)
     _add_events(tx, told)
     return done
+
+
+@dataclass(slots=True)
+class _Moving:
+    """A job while its moves are gone through: as it is after the last of them, and what has changed."""
+
+    state: JobState
+    attempt: int
+    handed_over: bool
+    values: dict[str, Any] = field(default_factory=dict)
+
+
+def _moving(tx: Transaction, job_id: JobId) -> _Moving | None:
+    row = _STATE.first(tx.conn, {"id": job_id})
+    return None if row is None else _Moving(JobState(row[0]), row[1], bool(row[2]))
+
+
+def _take_back_from_engine(tx: Transaction, moving: _Moving, move: Move) -> None:
+    """Whoever moves is no longer in an engine's queue."""
+    if not moving.handed_over:
+        return
+    moving.handed_over, moving.values["handed_over"] = False, False
+    if move.to in (JobState.CANCELLED, JobState.HELD):
+        ended = {"state": JobState.CANCELLED, "ended_at": move.at, "reason": move.detail}
+        set_attempt(tx, move.job_id, moving.attempt, ended)
 
 
 def _tell_children(tx: Transaction, parent: Move) -> list[Move]:

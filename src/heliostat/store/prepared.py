@@ -1,7 +1,6 @@
 """Statements that run hundreds of times a second: built and compiled once, then handed straight to the driver."""
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection
@@ -29,16 +28,21 @@ class Prepared:
         return rows
 
     def run_many(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        if len(rows) == 1:
+            self._execute(conn, rows[0])
+            return
         sql, names = self._for(conn)
-        with _told_as_usual(conn, sql):
-            conn.connection.cursor().executemany(sql, [tuple(row[name] for name in names) for row in rows])
+        try:
+            driver_of(conn).executemany(sql, [[row[name] for name in names] for row in rows])
+        except conn.dialect.loaded_dbapi.Error as error:
+            raise told_as_usual(conn, sql, error) from error
 
     def _execute(self, conn: Connection, values: Mapping[str, Any]) -> Any:
         sql, names = self._for(conn)
-        cursor: Any = conn.connection.cursor()
-        with _told_as_usual(conn, sql):
-            cursor.execute(sql, tuple(values[name] for name in names))
-        return cursor
+        try:
+            return driver_of(conn).execute(sql, [values[name] for name in names])
+        except conn.dialect.loaded_dbapi.Error as error:
+            raise told_as_usual(conn, sql, error) from error
 
     def _for(self, conn: Connection) -> tuple[str, tuple[str, ...]]:
         found = self._compiled.get(conn.dialect.name)
@@ -50,11 +54,12 @@ class Prepared:
         return found
 
 
-@contextmanager
-def _told_as_usual(conn: Connection, sql: str) -> Iterator[None]:
-    """The driver's errors as those of SQLAlchemy, like everywhere else."""
+def driver_of(conn: Connection) -> Any:
+    """The driver's own connection."""
+    return conn.connection.dbapi_connection
+
+
+def told_as_usual(conn: Connection, sql: str, error: Exception) -> Exception:
+    """An error of the driver as that of SQLAlchemy, like everywhere else."""
     driver = conn.dialect.loaded_dbapi
-    try:
-        yield
-    except driver.Error as error:
-        raise DBAPIError.instance(sql, None, error, driver.Error, dialect=conn.dialect) from error
+    return DBAPIError.instance(sql, None, error, driver.Error, dialect=conn.dialect)

@@ -32,7 +32,8 @@ from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import known_better
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.snapshot import Plan
+from heliostat.scheduling.relay import GOOD_SECONDS, Relay, relay_after
+from heliostat.scheduling.snapshot import Plan, Start
 from heliostat.scheduling.why import Explainer, Why, why_elsewhere
 from heliostat.store import jobs as stored
 from heliostat.store import moves
@@ -91,6 +92,8 @@ class Controller:
         self._policy = policy or Policy()
         self._queue = Queue(Board(self._policy))
         self._made = Plan()
+        self._relay = Relay(now())
+        self._plan_again_at: float | None = None  # after it was followed for a while
         self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
         self._inbox = _Inbox()
         self._wake = threading.Condition()
@@ -224,6 +227,8 @@ class Controller:
         now, observations = self._now(), inbox.observations
         if inbox.only_starts and self._seconds_to_next_try() != 0.0:
             return Round(observations, Plan(), now)
+        if (starts := self._taken_over(inbox, now)) is not None:
+            return Round(observations, Plan(tuple(starts)), now)
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now), now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         abilities = self._engine.capabilities
@@ -235,7 +240,30 @@ class Controller:
         snapshot = self._queue.snapshot(now, ended, self._delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
+        self._relay, self._plan_again_at = relay_after(self._made, snapshot, self._policy, now), None
         return Round(observations, self._made, now)
+
+    def _taken_over(self, inbox: _Inbox, now: datetime) -> list[Start] | None:
+        """Who starts in the place of those that have ended; None: what has happened needs a plan."""
+        if not self._relay.is_good(now) or self._seconds_to_next_try() == 0.0:
+            return None
+        ends = [seen for seen in inbox.observations if isinstance(seen, Ended)]
+        jobs = [job for seen in ends if seen.cause is Cause.EXITED and (job := self._newest(seen))]
+        if len(jobs) < len(ends) or any(job.stop_requested for job in jobs):
+            return None
+        if inbox.changes and not self._have_only_joined(inbox.changes, now):
+            return None
+        starts = self._relay.starts_after(jobs)
+        if starts is not None and self._plan_again_at is None:
+            self._plan_again_at = time.monotonic() + GOOD_SECONDS
+        return starts
+
+    def _have_only_joined(self, changes: Sequence[Changes], now: datetime) -> bool:
+        if not all(change.added and not change.moved for change in changes):
+            return False
+        added = [self._queue.get(job.id) for change in changes for job in change.added]
+        known = [job for job in added if job is not None]
+        return len(known) == len(added) and self._relay.let_join(known, now)
 
     def _look_for_checkpoints(self, now: datetime) -> None:
         """Those who may be sent away lose less if they have just saved their work."""
@@ -248,10 +276,17 @@ class Controller:
             self._queue.note_checkpoint(attempt_id, saved_at, now)
 
     def _moves_for(self, seen: Started | Ended) -> list[moves.Move]:
+        job = self._newest(seen)
+        if job is None:
+            return []
+        return moves_for(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
+
+    def _newest(self, seen: Started | Ended) -> Job | None:
+        """The job, unless it is a late word: of an attempt that is no longer the newest, or whose end is known."""
         job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
         if job is None or job.attempt_id != seen.attempt_id or not (job.state in ACTIVE or job.handed_over):
-            return []  # a late word: of an attempt that is no longer the newest, or whose end is known
-        return moves_for(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
+            return None
+        return job
 
     def _carry_out(self, this_round: Round) -> None:
         self._note_failed_starts(this_round)
@@ -356,6 +391,8 @@ class Controller:
 
     def _seconds_to_next_try(self) -> float | None:
         waits = [when - time.monotonic() for when in self._not_before.values()]
+        if self._plan_again_at is not None:
+            waits.append(self._plan_again_at - time.monotonic())
         if self._made.wake_at is not None:
             waits.append((self._made.wake_at - self._now()).total_seconds())
         return min(max(0.0, min(waits)), _LONGEST_SLEEP_SECONDS) if waits else None

@@ -96,19 +96,28 @@ def _parents(tx: Transaction, child: Job, seen: dict[JobId, Job]) -> tuple[Attem
 
 
 def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
-    for kind in (Started, Ended):
-        wishes = [move for seen in this_round.observations if isinstance(seen, kind) for move in moves_for(seen)]
-        done = moves.move_jobs(tx, wishes)
-        for move in done:
-            moves.set_attempt(tx, move.job_id, move.attempt or 0, _attempt_values(move))
-        _add_requeued(tx, [move.job_id for move in done if move.values.get("handed_over")], this_round.now)
+    starts = [seen for seen in this_round.observations if isinstance(seen, Started)]
+    ends = [seen for seen in this_round.observations if isinstance(seen, Ended)]
+    wishes = [move for start in starts for move in moves_for(start)]
+    done = moves.move_jobs(tx, wishes + [move for end in ends for move in moves_for(end)])
+    _record_attempts(tx, done)
+    _add_requeued(tx, [move.job_id for move in done if move.values.get("handed_over")], this_round.now)
     for seen in this_round.observations:
         if isinstance(seen, Retimed):
             _record_limit(tx, seen)
         if isinstance(seen, Started) and seen.gpu_type:
             job_id, _, number = seen.attempt_id.partition(".")
             moves.set_attempt(tx, int(job_id), int(number), {"gpu_type": seen.gpu_type})
-    this_round.ended = [seen.attempt_id for seen in this_round.observations if isinstance(seen, Ended)]
+    this_round.ended = [end.attempt_id for end in ends]
+
+
+def _record_attempts(tx: Transaction, done: Sequence[moves.Move]) -> None:
+    """What became of them; one that started and ended is written once."""
+    found: dict[tuple[JobId, int], dict[str, object]] = {}
+    for move in done:
+        found.setdefault((move.job_id, move.attempt or 0), {}).update(_attempt_values(move))
+    for (job_id, number), values in found.items():
+        moves.set_attempt(tx, job_id, number, values)
 
 
 def _add_requeued(tx: Transaction, job_ids: Sequence[JobId], now: datetime) -> None:

@@ -185,7 +185,9 @@ def test_a_script_seals_what_may_not_be_exported_and_leaves_no_file(tmp_path: Pa
         ("cat", "/proc/self/fd/7"), {"PATH": "/usr/bin:/bin", "A": "'; exit 9 #"}, sealed=sealed.sealed
     )
     file = tmp_path / "a file; exit 8"
-    script = "\n".join([*shell.seal(shown, str(file)), *shell.prelude(shown), shell.run(shown)])
+    script = "\n".join(
+        [*shell.seal(shlex.quote(shell.octal(shown.sealed)), str(file)), *shell.prelude(shown), shell.run(shown)]
+    )
     done = subprocess.run(["sh", "-c", script], capture_output=True, env={}, check=True)
     assert done.stdout == sealed.sealed
     assert not file.exists()

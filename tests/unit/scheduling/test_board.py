@@ -103,6 +103,22 @@ def test_a_job_that_stops_running_is_charged_for_what_it_held() -> None:
         assert snapshot.month[("class normal", "default")] == pytest.approx(4.0)
 
 
+@pytest.mark.parametrize("before", [JobState.STARTING, JobState.PENDING])
+def test_a_job_whose_start_and_end_are_told_together_is_charged(before: JobState) -> None:
+    ended = replace(a_running_job(9, "a", GPU, devices=("a-0",)), state=JobState.COMPLETED, ended_at=LATER)
+    waiting = a_job(9, GPU)
+    held = replace(waiting, state=before, node="a", devices=("a-0",)) if before is JobState.STARTING else waiting
+    board = a_board((a_node("a", gpus=4),), [held])
+    board.put(ended, LATER)
+    assert board.snapshot(LATER).month[("user", "ann")] == pytest.approx(2.0)
+
+
+def test_a_job_that_is_cancelled_while_it_waits_is_not_charged() -> None:
+    board = a_board((a_node("a", gpus=4),), [a_job(9, GPU)])
+    board.put(a_job(9, GPU, state=JobState.CANCELLED, ended_at=LATER), LATER)
+    assert board.snapshot(LATER).past_usage.sum() == 0
+
+
 def test_a_job_that_only_changes_is_not_charged() -> None:
     running = a_running_job(9, "a", GPU, devices=("a-0",))
     board = a_board((a_node("a", gpus=4),), [running])

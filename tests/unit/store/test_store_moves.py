@@ -90,6 +90,20 @@ def test_two_moves_of_one_job_in_one_commit_see_each_other(store: Store) -> None
     assert store.write(lambda tx: moves.move_jobs(tx, [start, late, run])) == [start, run]
 
 
+def test_a_job_that_starts_and_ends_in_one_commit_is_written_once_and_told_twice(store: Store) -> None:
+    job_id, told = new_job(store, JobState.STARTING, attempt=1), list[tuple[int, JobState]]()
+    store.on_commit(lambda changes: told.extend((number, values["state"]) for number, values in changes.moved))
+    run = moves.Move(job_id, JobState.RUNNING, "running", NOW, 1, {"started_at": NOW})
+    end = moves.Move(job_id, JobState.COMPLETED, "ended", NOW, 1, {"ended_at": NOW, "exit_code": 0})
+    assert store.write(lambda tx: moves.move_jobs(tx, [run, end])) == [run, end]
+    with store.read() as conn:
+        job, events = stored.get_job(conn, job_id), stored.list_events(conn, 0, 1000, job_id)
+    assert job
+    assert (job.state, job.started_at, job.ended_at, job.exit_code) == (JobState.COMPLETED, NOW, NOW, 0)
+    assert [event.kind for event in events] == ["submitted", "running", "ended"]
+    assert told == [(job_id, JobState.COMPLETED)]
+
+
 def test_a_job_that_is_not_there_does_not_move(store: Store) -> None:
     assert not move(store, 10**9, JobState.CANCELLED)
 

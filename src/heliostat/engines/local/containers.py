@@ -4,18 +4,21 @@ import contextlib
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from resource import RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 
 from heliostat.config import Settings
-from heliostat.engines.environment import Person, own_software
+from heliostat.engines.containers import CONFIGURATION, Belongings, Ground, container_of
+from heliostat.engines.containers_inside import Door
+from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, Refused, make_private
-from heliostat.engines.local.script import Places, base_environment, payload_words, task_environment
+from heliostat.engines.local.insiders import first_inside
+from heliostat.engines.local.script import Places, base_environment, runs_side_by_side, task_environment
 from heliostat.engines.local.ungrouped import tools_folder
 from heliostat.errors import Invalid
-from heliostat.models import Attempt, AttemptId, Mount
+from heliostat.models import Attempt, AttemptId
 from heliostat.runtimes.catalogue import RUNTIMES
 from heliostat.runtimes.contract import (
     TOOL_PATH,
@@ -23,18 +26,8 @@ from heliostat.runtimes.contract import (
     Command,
     Confinement,
     Container,
-    Environment,
-    Identity,
     Limits,
-    Task,
 )
-from heliostat.runtimes.policy import Asker, admitted, admitted_mounts, rules_of
-
-_FROM_THE_IMAGE = ("PATH", "SHELL")
-_CONFIGURATION = {
-    "CONTAINERS_CONF": "/etc/containers/containers.conf",
-    "CONTAINERS_REGISTRIES_CONF": "/etc/containers/registries.conf",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +45,6 @@ class Place:
     @property
     def runs(self) -> str:
         return tools_folder(self.instance)
-
-
-def check_rules(attempt: Attempt, person: Person, settings: Settings) -> None:
-    """Those of the admins may have changed since it was submitted, and so may the links in its paths."""
-    try:
-        admitted(attempt.job.spec, _asker(attempt, person), rules_of(settings))
-    except Invalid as error:
-        raise Refused(f"{error.message} {error.hint or ''}".strip()) from None
 
 
 def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) -> tuple[Command, ...]:
@@ -107,12 +92,17 @@ def leave(place: Place) -> None:
             os.rmdir(folder)
 
 
+def door(place: Place, attempt: Attempt, pids: Iterable[int], terminal: str) -> Door:
+    """Where to enter its container; of several, the first. Raises Refused."""
+    first = next(first_inside(pids), None)
+    if first is None:
+        raise Refused("nothing runs in its container yet, or any more")
+    workdir = attempt.job.spec.workdir or f"{JobFolder.of(place.settings.home.jobs, attempt.job.id).path}/work"
+    return Door(f"{place.runs}/{attempt.id}", place.scratch(attempt.id), str(first), workdir, terminal)
+
+
 def has_container(place: Place, attempt_id: AttemptId) -> bool:
     return os.path.lexists(place.scratch(attempt_id))
-
-
-def _asker(attempt: Attempt, person: Person) -> Asker:
-    return Asker(attempt.job.user, person.home, attempt.job.project)
 
 
 def _confinement(attempt: Attempt, person: Person, place: Place) -> Confinement:
@@ -133,41 +123,32 @@ def _confinement(attempt: Attempt, person: Person, place: Place) -> Confinement:
         cgroup_parent=f"/heliostat-{place.instance}/{attempt.id}" if os.geteuid() == 0 else None,
         device_files=place.device_files or (),
         tool_environment={
-            name: file if os.path.exists(file) else os.devnull for name, file in _CONFIGURATION.items()
+            name: file if os.path.exists(file) else os.devnull for name, file in CONFIGURATION.items()
         },
     )
 
 
 def _container(attempt: Attempt, person: Person, places: Places, place: Place) -> Container:
     """As if it had one task, with all its devices."""
-    spec, wanted = attempt.job.spec, attempt.job.resources
-    mounts = (
-        *admitted_mounts(spec, _asker(attempt, person), rules_of(place.settings)),
-        *_own_mounts(attempt, places),
+    wanted, settings = attempt.job.resources, place.settings
+    brought = Belongings(
+        places.workdir, places.checkpoints, places.script, base_environment(attempt, person, places)
     )
-    return Container(
-        task=Task(
-            payload_words(attempt, places),
-            places.workdir,
-            Identity(person.name, person.uid, person.gid, person.home),
-            spec.image,
-            spec.network or "host",
-        ),
-        environment=Environment(_variables(attempt, person, places, mounts)),
-        mounts=mounts,
-        devices=() if place.device_files is None else attempt.devices,
-        limits=Limits(
-            wanted.memory_mib,
-            wanted.cpus,
-            place.settings.pids_limit,
-            open_files=getrlimit(RLIMIT_NOFILE)[1],
-            processes=_most_processes(),
-        ),
-        confinement=_confinement(attempt, person, place),
+    limits = Limits(
+        wanted.memory_mib,
+        wanted.cpus,
+        settings.pids_limit,
+        open_files=getrlimit(RLIMIT_NOFILE)[1],
+        processes=_most_processes(),
     )
+    ground = Ground(settings, limits, _confinement(attempt, person, place))
+    made = container_of(attempt, person, brought, ground)
+    return replace(made, devices=() if place.device_files is None else attempt.devices)
 
 
 def _tasks(whole: Container, attempt: Attempt) -> list[Container]:
+    if not runs_side_by_side(attempt):
+        return [whole]
     return [
         replace(
             whole,
@@ -175,29 +156,7 @@ def _tasks(whole: Container, attempt: Attempt) -> list[Container]:
             devices=one.devices if whole.devices else (),
         )
         for rank, one in enumerate(attempt.places)
-    ] or [whole]
-
-
-def _own_mounts(attempt: Attempt, places: Places) -> list[Mount]:
-    """Of the job's own folder, which nobody needs to be asked for."""
-    mounts = [Mount(places.checkpoints, places.checkpoints)]
-    if attempt.job.spec.workdir is None:
-        mounts.append(Mount(places.workdir, places.workdir))
-    if folder := own_software(attempt.job, places.installation):
-        mounts.append(Mount(folder, folder, read_only=True))
-    if places.script is not None:
-        mounts.append(Mount(places.script, places.script, read_only=True))
-    return mounts
-
-
-def _variables(attempt: Attempt, person: Person, places: Places, mounts: Sequence[Mount]) -> dict[str, str]:
-    spec = attempt.job.spec
-    variables = base_environment(attempt, person, places)
-    if not any(person.home == mount.target or person.home.startswith(f"{mount.target}/") for mount in mounts):
-        variables["HOME"] = places.workdir
-    for name in _FROM_THE_IMAGE if spec.image is not None else ():
-        del variables[name]
-    return variables | dict(spec.env)
+    ]
 
 
 def _most_processes() -> int:

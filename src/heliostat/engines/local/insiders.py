@@ -4,6 +4,8 @@ A tool that dies of a signal takes the container along, or loses its exit code. 
 there too; the first one inside only looks after the others, and hands on what it is told.
 """
 
+from collections.abc import Iterable, Iterator
+
 from heliostat.engines.local.cgroup_files import signal_all
 from heliostat.engines.local.cgroups import Group
 
@@ -16,14 +18,19 @@ def signal_container(group: Group, signal_number: int) -> None:
         group.signal(signal_number)
 
 
+def first_inside(pids: Iterable[int]) -> Iterator[int]:
+    """Of each container, its first process."""
+    return (pid for pid in sorted(pids) if len(numbers := _numbers(pid)) > 1 and numbers[-1] == "1")
+
+
 def _insiders(pids: list[int]) -> list[int]:
-    return [pid for pid in pids if _is_inside(pid)]
+    return [pid for pid in pids if len(numbers := _numbers(pid)) > 1 and numbers[-1] != "1"]
 
 
-def _is_inside(pid: int) -> bool:
+def _numbers(pid: int) -> list[str]:
+    """That it has: here, and in each namespace below that it is in."""
     try:
         with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
-            numbers = next((line.split()[1:] for line in file if line.startswith("NSpid:")), [])
+            return next((line.split()[1:] for line in file if line.startswith("NSpid:")), [])
     except OSError:
-        return False
-    return len(numbers) > 1 and numbers[-1] != "1"
+        return []

@@ -10,11 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.config import Settings
+from heliostat.engines.containers import check_rules
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, check_software, lay_out, open_log
 from heliostat.engines.local.cgroups import Group, Limits
 from heliostat.engines.local.containers import Place as ContainerPlace
-from heliostat.engines.local.containers import check_rules, commands_of
+from heliostat.engines.local.containers import commands_of
 from heliostat.engines.local.processes import boot_id
 from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Places, payload_argv, payload_script
 from heliostat.engines.local.spawn import Program
@@ -76,7 +77,7 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
     if attempt.job.kind != BUILD:  # a build has rules of its own
         check_rules(attempt, person, site.settings)
     check_software(attempt.job, str(site.settings.home.path))
-    workdir, script = lay_out(attempt, person, folder)
+    workdir, script = lay_out(attempt, person, folder, site.settings.home.uploads)
     places = Places(
         workdir=workdir,
         script=script,

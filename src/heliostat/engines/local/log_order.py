@@ -17,6 +17,7 @@ from heliostat.models import AttemptId
 
 STREAMS = ("stdout", "stderr")
 _BREATH_SECONDS = 0.002  # between looks: a job that prints without end must not cost a core
+_MANY_OVER = 64  # removing a watch wakes the thread, so it is done for many at once
 _MOST_MARKS = 20_000  # of one attempt; what comes after is shown stream by stream
 
 LogPath = Callable[[str], str]
@@ -38,6 +39,7 @@ class LogOrder:
         self._inotify = Inotify(blocking=True, appearing=False)
         self._watched: dict[int, _Watched] = {}
         self._numbers: dict[AttemptId, int] = {}
+        self._over: set[int] = set()  # watches nobody needs any more
         self._lock = threading.Lock()
         if self._inotify.descriptor >= 0:
             threading.Thread(target=self._run, name="log-order", daemon=True).start()
@@ -50,13 +52,19 @@ class LogOrder:
                 attempt = int(attempt_id.partition(".")[2])
                 self._watched[number] = _Watched(attempt, path, first.removesuffix("stdout") + "order")
                 self._numbers[attempt_id] = number
+                self._over.discard(number)  # the kernel gives one number to one folder
 
     def end(self, attempt_id: AttemptId) -> None:
         with self._lock:
             number = self._numbers.pop(attempt_id, None)
-            if number is not None:
-                self._watched.pop(number, None)
-                self._inotify.remove(number)
+            if number is None:
+                return
+            self._watched.pop(number, None)
+            self._over.add(number)
+            if len(self._over) >= _MANY_OVER:
+                for over in self._over:
+                    self._inotify.remove(over)
+                self._over.clear()
 
     def _run(self) -> None:
         while True:

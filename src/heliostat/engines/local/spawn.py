@@ -8,6 +8,7 @@ import ctypes
 import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _quick = ctypes.PyDLL(None)  # for calls that are over sooner than the interpreter can be unlocked
@@ -27,32 +28,34 @@ class Program:
 
 def spawn(program: Program) -> int:
     """Its process id; OSError when it cannot be started."""
-    actions, attributes, pid = _opaque(), _opaque(), ctypes.c_int()
+    actions, pid = _opaque(), ctypes.c_int()
+    attributes = _attributes(tuple(program.default_signals))
     _check(_quick.posix_spawn_file_actions_init(actions))
-    _check(_quick.posix_spawnattr_init(attributes))
     try:
         _check(_quick.posix_spawn_file_actions_addopen(actions, 0, b"/dev/null", os.O_RDONLY, 0))
         for there, here in program.descriptors.items():
             _check(_quick.posix_spawn_file_actions_adddup2(actions, here, there))
-        _set_signals(attributes, program.default_signals)
         path, argv = os.fsencode(program.argv[0]), _strings(program.argv)
         environment = _strings([f"{name}={value}" for name, value in program.environment.items()])
         _check(_libc.posix_spawn(ctypes.byref(pid), path, actions, attributes, argv, environment))
     finally:
-        _quick.posix_spawnattr_destroy(attributes)
         _quick.posix_spawn_file_actions_destroy(actions)
     return pid.value
 
 
-def _set_signals(attributes: ctypes.Array[ctypes.c_char], default_signals: Iterable[int]) -> None:
-    none, defaults = _opaque(), _opaque()
+@cache
+def _attributes(default_signals: tuple[int, ...]) -> ctypes.Array[ctypes.c_char]:
+    """Only read by those who start programs with them, and kept for good."""
+    attributes, none, defaults = _opaque(), _opaque(), _opaque()
     _quick.sigemptyset(none)
     _quick.sigemptyset(defaults)
     for number in default_signals:
         _quick.sigaddset(defaults, number)
+    _check(_quick.posix_spawnattr_init(attributes))
     _check(_quick.posix_spawnattr_setsigmask(attributes, none))
     _check(_quick.posix_spawnattr_setsigdefault(attributes, defaults))
     _check(_quick.posix_spawnattr_setflags(attributes, ctypes.c_short(_SETSIGDEF | _SETSIGMASK | _SETSID)))
+    return attributes
 
 
 def _opaque() -> ctypes.Array[ctypes.c_char]:

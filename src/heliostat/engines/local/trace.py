@@ -13,6 +13,7 @@ from heliostat.models import AttemptId
 
 _SUFFIXES = ("started", "timed_out", "payload")
 _DISOWNED = b"disowned\n"
+_MOST_BYTES = 4096  # of a trace, which has less than a hundred
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Traces:
 
     def claim(self, attempt_id: AttemptId) -> Claim | None:
         """Who runs it since this boot."""
-        words = self._words(attempt_id)
+        words, _ = self._read(attempt_id)
         if words is None or words[2] != boot_id():
             return None
         pid = int(words[0])
@@ -68,10 +69,11 @@ class Traces:
 
     def ending(self, attempt_id: AttemptId) -> Ending:
         """To be asked once the wrapper is gone."""
-        words = self._words(attempt_id)
+        words, written_at = self._read(attempt_id)
         exit_code = int(words[3]) if words and words[3].isdecimal() else None
         timed_out = os.path.exists(self.path(attempt_id, ".timed_out"))
-        return Ending(exit_code, timed_out, self._written_at(attempt_id) if exit_code is not None else None)
+        at = datetime.fromtimestamp(written_at, UTC) if exit_code is not None else None
+        return Ending(exit_code, timed_out, at)
 
     def remove(self, attempt_ids: Iterable[AttemptId]) -> None:
         for attempt_id in attempt_ids:
@@ -86,11 +88,6 @@ class Traces:
             attempt_id = entry.name.rpartition(".")[0]
             if attempt_id not in kept and entry.stat().st_mtime < before:
                 self.remove([attempt_id])
-
-    def _written_at(self, attempt_id: AttemptId) -> datetime | None:
-        with contextlib.suppress(OSError):
-            return datetime.fromtimestamp(os.stat(self.path(attempt_id, ".started")).st_mtime, UTC)
-        return None
 
     def _is_wrapper(self, pid: int, attempt_id: AttemptId) -> bool:
         """Whether the process of this number is still the one that made the claim: nobody else names the trace."""
@@ -107,11 +104,18 @@ class Traces:
             time.sleep(0.01)
         return text in (b"", _DISOWNED)
 
-    def _words(self, attempt_id: AttemptId) -> list[str] | None:
-        with contextlib.suppress(FileNotFoundError, UnicodeDecodeError):
-            with open(self.path(attempt_id, ".started"), encoding="ascii") as file:
-                text = file.read()
-            words = text.split()
-            if text.endswith("\n") and len(words) == 4:
-                return words
-        return None
+    def _read(self, attempt_id: AttemptId) -> tuple[list[str] | None, float]:
+        """The words of its wrapper, once they are complete, and when they were written.
+
+        Plain os calls: this happens hundreds of times a second.
+        """
+        try:
+            descriptor = os.open(self.path(attempt_id, ".started"), os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return None, 0.0
+        try:
+            text, written_at = os.read(descriptor, _MOST_BYTES), os.fstat(descriptor).st_mtime
+        finally:
+            os.close(descriptor)
+        words = text.decode("ascii", "replace").split()
+        return (words if text.endswith(b"\n") and len(words) == 4 else None), written_at

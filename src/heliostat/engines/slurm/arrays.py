@@ -9,7 +9,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from shlex import quote
 
-from heliostat.engines.environment import CHECKPOINT_FILE, Person, Surroundings
+from heliostat.engines.containers import Belongings
+from heliostat.engines.environment import CHECKPOINT_FILE, Person, Surroundings, job_environment
+from heliostat.engines.slurm.contained import Contained
 from heliostat.engines.slurm.following import Bonds, bonds_of, index_by_index
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.numbers import ElementNumber
@@ -17,6 +19,7 @@ from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.script import Payload, Site, array_comment_of, common_options, script_of
 from heliostat.engines.slurm.traces import Element
 from heliostat.models import Attempt, AttemptId
+from heliostat.runtimes.shell import blank
 
 MAX_ARRAY_SIZE = 1001  # Slurm's own default: indexes below it
 _VAIN_LOOKS = 2
@@ -85,24 +88,53 @@ def array_argv(chunk: Chunk, person: Person, site: Site) -> list[str]:
     return ["sbatch", "--parsable", *own, *common_options(chunk.first, person, site)]
 
 
-def array_script(chunk: Chunk, person: Person, jobs: str, around: Surroundings, instance: str) -> str:
-    """`jobs` is the folder with a folder for each job; of `around`, what is an element's own does not count.
+@dataclass(frozen=True, slots=True)
+class ArraySite:
+    jobs: str  # the folder with a folder for each job
+    instance: str
+    contained: Contained | None = None  # how each runs in a container
+
+
+def array_script(chunk: Chunk, person: Person, around: Surroundings, site: ArraySite) -> str:
+    """Of `around`, what is an element's own does not count.
 
     All that differs is in positional parameters, which no variable of the user's can change: number of the job,
     attempt, index, folder.
     """
     spec = chunk.first.job.spec
     payload = Payload(
-        begin=tuple(_which(chunk, jobs)),
+        begin=tuple(_which(chunk, site.jobs)),
         number="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID",
         receipt='"$4/$2.receipt"',
         open_logs=('exec >>"$4/$2.stdout" 2>>"$4/$2.stderr"',),
-        exports=tuple(_own_variables(instance)),
+        exports=tuple(_own_variables(site.instance)),
         workdir='"$4/work"' if spec.workdir is None else quote(spec.workdir),
         script=None if spec.script is None else '"$4/$2.script"',
         tasks='"$4/$2.tasks"',
+        contained=site.contained,
     )
     return script_of(chunk.first, person, around, payload)
+
+
+def array_belongings(chunk: Chunk, person: Person, around: Surroundings, instance: str) -> Belongings:
+    """The same in a container: what is in the positional parameters is left blank."""
+    number, attempt, index, folder = map(blank, "1234")
+    spec, checkpoints = chunk.first.job.spec, f"{folder}/checkpoints"
+    own = {
+        "HELIOSTAT_JOB_ID": number,
+        "HELIOSTAT_ATTEMPT": attempt,
+        "HELIOSTAT_ARRAY_INDEX": index,
+        "HELIOSTAT_ATTEMPT_ID": f"{number}.{attempt}",
+        "HELIOSTAT_MARK": f"{instance}-{number}.{attempt}",
+        "HELIOSTAT_CHECKPOINT_DIR": checkpoints,
+        "HELIOSTAT_CHECKPOINT_FILE": f"{checkpoints}/{CHECKPOINT_FILE}",
+    }
+    return Belongings(
+        spec.workdir or f"{folder}/work",
+        checkpoints,
+        None if spec.script is None else f"{folder}/{attempt}.script",
+        job_environment(chunk.first, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}) | own,
+    )
 
 
 def ranges(indexes: Sequence[int]) -> str:

@@ -25,9 +25,10 @@ from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.contained import check_container, container_base
 from heliostat.engines.slurm.dynamic_steps import Recomposer
 from heliostat.engines.slurm.following import Readiness
-from heliostat.engines.slurm.inside import NODE_LINE, Step, srun_inside
+from heliostat.engines.slurm.inside import NODE_LINE, Step, script_into_container, srun_inside
 from heliostat.engines.slurm.live import LiveUse
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
@@ -69,7 +70,9 @@ class SlurmEngine:
     """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
 
     name = "slurm"
-    capabilities = Capabilities(queues_itself=True, limits_arrays=True, knows_parents=True, equips=True)
+    capabilities = Capabilities(
+        queues_itself=True, limits_arrays=True, knows_parents=True, contains=True, equips=True
+    )
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
@@ -134,6 +137,7 @@ class SlurmEngine:
         terms = self._rounds.site.terms
         check_request(job, data_class, self._picture, terms)
         check_class(job, terms, self.accounts)
+        check_container(job)
 
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
         with self._turn:
@@ -197,7 +201,11 @@ class SlurmEngine:
         known = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
         workdir = attempt.job.spec.workdir or f"{folder.path}/work"
         environment = {**known, **attempt.job.spec.env, **on_terminal(terminal)}
-        script = inside_script(environment, workdir, command, NODE_LINE)
+        script = (
+            script_into_container(attempt, command, terminal, container_base(self._settings, person), workdir)
+            if attempt.job.spec.wants_container
+            else inside_script(environment, workdir, command, NODE_LINE)
+        )
         step = Step(handed.number, on_terminal=bool(terminal))
         try:
             return srun_inside(script, person, folder, step, self._commands.environment)

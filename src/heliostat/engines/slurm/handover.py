@@ -135,6 +135,9 @@ class Handover:
             except OSError as error:
                 self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
                 broken.append(attempt.id)
+            except Refused as error:
+                self._end(attempt, Cause.REFUSED, str(error))
+                broken.append(attempt.id)
         return broken
 
     def _submit_elements(self, chunk: Chunk, person: Person, after: int | None) -> int | None:
@@ -142,7 +145,7 @@ class Handover:
         try:
             argv, script = array_prepared(chunk, person, self._settings, self._site_for(chunk.first))
             argv += self._waiting_options_of_all(chunk, after)
-        except Unfit as error:
+        except (Refused, Unfit) as error:
             self._end_all(chunk.attempts, Cause.REFUSED, str(error))
             return None
         for index, attempt in chunk.elements.items():

@@ -7,20 +7,44 @@ machine, where they may have no login. The script that sets it is a file of the 
 import contextlib
 import os
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from heliostat.engines.containers_inside import Door, enter_script
 from heliostat.engines.environment import DEFAULT_PATH, Person
 from heliostat.engines.folders import JobFolder
 from heliostat.engines.inside import Inside, as_user
+from heliostat.models import Attempt
+from heliostat.runtimes.shell import blank, quoted
 
 NODE_LINE = 'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
+
+
+# The first task of this job on this node that is in its container.
+_FIND = """\
+for heliostat_file in "$heliostat_base/$SLURM_JOB_ID."*/shell; do
+    [ -e "$heliostat_file" ] || continue
+    read -r heliostat_shell heliostat_node <"$heliostat_file"
+    [ "$heliostat_node" != "$SLURMD_NODENAME" ] || break
+done
+if [ "$heliostat_node" != "$SLURMD_NODENAME" ]; then
+    echo 'heliostat: nothing runs in the container yet' >&2
+    exit 125
+fi
+heliostat_folder=${heliostat_file%/shell}"""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
     number: int  # of its job in Slurm
     on_terminal: bool = False
+
+
+def script_into_container(attempt: Attempt, command: Sequence[str], terminal: str, base: str, workdir: str) -> str:
+    """`base` is the folder in which containers of its user keep their things. Raises Refused."""
+    folder = blank("heliostat_folder")
+    door = Door(folder, f"{folder}/s", blank("heliostat_shell"), workdir, terminal)
+    return enter_script(attempt, door, command, f"heliostat_base={quoted(base)}", _FIND)
 
 
 def srun_inside(

@@ -36,7 +36,7 @@ def names_of(reservation: Reservation) -> tuple[str, ...]:
 
 def reservation_option(name: str, known: Collection[str]) -> str:
     """For `sbatch`: any of its weeks that Slurm still has. Raises Unfit."""
-    weeks = re.compile(rf"{re.escape(word(name, 'reservation'))}(?:-W\\d{{1,2}})?", re.ASCII)
+    weeks = re.compile(rf"{re.escape(word(name, 'reservation'))}(?:-W\d{{1,2}})?", re.ASCII)
     names = [one for one in known if weeks.fullmatch(one)]
     if not names:
         raise Unfit(f"Slurm has no reservation {name} now")

@@ -14,6 +14,7 @@ from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.arrays import arrays_among, taken_out
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.contained import heard_as
 from heliostat.engines.slurm.followers import Followers
 from heliostat.engines.slurm.handed import Handed, start_of
 from heliostat.engines.slurm.live import Running
@@ -207,7 +208,7 @@ class Rounds(Followers):
             self._commands.signal(number, "KILL")
         elif handed.signals and handed.hears_signals:
             for signal in handed.signals:
-                self._commands.signal(number, signal)
+                self._commands.signal(number, heard_as(signal, handed.attempt.job.spec))
             handed.signals.clear()
         return []
 

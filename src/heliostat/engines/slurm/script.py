@@ -11,18 +11,22 @@ from dataclasses import dataclass, field
 from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
+from heliostat.engines.slurm.contained import EARS, Contained
+from heliostat.engines.slurm.meeting import meeting_point
 from heliostat.engines.slurm.receipts import begin_lines, end_lines
 from heliostat.engines.slurm.terms import UNSAFE, Terms, Unfit, place_of, word
+from heliostat.engines.templates import runs_once, start_of
 from heliostat.models import Attempt, Layout
+from heliostat.runtimes.contract import TOOL_PATH
 
 _LONGEST_NAME = 64
-_FIRST_PORT, _PORTS = 20_000, 10_000
 _MARGIN_SECONDS = 60  # the engine keeps the exact limit; Slurm's is for when nobody looks, and counts in minutes
 
 # A task notes its failure before the others are stopped for it: the job ends with the first one's exit code.
 _TASK = """\
 trap : TERM INT HUP QUIT USR1 USR2
-export HELIOSTAT_TASK="$SLURM_PROCID" RANK="$SLURM_PROCID" LOCAL_RANK="$SLURM_LOCALID"
+export HELIOSTAT_TASK="$SLURM_PROCID" HELIOSTAT_TASK_INDEX="$SLURM_PROCID"
+export RANK="$SLURM_PROCID" LOCAL_RANK="$SLURM_LOCALID"
 export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"
 first=$1
 shift
@@ -32,6 +36,26 @@ set -C
 [ "$code" = 0 ] || { echo "$code" >"$first"; } 2>/dev/null
 exit "$code"
 """
+# The same in a container; of those that were told to go none ends the others before they have saved their work.
+_NOTE = """\
+set -C
+[ "$code" = 0 ] || { echo "$code" >"$0"; } 2>/dev/null
+[ -z "$heliostat_told" ] || exit 0
+exit "$code"
+"""
+# Slurm tells the batch shell, not the tasks on other nodes.
+_RELAY = """\
+trap 'heliostat_told=1; scancel --signal=URG "$SLURM_JOB_ID"' URG
+trap : TERM INT HUP QUIT USR1 USR2
+[ -z "$heliostat_told" ] || exit 143
+"""
+_WAIT = """\
+heliostat_srun=$!
+while :; do
+    wait "$heliostat_srun"
+    code=$?
+    if [ "$code" -le 128 ] || ! kill -s 0 "$heliostat_srun" 2>/dev/null; then break; fi # else only a signal came
+done"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,9 +130,12 @@ class Payload:
     workdir: str
     script: str | None
     tasks: str
+    contained: Contained | None = None  # how it runs in a container
 
 
-def batch_script(attempt: Attempt, person: Person, paths: Paths, around: Surroundings) -> str:
+def batch_script(
+    attempt: Attempt, person: Person, paths: Paths, around: Surroundings, contained: Contained | None = None
+) -> str:
     payload = Payload(
         begin=(),
         number="$SLURM_JOB_ID",
@@ -118,46 +145,71 @@ def batch_script(attempt: Attempt, person: Person, paths: Paths, around: Surroun
         workdir=quote(paths.workdir),
         script=None if paths.script is None else quote(paths.script),
         tasks=quote(paths.tasks),
+        contained=contained,
     )
     return script_of(attempt, person, around, payload)
 
 
 def script_of(attempt: Attempt, person: Person, around: Surroundings, payload: Payload) -> str:
-    environment = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-    words = [quote(word) for word in attempt.job.spec.command]
+    inner = payload.contained
     lines = [
         "#!/bin/sh",
+        *([EARS] if inner else []),
         *payload.begin,
         *begin_lines(payload.receipt, payload.number),
         *payload.open_logs,
         "umask 022",
-        *_exports(environment),
-        *payload.exports,
-        'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"',
-        *_exports(attempt.job.spec.env),
-        f"cd -- {payload.workdir} || {{",
-        "    echo 'heliostat: the working directory cannot be entered' >&2",
-        "    exit 126",
-        "}",
-        *_run(attempt, words if payload.script is None else [payload.script, *words], payload.tasks),
+        *(_contained(attempt, inner, payload.tasks) if inner else _plain(attempt, person, around, payload)),
         *end_lines(payload.receipt),
     ]
     return "\n".join(lines) + "\n"
 
 
+def _plain(attempt: Attempt, person: Person, around: Surroundings, payload: Payload) -> Iterator[str]:
+    yield from _exports(job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}))
+    yield from payload.exports
+    yield 'export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"'
+    yield from _exports(attempt.job.spec.env)
+    yield f"cd -- {payload.workdir} || {{"
+    yield "    echo 'heliostat: the working directory cannot be entered' >&2"
+    yield "    exit 126"
+    yield "}"
+    words = [quote(word) for word in attempt.job.spec.command]
+    words, start = words if payload.script is None else [payload.script, *words], start_of(attempt.job)
+    yield from _run(attempt, [*map(quote, start.words), *words[start.replaces :]], payload.tasks)
+
+
+def _contained(attempt: Attempt, inner: Contained, folder: str) -> Iterator[str]:
+    """Sets `code`. Each task is a shell of its own, which holds its container."""
+    yield f"heliostat_sealed={quote(inner.sealed)}"
+    if attempt.job.placement.tasks == 1:
+        yield from inner.lines
+        return
+    first = f"{folder}/first"
+    yield f"export PATH={TOOL_PATH} SLURM_EXPORT_ENV=ALL heliostat_sealed"
+    yield from meeting_point(attempt.job.placement.tasks)
+    yield "export heliostat_address heliostat_port heliostat_hosts"
+    yield _RELAY.rstrip()
+    task = "\n".join([EARS, *inner.lines, _NOTE])
+    yield f'srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(task)} {first} "$@" &'
+    yield _WAIT
+    yield f"[ ! -s {first} ] || read -r code <{first}"
+
+
 def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
     """Sets `code`. This shell hears what is meant for the job, and stays to note how it ended."""
     tasks = attempt.job.placement.tasks
-    if tasks == 1:
-        yield "trap : TERM INT HUP QUIT USR1 USR2"
+    if tasks > 1:
+        yield from meeting_point(tasks)
+        count = f"HELIOSTAT_TASKS={tasks} HELIOSTAT_TASK_COUNT={tasks} WORLD_SIZE={tasks}"
+        yield f'export {count} MASTER_ADDR="$heliostat_address" MASTER_PORT="$heliostat_port" SLURM_EXPORT_ENV=ALL'
+        yield 'export HELIOSTAT_TASK_HOSTS="$heliostat_hosts"'
+    yield "trap : TERM INT HUP QUIT USR1 USR2"
+    if tasks == 1 or runs_once(attempt.job):
         yield f"(exec {' '.join(words)})"  # a program, never one of the shell's own words
         yield "code=$?"
         return
     first = f"{folder}/first"
-    yield f"export HELIOSTAT_TASKS={tasks} WORLD_SIZE={tasks} SLURM_EXPORT_ENV=ALL"
-    yield 'MASTER_ADDR=$(scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1)'
-    yield f"export MASTER_ADDR MASTER_PORT=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))"
-    yield "trap : TERM INT HUP QUIT USR1 USR2"
     yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {first} {' '.join(words)}"
     yield "code=$?"
     yield f"[ ! -s {first} ] || read -r code <{first}"

@@ -5,9 +5,11 @@ import os
 from dataclasses import dataclass
 
 from heliostat.config import Settings
-from heliostat.engines.environment import Person, Surroundings
+from heliostat.engines.containers import Belongings
+from heliostat.engines.environment import Person, Surroundings, job_environment
 from heliostat.engines.folders import JobFolder, lay_out, make_private, open_log
-from heliostat.engines.slurm.arrays import Chunk, array_argv, array_script
+from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_argv, array_belongings, array_script
+from heliostat.engines.slurm.contained import contained
 from heliostat.engines.slurm.script import Paths, Site, batch_script, sbatch_argv
 from heliostat.models import Attempt
 
@@ -24,24 +26,28 @@ def receipt_path(settings: Settings, attempt: Attempt) -> str:
 
 
 def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -> Submission:
-    """May be called again for the same attempt. Raises OSError when the files cannot be made."""
+    """May be called again for the same attempt. Raises OSError when the files cannot be made, and Refused."""
     paths = files_made(attempt, person, settings)
     around = _around(attempt, settings, site)
     argv = sbatch_argv(attempt, person, paths, site)
-    return Submission(argv, batch_script(attempt, person, paths, around), paths.receipt)
+    variables = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
+    brought = Belongings(paths.workdir, around.checkpoints, paths.script, variables)
+    inner = contained(attempt, person, brought, settings)
+    return Submission(argv, batch_script(attempt, person, paths, around, inner), paths.receipt)
 
 
 def array_prepared(chunk: Chunk, person: Person, settings: Settings, site: Site) -> tuple[list[str], str]:
-    """The words and the script for all of them. Their files are made by `files_made`."""
+    """The words and the script for all of them. Their files are made by `files_made`. Raises Refused."""
     around = _around(chunk.first, settings, site)
-    script = array_script(chunk, person, str(settings.home.jobs), around, site.instance)
+    inner = contained(chunk.first, person, array_belongings(chunk, person, around, site.instance), settings)
+    script = array_script(chunk, person, around, ArraySite(str(settings.home.jobs), site.instance, inner))
     return array_argv(chunk, person, site), script
 
 
 def files_made(attempt: Attempt, person: Person, settings: Settings) -> Paths:
     """May be called again for the same attempt. Raises OSError when they cannot be made."""
     folder = JobFolder.of(settings.home.jobs, attempt.job.id)
-    workdir, script = lay_out(attempt, person, folder)
+    workdir, script = lay_out(attempt, person, folder, settings.home.uploads)
     paths = Paths(
         workdir=workdir,
         script=script,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.arrays import Chunk, array_argv, array_script, chunks_of, ranges
+from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_argv, array_script, chunks_of, ranges
 from heliostat.engines.slurm.numbers import ElementNumber, read_number
 from heliostat.engines.slurm.parse import expand_hosts
 from heliostat.engines.slurm.script import Site as SlurmSite
@@ -220,7 +220,7 @@ def test_a_real_shell_passes_on_what_is_each_elements_own_and_nothing_else(
     (folder / "2.script").write_text(f"#!/usr/bin/env python3\n{told}\n")
     (folder / "2.script").chmod(0o700)
     (folder / "2.receipt").touch()
-    script = array_script(Chunk(attempts), ANN, str(jobs), AROUND, "ab12")
+    script = array_script(Chunk(attempts), ANN, AROUND, ArraySite(str(jobs), "ab12"))
     given = {"SLURM_JOB_ID": "77", "SLURM_ARRAY_JOB_ID": "70", "SLURM_ARRAY_TASK_ID": "8", "SLURMD_NODENAME": "n1"}
     done = subprocess.run(["sh"], input=script.encode(), env=given, capture_output=True, cwd="/", check=False)
     assert (done.returncode, done.stdout, done.stderr) == (3, b"", b"")
@@ -253,7 +253,7 @@ def test_the_words_and_the_script_of_an_array_are_exactly_these(name: str) -> No
     }
     site = SlurmSite("ab12", as_root=True)
     argv = array_argv(Chunk(attempts), ANN, site)
-    script = array_script(Chunk(attempts), ANN, "/srv/it's/jobs", AROUND, "ab12")
+    script = array_script(Chunk(attempts), ANN, AROUND, ArraySite("/srv/it's/jobs", "ab12"))
     text = "\n".join(map(repr, argv)) + "\n---\n" + script
     if os.environ.get("UPDATE_CASES"):
         expected.write_text(text, encoding="utf-8")
@@ -263,6 +263,6 @@ def test_the_words_and_the_script_of_an_array_are_exactly_these(name: str) -> No
 def test_an_element_slurm_has_made_up_runs_nothing(tmp_path: Path) -> None:
     first = attempt_of({"command": ["touch", str(tmp_path / "ran")]})
     chunk = Chunk({0: replace(first, job=replace(first.job, array_id=1, array_index=0))})
-    script = array_script(chunk, ANN, str(tmp_path), AROUND, "ab12")
+    script = array_script(chunk, ANN, AROUND, ArraySite(str(tmp_path), "ab12"))
     done = subprocess.run(["sh"], input=script.encode(), env={"SLURM_ARRAY_TASK_ID": "1"}, cwd="/", check=False)
     assert (done.returncode, list(tmp_path.iterdir())) == (125, [])

@@ -1,0 +1,99 @@
+"""What a job finds in its container, on whichever engine: pure, but for links that are followed."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from heliostat.config import Settings
+from heliostat.engines.environment import Person, own_software
+from heliostat.engines.folders import Refused
+from heliostat.engines.templates import start_of
+from heliostat.errors import Invalid
+from heliostat.models import Attempt, Mount
+from heliostat.runtimes.contract import Confinement, Container, Environment, Identity, Limits, Task
+from heliostat.runtimes.policy import Asker, admitted, admitted_mounts, rules_of
+from heliostat.runtimes.shell import has_blank
+
+_FROM_THE_IMAGE = ("PATH", "SHELL")
+CONFIGURATION = {
+    "CONTAINERS_CONF": "/etc/containers/containers.conf",
+    "CONTAINERS_REGISTRIES_CONF": "/etc/containers/registries.conf",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Belongings:
+    """What a job brings along."""
+
+    workdir: str
+    checkpoints: str
+    script: str | None  # a copy of the submitted script
+    variables: Mapping[str, str]  # as a plain job has them, without its own
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """What it finds there."""
+
+    settings: Settings
+    limits: Limits
+    confinement: Confinement
+
+
+def check_rules(attempt: Attempt, person: Person, settings: Settings) -> None:
+    """Those of the admins may have changed since it was submitted, and so may the links in its paths."""
+    try:
+        admitted(attempt.job.spec, _asker(attempt, person), rules_of(settings))
+    except Invalid as error:
+        raise Refused(f"{error.message} {error.hint or ''}".strip()) from None
+
+
+def container_of(attempt: Attempt, person: Person, brought: Belongings, ground: Ground) -> Container:
+    """As if it had one task and no devices. Raises Invalid."""
+    spec = attempt.job.spec
+    allowed = admitted_mounts(spec, _asker(attempt, person), rules_of(ground.settings))
+    mounts = (*allowed, *_own_mounts(attempt, brought, str(ground.settings.home.path)))
+    variables = _variables(attempt, person, brought, mounts)
+    words = spec.command if brought.script is None else (brought.script, *spec.command)
+    return Container(
+        task=Task(
+            start_of(attempt.job).of(words),
+            brought.workdir,
+            Identity(person.name, person.uid, person.gid, person.home),
+            spec.image,
+            spec.network or "host",
+        ),
+        environment=Environment(
+            {name: value for name, value in variables.items() if not has_blank(value)},
+            {name: value for name, value in variables.items() if has_blank(value)},
+        ),
+        mounts=mounts,
+        devices=(),
+        limits=ground.limits,
+        confinement=ground.confinement,
+    )
+
+
+def _asker(attempt: Attempt, person: Person) -> Asker:
+    return Asker(attempt.job.user, person.home, attempt.job.project)
+
+
+def _own_mounts(attempt: Attempt, brought: Belongings, installation: str) -> list[Mount]:
+    """Of the job's own folder, and its software, which nobody needs to be asked for."""
+    mounts = [Mount(brought.checkpoints, brought.checkpoints)]
+    if attempt.job.spec.workdir is None:
+        mounts.append(Mount(brought.workdir, brought.workdir))
+    if folder := own_software(attempt.job, installation):
+        mounts.append(Mount(folder, folder, read_only=True))
+    if brought.script is not None:
+        mounts.append(Mount(brought.script, brought.script, read_only=True))
+    return mounts
+
+
+def _variables(attempt: Attempt, person: Person, brought: Belongings, mounts: Sequence[Mount]) -> dict[str, str]:
+    spec = attempt.job.spec
+    variables = dict(brought.variables)
+    if not any(person.home == mount.target or person.home.startswith(f"{mount.target}/") for mount in mounts):
+        variables["HOME"] = brought.workdir
+    for name in _FROM_THE_IMAGE if spec.image is not None else ():
+        variables.pop(name, None)
+    return variables | dict(spec.env)

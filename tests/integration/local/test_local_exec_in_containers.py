@@ -1,0 +1,94 @@
+"""A command inside a job that runs in a container of this machine: in the container, as whoever runs there."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from integration.running_server import RunningServer, wait_for
+from integration.unix_users import Person, needs_root
+from support.images import IMAGE, put_image, why_no_podman
+from support.inside import run_inside
+
+pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
+STRANGE = {"TOKEN": "sword 'fish'\n$(id)", "LD_PRELOAD": "", "DOCKER_HOST": "tcp://x"}
+
+
+@pytest.fixture(scope="module")
+def server(two_people: list[Person]) -> Iterator[RunningServer]:
+    server = RunningServer('node_name = "here"\n')
+    put_image(server.home, two_people[0].name)
+    put_image(server.home, "root")
+    yield server
+    server.remove()
+
+
+@pytest.fixture(params=["bubblewrap", "podman", "podman as root"], scope="module")
+def contained(
+    request: pytest.FixtureRequest, server: RunningServer, two_people: list[Person]
+) -> Iterator[tuple[int, int | None]]:
+    fields: dict[str, Any] = {"runtime": "bubblewrap"} if request.param == "bubblewrap" else {"image": IMAGE}
+    uid = None if request.param == "podman as root" else two_people[0].uid
+    line = "touch /tmp/here; echo ready; while :; do sleep 0.2; done"
+    job = server.submit(uid, command=["/bin/sh", "-c", line], env=STRANGE, memory="256M", cpus=1, **fields)
+    wait_for(lambda: "ready" in server.output(job, uid), "it to run", lambda: server.output(job, uid, "stderr"))
+    wait_for(lambda: server.show(job, uid)["state"] == "running", "it to be known to run")
+    yield job, uid
+    server.ask("POST", f"/jobs/{job}/cancel", {"force": True}, uid=uid)
+
+
+def test_it_is_in_the_container_with_its_user_variables_and_folder(
+    server: RunningServer, contained: tuple[int, int | None]
+) -> None:
+    job, uid = contained
+    line = 'ls /tmp/here; id -u; pwd; echo "$TOKEN|$DOCKER_HOST|$HELIOSTAT_JOB_ID"; grep CapEff /proc/self/status'
+    ran = run_inside(server, job, "/bin/sh", "-c", line, uid=uid)
+    assert ran.exit_code == 0, ran
+    here, user, folder, *variables, capabilities = ran.stdout.splitlines()
+    assert (here, user, folder) == ("/tmp/here", str(uid or 0), f"{server.home}/jobs/{job}/work"), ran.stderr
+    assert "\n".join(variables) == f"{STRANGE['TOKEN']}|tcp://x|{job}"
+    assert int(capabilities.split()[1], 16) == 0
+
+
+def test_it_has_no_way_to_more_privileges(server: RunningServer, contained: tuple[int, int | None]) -> None:
+    job, uid = contained
+    ran = run_inside(server, job, "/bin/sh", "-c", "grep NoNewPrivs /proc/self/status", uid=uid)
+    assert ran.stdout == "NoNewPrivs:\t1\n", ran.stderr
+
+
+def test_streams_words_and_the_exit_code_are_the_commands(
+    server: RunningServer, contained: tuple[int, int | None]
+) -> None:
+    job, uid = contained
+    ran = run_inside(server, job, "/bin/sh", "-c", "cat; echo oops >&2; exit 7", uid=uid, stdin=b"one\ntwo")
+    assert (ran.exit_code, ran.stdout, ran.stderr) == (7, "one\ntwo", "oops\n")
+    words = ["a b", "$(id)", "'", '"', "", "ä", "--", "-e"]
+    said = run_inside(server, job, "/bin/sh", "-c", 'for word; do echo "$word|"; done', "sh", *words, uid=uid)
+    assert said.stdout == "".join(f"{word}|\n" for word in words), said.stderr
+    assert run_inside(server, job, "no-such-command", uid=uid).exit_code == 127
+
+
+def test_it_ends_when_nobody_listens_and_the_job_goes_on(
+    server: RunningServer, contained: tuple[int, int | None]
+) -> None:
+    job, uid = contained
+    marker = f"sleep 86{job}7"
+
+    def running() -> list[str]:
+        found = []
+        for folder in Path("/proc").glob("[0-9]*"):
+            try:
+                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            except OSError:
+                continue
+            found += [words] if words.endswith(marker) and "podman" not in words and "exec" not in words else []
+        return found
+
+    with server.raw_connection(uid) as connection:
+        body = f'{{"command": ["/bin/sh", "-c", "{marker}; true"]}}\n'.encode()
+        head = f"POST /api/v1/jobs/{job}/exec HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode() + body)
+        wait_for(running, "the command to run")
+    wait_for(lambda: not running(), "the command to end", running)
+    assert server.show(job, uid)["state"] == "running"
