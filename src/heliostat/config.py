@@ -39,6 +39,11 @@ class Home:
         return self.path / "images"
 
     @property
+    def uploads(self) -> Path:
+        """Code that people have sent for their jobs; a folder for each person, only the server reads it."""
+        return self.path / "uploads"
+
+    @property
     def environments(self) -> Path:
         """Software that was built for jobs, and what it is built with."""
         return self.path / "environments"
@@ -110,6 +115,10 @@ class Settings:
     max_queued_jobs_per_user: int = 50_000
     max_request_bytes: int = 64 * 2**20
     keep_job_folders_days: int = 0  # after a job is over; 0: for ever
+    upload_max_size: str = "500M"  # of the code uploaded for one job
+    upload_quota: str = "5G"  # of all code one person has uploaded
+    keep_uploads_days: int = 30  # after they were last of use; those of unfinished jobs are kept
+    keep_records: bool = True  # of the code jobs were submitted with, and the machines they ran on
     pids_limit: int = 4096  # processes and threads one job may have
     runtimes: tuple[str, ...] = ("process", "bubblewrap", "podman", "apptainer")  # how jobs may be isolated
     container_runtime: str = "podman"  # of jobs with an image that name none
@@ -242,6 +251,8 @@ def _check_words(path: Path, name: str, words: Iterable[object]) -> None:
 
 
 _WORDS = {
+    "upload_max_size": (r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", 'Write a size: "500M", "2G".'),
+    "upload_quota": (r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", 'Write a size: "5G", "1T".'),
     "runtimes": (
         "process|bubblewrap|podman|apptainer|docker",
         "Runtimes are: process, bubblewrap, podman, apptainer, docker.",
@@ -279,6 +290,7 @@ _LEAST: dict[str, float] = {
     "backfill_reservations": 1,
     "preemption_protection_seconds": 1,
     "keep_job_folders_days": 0,
+    "keep_uploads_days": 1,
     "environments_keep_days": 0,
     "session_hours": 0.01,
     "cpu_charge": 0,

@@ -34,6 +34,7 @@ from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
 from heliostat.store.samples import Retention, SampleStore
+from heliostat.store.uploads import Uploads
 from heliostat.workers.accountant import Accountant
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
@@ -41,9 +42,11 @@ from heliostat.workers.environments import EnvironmentKeeper
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
+from heliostat.workers.recorder import Recorder
 from heliostat.workers.sampler import Sampler, Watched
 from heliostat.workers.sweeper import Sweeper
 from heliostat.workers.timekeeper import Timekeeper
+from heliostat.workers.upload_sweeper import UploadSweeper
 
 log = structlog.get_logger()
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
@@ -130,13 +133,21 @@ def _start_parts(
     sweeper = Sweeper(store, settings.home.jobs, settings.keep_job_folders_days, utc_now)
     sweeper.start()
     stack.callback(sweeper.close)
+    uploads = Uploads(settings.home.uploads)
+    upload_sweeper = UploadSweeper(store, uploads, settings.keep_uploads_days, utc_now)
+    upload_sweeper.start()
+    stack.callback(upload_sweeper.close)
+    recorder = Recorder(store, engine, fleet, utc_now)
+    if settings.keep_records:
+        recorder.start()
+        stack.callback(recorder.close)
     keeper.start()
     stack.callback(keeper.close)
     accountant = Accountant(engine, store)
     accountant.start()
     stack.callback(accountant.close)
     samples = _start_sampling(settings, Watched(engine, fleet, controller), stack)
-    context = Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples)
+    context = Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples, uploads)
     timekeeper = Timekeeper(store, partial(tend, context), utc_now)
     timekeeper.start()
     stack.callback(timekeeper.close)
@@ -156,7 +167,12 @@ def _start_sampling(settings: Settings, watched: Watched, stack: contextlib.Exit
 def _make_home(home: Home) -> None:
     """Users pass through to their own jobs' files and can list nothing."""
     try:
-        for folder, mode in ((home.path, 0o711), (home.jobs, 0o711), (home.attempts, 0o700)):
+        for folder, mode in (
+            (home.path, 0o711),
+            (home.jobs, 0o711),
+            (home.attempts, 0o700),
+            (home.uploads, 0o700),
+        ):
             folder.mkdir(parents=True, exist_ok=True)
             folder.chmod(mode)
     except OSError as error:

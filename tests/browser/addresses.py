@@ -18,6 +18,8 @@ PAGES = (
     "/cluster",
     "/cluster?state=busy&span=month",
     "/cluster/a100-01",
+    "/compare",
+    "/compare?a=1&b=2",
     "/environments",
     "/environments?everybodys=true",
     "/share?people=true",

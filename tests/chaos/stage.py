@@ -39,6 +39,7 @@ from heliostat.store import moves
 from heliostat.store.database import Store, Transaction
 from heliostat.store.migrate import migrate
 from heliostat.store.samples import SampleStore
+from heliostat.store.uploads import Uploads
 from heliostat.workers import controller as controllers
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
@@ -265,7 +266,8 @@ class Stage:
             Rules(self.store),
             Forecaster(self.store, self.controller, self.clock),
             SampleStore(self.settings.home.samples),
-            self.clock,
+            Uploads(self.settings.home.uploads),
+            now=self.clock,
         )
         self.controller.start()
 

@@ -24,6 +24,7 @@ from heliostat.api import (
     others,
     people,
     queue,
+    records,
     reports,
     reservations,
     schedules,
@@ -31,6 +32,7 @@ from heliostat.api import (
     slurm,
     stats,
     streams,
+    uploads,
 )
 from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
@@ -39,6 +41,7 @@ from heliostat.api.refusals import read_job, refusal
 from heliostat.api.schemas import ErrorView
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.services.context import Context
+from heliostat.services.uploads import bytes_of
 from heliostat.web import faults, routes, visits
 
 log = structlog.get_logger()
@@ -59,6 +62,8 @@ _MODULES = (
     news,
     slurm,
     inside,
+    uploads,
+    records,
     environments,
     schedules,
     sessions,
@@ -94,6 +99,7 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         limit_bytes=context.settings.max_request_bytes,
         tell=_told,
         is_known=_is_known,
+        stream_limits={PREFIX + uploads.STREAM_PATH: lambda: 2 * bytes_of(context.settings.upload_max_size)},
     )
     app.add_middleware(ServerTiming)
     return app

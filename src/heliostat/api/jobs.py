@@ -53,8 +53,7 @@ async def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempote
 @router.post("/jobs/bulk", status_code=201)
 def submit_many(body: BulkBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
     """Submit up to 10,000 jobs in one transaction: all or none."""
-    requests = [job.to_request() for job in body.jobs]
-    submitted = submit_jobs(context, caller, requests, idempotency_key)
+    submitted = submit_jobs(context, caller, body.to_requests(), idempotency_key)
     ids = list(submitted.job_ids)
     return JSONResponse({"count": len(ids), "job_ids": ids, "array_ids": list(submitted.array_ids)}, 201)
 

@@ -31,11 +31,13 @@ class BodyLimit:
         limit_bytes: int,
         tell: Callable[[Request, TooLarge, int], Awaitable[Response]],
         is_known: Callable[[Request], bool],
+        stream_limits: Mapping[str, Callable[[], int]] | None = None,
     ) -> None:
         self._app = app
         self._most = limit_bytes
         self._tell = tell
         self._is_known = is_known
+        self._stream_limits = stream_limits or {}  # by path: bodies that nobody holds in memory as a whole
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -70,15 +72,17 @@ class BodyLimit:
         await self._app(scope, limited, corrected)
 
     def _limit(self, scope: Scope, headers: Mapping[bytes, bytes]) -> int:
+        own = self._stream_limits.get(scope.get("path", ""))
+        most = own() if own else self._most
         if "peer_uid" in scope.get("state", {}):
-            return self._most
+            return most
         kind = headers.get(b"authorization", b"").partition(b" ")[0].lower()
         if kind == b"basic":
             return min(self._most, _PASSWORDS_BYTES)
         shows_some = kind == b"bearer" or b"helio_session=" in headers.get(b"cookie", b"")
         if scope["method"] in ("GET", "HEAD") or not shows_some or not self._is_known(Request(scope)):
             return min(self._most, _STRANGERS_BYTES)
-        return self._most if kind == b"bearer" else min(self._most, _FORMS_BYTES)
+        return most if kind == b"bearer" else min(self._most, _FORMS_BYTES)
 
     async def _refuse(self, scope: Scope, receive: Receive, send: Send, limit: int) -> None:
         await _hear_out(receive)

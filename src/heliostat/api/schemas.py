@@ -1,6 +1,7 @@
 """The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
 
 import re
+from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -17,6 +18,7 @@ from pydantic import (
 
 from heliostat.api.after import Begin, Parents, parents, refuse_too_many
 from heliostat.api.environment_schemas import ENVIRONMENT_WORDS, EnvironmentField, asked_software
+from heliostat.api.record_schemas import CodeBody
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
 from heliostat.models.mounts import parse_mount
 from heliostat.models.quantities import (
@@ -32,6 +34,7 @@ from heliostat.models.quantities import (
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
 _MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
 _MAX_ENVIRONMENT = 512 * 1024
+_MOST_OF_MPI = 1000  # their hosts are in one environment variable
 _MOST_ELEMENTS = 100_000  # of all arrays in one request
 # Shells treat these as their own: setting them would end the script that starts the job.
 _SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
@@ -212,6 +215,13 @@ class JobBody(BaseModel):
         default=None, description="What its container reaches."
     )
 
+    record: CodeBody | None = Field(default=None, description="The code it is submitted with, as git tells it.")
+    upload: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)] | None = Field(
+        default=None, description="Code that becomes its working directory: the id of an upload of yours."
+    )
+    template: Literal["torchrun", "mpi"] | None = Field(
+        default=None, description="What starts the command in each task: torchrun, mpi."
+    )
     environment: EnvironmentField = Field(default=None, description=ENVIRONMENT_WORDS)
 
     @model_validator(mode="before")
@@ -234,6 +244,10 @@ class JobBody(BaseModel):
             raise ValueError(f"all words of command together have more than {_MAX_ARGUMENTS} bytes")
         if self.gpu_memory is not None and not self.gpus:
             raise ValueError("gpu_memory is that of each GPU: ask for gpus too")
+        if self.upload is not None and self.workdir is not None:
+            raise ValueError("upload is the working directory: leave workdir out")
+        if self.template == "mpi" and self.tasks > _MOST_OF_MPI:
+            raise ValueError(f"mpi starts at most {_MOST_OF_MPI} tasks")
         return self
 
     def to_request(self) -> JobRequest:
@@ -257,6 +271,7 @@ class JobBody(BaseModel):
             array=self.array,
             after=parents(self.after, self.after_any, self.after_failed, self.after_each),
             begin=self.begin,
+            code=None if self.record is None else self.record.to_code(),
             environment=asked_software(self.environment),
         )
 
@@ -277,6 +292,8 @@ class JobBody(BaseModel):
             runtime=self.runtime,
             mounts=tuple(map(parse_mount, self.mounts)),
             network=self.network,
+            upload=self.upload,
+            template=self.template,
         )
 
 
@@ -292,6 +309,14 @@ class BulkBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     jobs: Annotated[list[JobBody], BeforeValidator(_not_too_many), Field(min_length=1, max_length=10_000)]
+    record: CodeBody | None = Field(default=None, description="Of all those that have none of their own.")
+
+    def to_requests(self) -> list[JobRequest]:
+        requests = [job.to_request() for job in self.jobs]
+        if self.record is None:
+            return requests
+        code = self.record.to_code()
+        return [replace(request, code=request.code or code) for request in requests]
 
 
 class CancelBody(BaseModel):

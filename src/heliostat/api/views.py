@@ -83,6 +83,8 @@ def job_detail_view(job: Job, reason: str | None, forecast: Json | None, attempt
             "runtime": spec.runtime,
             "mounts": [str(mount) for mount in spec.mounts],
             "network": spec.network,
+            "upload": spec.upload,
+            "template": spec.template,
         },
         "attempts": [_attempt_view(attempt) for attempt in attempts],
         "request": request_view(job),
@@ -115,6 +117,7 @@ def request_view(job: Job) -> Json:
 def _container_request(job: Job) -> Json:
     spec = job.spec
     asked = {"image": spec.image, "runtime": spec.runtime, "network": spec.network, "environment": job.environment}
+    asked |= {"upload": spec.upload, "template": spec.template}
     mounts = {"mounts": [str(mount) for mount in spec.mounts]} if spec.mounts else {}
     return {name: value for name, value in asked.items() if value is not None} | mounts
 

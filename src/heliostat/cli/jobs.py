@@ -78,9 +78,17 @@ def show(
     request: Annotated[
         bool, typer.Option("--request", help="Print what `helio submit -` takes to run it again.")
     ] = False,
+    record: Annotated[
+        bool, typer.Option("--record", help="Print what is kept to repeat it: code, machine, request.")
+    ] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Show everything about one job."""
+    if record:
+        from heliostat.cli.rerun import show_record
+
+        show_record(job, as_json)
+        return
     data = connect().job(job).data
     if request:
         print_json(data["request"])

@@ -11,6 +11,7 @@ from heliostat.cli.after import begin_of, parents_of
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import exit_code, first_failure, say_end, say_left_running
 from heliostat.cli.output import JsonFlag, State, counted, print_json, print_json_line, say, styled
+from heliostat.cli.upload import upload_folder
 
 if TYPE_CHECKING:
     from heliostat.client import Client, JobArray, JobHandle
@@ -71,6 +72,9 @@ def run(
     runtime: Annotated[str | None, typer.Option(help="bubblewrap, podman, apptainer, docker.")] = None,
     mount: Annotated[list[str] | None, typer.Option(help="SRC:DST[:ro] into it. May be repeated.")] = None,
     network: Annotated[str | None, typer.Option(help="Of its container: host, private, none.")] = None,
+    upload: Annotated[str | None, typer.Option(help="Send this folder and run in a copy of it.")] = None,
+    template: Annotated[str | None, typer.Option(help="What starts CMD in each task: torchrun, mpi.")] = None,
+    no_record: Annotated[bool, typer.Option("--no-record", help="Do not note the state of the code.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,
     as_json: JsonFlag = False,
@@ -123,7 +127,11 @@ def run(
         "runtime": "bubblewrap" if isolate else runtime,
         "mounts": [_absolute(text) for text in mount] if mount else None,
         "network": network,
+        "upload": None if upload is None else upload_folder(client, upload),
+        "template": template,
     }
+    if no_record:
+        fields["record"] = False
     if array is not None:
         _finish_array(client.submit(**fields), wait, as_json)
     else:

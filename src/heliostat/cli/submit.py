@@ -13,12 +13,14 @@ from heliostat.cli.chronos import put_chronos
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import first_failure, say_left_running
 from heliostat.cli.output import JsonFlag, counted, print_json, say
+from heliostat.cli.upload import with_uploads
 from heliostat.models.schedules import is_chronos
 
 
 def submit(
     file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - for standard input.")],
     wait: Annotated[bool, typer.Option("--wait", help="Wait for their end; exit with the first failure.")] = False,
+    no_record: Annotated[bool, typer.Option("--no-record", help="Do not note the state of the code.")] = False,
     as_json: JsonFlag = False,
 ) -> None:
     """Put the jobs of a YAML or JSON file into the queue.
@@ -26,7 +28,8 @@ def submit(
     The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
     name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
     labels, reservation, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries,
-    grace_seconds, image, environment, runtime, mounts, network, after, after_any, after_failed, after_each,
+    grace_seconds, image, environment, runtime, mounts, network, upload, template, after, after_any, after_failed,
+    after_each,
     begin.
     Jobs of one file may wait for one another: `after: NAME`.
     All of them are taken or none.
@@ -37,8 +40,8 @@ def submit(
     if any(is_chronos(job) for job in asked):
         put_chronos(client, file, asked, as_json)
         return
-    bodies = [_tidied(body, client.address.default_workdir()) for body in asked]
-    answer = client.submit_bodies(bodies)
+    bodies = with_uploads(client, [_tidied(body, client.address.default_workdir()) for body in asked])
+    answer = client.submit_bodies(bodies, record=not no_record)
     ids: list[int] = answer["job_ids"]
     if as_json and not wait:
         print_json(client.job(ids[0]).data if len(bodies) == 1 and not answer["array_ids"] else answer)
@@ -117,7 +120,7 @@ def _tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
         tidy |= _software(software)
     if isinstance(begin := job.get("begin"), str | date):
         tidy["begin"] = begin_of(begin)
-    if "workdir" not in job and workdir is not None:
+    if "workdir" not in job and "upload" not in job and workdir is not None:
         tidy["workdir"] = workdir
     elif isinstance(job.get("workdir"), str) and not job["workdir"].startswith("/") and workdir is not None:
         tidy["workdir"] = str(Path(workdir, job["workdir"]).resolve())

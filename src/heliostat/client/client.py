@@ -27,6 +27,7 @@ from heliostat.client.news import NewsVerbs
 from heliostat.client.pages import pages
 from heliostat.client.people import PeopleVerbs
 from heliostat.client.queue import QueueVerbs
+from heliostat.client.records import RecordVerbs, with_record
 from heliostat.client.schedules import ScheduleVerbs
 from heliostat.client.sessions import SessionVerbs
 from heliostat.client.shapes import (
@@ -42,6 +43,7 @@ from heliostat.client.shapes import (
 from heliostat.client.slurm import SlurmVerbs
 from heliostat.client.stats import StatsVerbs
 from heliostat.client.transport import Query, Transport
+from heliostat.client.uploads import UploadVerbs
 from heliostat.errors import Invalid, ServerUnreachable
 
 _ASK_AGAIN_SECONDS = 30.0
@@ -59,6 +61,8 @@ class Client(
     NewsVerbs,
     SlurmVerbs,
     InsideVerbs,
+    UploadVerbs,
+    RecordVerbs,
     EnvironmentVerbs,
     ScheduleVerbs,
     SessionVerbs,
@@ -119,30 +123,35 @@ class Client(
         """Puts a job into the queue; with `array` ("0-99%8"), one for each index.
 
         Options are those of `JobOptions`: gpus, memory ("16G" or MiB), time ("4h" or seconds), tasks, workdir,
-        env… On the server's own machine a job runs in the current directory unless `workdir` says otherwise. The
+        env… On the server's own machine a job runs in the current directory unless `workdir` says otherwise; with
+        `upload`, a folder, it runs in a copy of that. The
         same `idempotency_key` again gives the same job again; without one, each call is a new job even when it
         had to be sent twice.
         """
-        body = self._at_home(job_body({"command": command, "array": array, **options}))
+        body = self._body({"command": command, "array": array, **options})
         answer = self._transport.call("POST", "/jobs", body, headers=_key(idempotency_key))
         if array is not None:
             return JobArray(self, answer["array_id"], answer["job_ids"])
         return JobHandle(self, answer["id"], answer)
 
     def submit_many(
-        self, jobs: Iterable[JobFields | Mapping[str, Any]], *, idempotency_key: str | None = None
+        self,
+        jobs: Iterable[JobFields | Mapping[str, Any]],
+        *,
+        idempotency_key: str | None = None,
+        record: bool = True,
     ) -> list[JobHandle]:
         """All of them or none, in one request and one transaction."""
-        answer = self.submit_bodies(
-            [self._at_home(job_body(fields)) for fields in jobs], idempotency_key=idempotency_key
-        )
+        bodies = [self._body({**fields, "record": False}) for fields in jobs]
+        answer = self.submit_bodies(bodies, idempotency_key=idempotency_key, record=record)
         return [JobHandle(self, job_id) for job_id in answer["job_ids"]]
 
-    def submit_bodies(self, bodies: list[dict[str, Any]], *, idempotency_key: str | None = None) -> dict[str, Any]:
+    def submit_bodies(
+        self, bodies: list[dict[str, Any]], *, idempotency_key: str | None = None, record: bool = True
+    ) -> dict[str, Any]:
         """As `submit_many`, with the API's own fields unchecked; answers `{"count", "job_ids", "array_ids"}`."""
-        answer: dict[str, Any] = self._transport.call(
-            "POST", "/jobs/bulk", {"jobs": bodies}, headers=_key(idempotency_key)
-        )
+        body = with_record({"jobs": bodies}, record, None)  # once for all: it may be large
+        answer: dict[str, Any] = self._transport.call("POST", "/jobs/bulk", body, headers=_key(idempotency_key))
         return answer
 
     def job(self, job_id: int) -> JobHandle:
@@ -275,9 +284,14 @@ class Client(
         count: int = self._transport.call("POST", "/jobs/cancel", body, may_repeat=True)["count"]
         return count
 
+    def _body(self, fields: Mapping[str, Any]) -> dict[str, Any]:
+        folder, asked = fields.get("upload") or fields.get("workdir"), fields.get("record")
+        given = {name: value for name, value in self._with_code(fields).items() if name != "record"}
+        return with_record(self._at_home(job_body(given)), asked, folder)
+
     def _at_home(self, body: dict[str, Any]) -> dict[str, Any]:
         workdir = body.get("workdir") or self.address.default_workdir()
-        return body if workdir is None else {**body, "workdir": workdir}
+        return body if workdir is None or "upload" in body else {**body, "workdir": workdir}
 
     def _wait_once(self, job_ids: list[int], deadline: Deadline) -> dict[str, Any]:
         """One question; asked again while the server restarts."""

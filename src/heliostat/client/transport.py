@@ -83,6 +83,20 @@ class Transport:
             raise
         return _checked(answer)
 
+    def post_parts(self, path: str, parts: Iterable[bytes], length: int, timeout_seconds: float = 300.0) -> Any:
+        """A long body that is never whole in memory; the JSON of the answer. Has a connection of its own."""
+        connection = _Connection(self.address, timeout_seconds)
+        more = {"Content-Length": str(length), "Content-Type": "application/octet-stream"}
+        _, headers = self._prepare(None, more)
+        try:
+            with suppress(BrokenPipeError, ConnectionResetError):  # refused amid sending: the answer says why
+                connection.request("POST", self._target(path, ()), parts, headers)
+            return _checked(Answer(connection.getresponse())).json()
+        except (OSError, HTTPException) as error:
+            raise unreachable(self.address, error) from error
+        finally:
+            connection.close()
+
     @contextmanager
     def stream(self, path: str, query: Query = (), *, timeout_seconds: float = 60.0) -> Iterator[Iterator[bytes]]:
         """The lines of an answer that goes on. Has a connection of its own."""

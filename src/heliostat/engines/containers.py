@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from heliostat.config import Settings
 from heliostat.engines.environment import Person, own_software
 from heliostat.engines.folders import Refused
+from heliostat.engines.templates import start_of
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
 from heliostat.runtimes.contract import Confinement, Container, Environment, Identity, Limits, Task
@@ -52,9 +53,10 @@ def container_of(attempt: Attempt, person: Person, brought: Belongings, ground: 
     allowed = admitted_mounts(spec, _asker(attempt, person), rules_of(ground.settings))
     mounts = (*allowed, *_own_mounts(attempt, brought, str(ground.settings.home.path)))
     variables = _variables(attempt, person, brought, mounts)
+    words = spec.command if brought.script is None else (brought.script, *spec.command)
     return Container(
         task=Task(
-            spec.command if brought.script is None else (brought.script, *spec.command),
+            start_of(attempt.job).of(words),
             brought.workdir,
             Identity(person.name, person.uid, person.gid, person.home),
             spec.image,

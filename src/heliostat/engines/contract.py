@@ -191,6 +191,14 @@ class OpensPorts(Protocol):
 
 
 @runtime_checkable
+class KnowsDriver(Protocol):
+    """An engine whose nodes all have the same GPU driver."""
+
+    def driver_version(self) -> str | None:
+        """None: there is none. Returns at once."""
+
+
+@runtime_checkable
 class Foresees(Protocol):
     """An engine that can use the time in which a job is being stored."""
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.engines.environment import Person, own_software
+from heliostat.engines.uploads import Gone, lay_out_upload
 from heliostat.models import Attempt, Job, JobId
 
 
@@ -42,10 +43,11 @@ def person_of(unix_user: str) -> Person:
     return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
 
 
-def lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, str | None]:
+def lay_out(attempt: Attempt, person: Person, folder: JobFolder, uploads: Path) -> tuple[str, str | None]:
     """Make what the payload finds on disk: its working directory and its script, and a folder for checkpoints.
 
-    All are the user's alone. What is saved there stays for the next attempt.
+    All are the user's alone. What is saved there stays for the next attempt. Raises Refused when its uploaded code
+    is gone.
     """
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder.path)
@@ -57,9 +59,18 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder) -> tuple[str, s
         _write(script, spec.script, person, 0o700)
     if workdir is None:
         workdir = f"{folder.path}/work"
+        if spec.upload is not None:
+            _lay_out_code(attempt.job, uploads, workdir, person)
         make_private(workdir, person)
     make_private(folder.checkpoints, person)
     return workdir, script
+
+
+def _lay_out_code(job: Job, uploads: Path, workdir: str, person: Person) -> None:
+    try:
+        lay_out_upload(uploads, job.user, job.spec.upload or "", workdir, person)
+    except Gone as error:
+        raise Refused(f"{error}: submit it again with --upload") from error
 
 
 def check_software(job: Job, installation: str) -> None:

@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.environments import Software
+from heliostat.models.records import Code
 from heliostat.models.states import TERMINAL, JobState
 
 JobId = int
@@ -103,6 +104,8 @@ class JobSpec:
     runtime: str | None = None  # how it is isolated; None: as the admins have chosen
     mounts: tuple[Mount, ...] = ()
     network: str | None = None  # host, private, none; None: the first the admins allow
+    upload: str | None = None  # code that becomes its working directory: the id of a tree its user uploaded
+    template: str | None = None  # torchrun, mpi: what starts its command in each task
 
     @property
     def wants_container(self) -> bool:
@@ -132,6 +135,8 @@ class JobRequest:
     array: ArrayRange | None = None
     after: tuple[Parent, ...] = ()  # whom it waits for
     begin: datetime | timedelta | None = None  # not before; an interval counts from when it is submitted
+    code: Code | None = None  # what it was submitted with
+    rerun_of: JobId | None = None  # the job it repeats
     environment: Software | str | None = None  # its software, or the digest of one that is known
     kind: str = "batch"  # or session
 

@@ -25,6 +25,7 @@ NICKNAMES = {
     "@hourly": "0 * * * *",
 }
 _DAY = timedelta(days=1)
+_NEAR = timedelta(hours=3)  # to midnight: clocks that change there may show parts of two days in turn
 _MOST_DAYS = 41 * 366  # 29 February falls on each day of the week within 40 years
 _LONGEST = 200  # characters
 _MONTHS = ("JAN", "FEB", "MAR", "APR", "MAY", "JUN", "JUL", "AUG", "SEP", "OCT", "NOV", "DEC")
@@ -91,7 +92,7 @@ class Cron:
         zone = find_zone(self.zone)
         day = moment.astimezone(zone).date() - _DAY  # what clocks leave out may fall onto the day after
         for _ in range(_MOST_DAYS):
-            if self._is_on(day) and (found := self._first_on(day, moment, zone)) is not None:
+            if self.is_on(day) and (found := self._first_on(day, moment, zone)) is not None:
                 return found if found < HORIZON else None
             day += _DAY
         return None
@@ -110,7 +111,8 @@ class Cron:
         around = [*times, times[0] + 1440]
         return 60.0 * min(later - earlier for earlier, later in pairwise(around))
 
-    def _is_on(self, day: date) -> bool:
+    def is_on(self, day: date) -> bool:
+        """Whether it happens on such a day at all."""
         if day.month not in self.months:
             return False
         by_month, by_week = day.day in self.days, day.isoweekday() % 7 in self.weekdays
@@ -119,9 +121,9 @@ class Cron:
     def _first_on(self, day: date, moment: datetime, zone: tzinfo) -> datetime | None:
         midnight = datetime.combine(day, time())
         begins, ends = (moment_of(one, zone) for one in (midnight, midnight + _DAY))
-        if ends - begins == _DAY:  # clocks do nothing odd on this day
+        if ends - begins == _DAY and _offset(begins - _NEAR, zone) == _offset(ends + _NEAR, zone):
             return self._first_on_plain(midnight, moment - begins, begins)
-        times = _odd_day(self, midnight)
+        times = _odd_days(self, midnight)
         at = bisect_right(times, moment)
         return times[at] if at < len(times) else None
 
@@ -146,11 +148,18 @@ class Cron:
         return found[:1]
 
 
+def _offset(moment: datetime, zone: tzinfo) -> timedelta | None:
+    return moment.astimezone(zone).utcoffset()
+
+
 @lru_cache(maxsize=256)
-def _odd_day(cron: Cron, midnight: datetime) -> tuple[datetime, ...]:
-    """All its times on a day on which clocks are put forward or back. Remembered: each is slow to reckon."""
+def _odd_days(cron: Cron, midnight: datetime) -> tuple[datetime, ...]:
+    """All its times on a day near which clocks are put forward or back, and on those beside it: where that is done
+    at midnight, the end of one day may come after the beginning of the next. Remembered: slow to reckon."""
     zone = find_zone(cron.zone)
-    shown = [midnight.replace(hour=hour, minute=minute) for hour in cron.hours for minute in cron.minutes]
+    days = [day for day in (midnight - _DAY, midnight, midnight + _DAY) if cron.is_on(day.date())]
+    times = [(hour, minute) for hour in cron.hours for minute in cron.minutes]
+    shown = [day.replace(hour=hour, minute=minute) for day in days for hour, minute in times]
     return tuple(sorted({one for local in shown for one in cron.moments(local, zone)}))
 
 

@@ -12,6 +12,7 @@ from heliostat.services.recent import Recent
 from heliostat.services.turns import Turns
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
+from heliostat.store.uploads import Uploads
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller
 from heliostat.workers.fleet import Fleet
@@ -33,8 +34,10 @@ class Context:
     rules: Rules
     forecaster: Forecaster
     samples: SampleStore
+    uploads: Uploads
     recent: Recent = field(default_factory=Recent)
     imports: Turns = field(default_factory=lambda: Turns("file"))
     searches: Turns = field(default_factory=lambda: Turns("search"))
+    uploading: Turns = field(default_factory=lambda: Turns("upload", most=1000))
     now: Callable[[], datetime] = field(default=utc_now)
     addresses: Addresses = field(default_factory=Addresses)

@@ -11,6 +11,7 @@ from sqlalchemy import bindparam, insert, select
 from heliostat.engines.contract import ChecksRequests, Foresees
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
+from heliostat.models.records import Code
 from heliostat.services.containment import settle_containers
 from heliostat.services.context import Context
 from heliostat.services.drafts import Desk, draft_job
@@ -19,7 +20,8 @@ from heliostat.services.offers import default_project
 from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
 from heliostat.services.reserved import check_reservations
-from heliostat.store import dependencies, moves, people, schema
+from heliostat.services.uploads import check_uploads
+from heliostat.store import dependencies, job_records, moves, people, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
@@ -57,7 +59,7 @@ def prepare_submission(
     drafts = draft_jobs(context, caller, requests)
     orders = take_orders(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
-    digest = hashlib.sha256((about or repr(requests)).encode()).hexdigest() if key else ""
+    digest = _digest(requests, about) if key else ""
 
     def change(tx: Transaction) -> Submitted:
         if key and (known := _answered_before(tx, user.name, key, digest)):
@@ -72,11 +74,18 @@ def prepare_submission(
         check_queued(context, tx.conn, submitted.jobs)
         moves.add_jobs(tx, submitted.jobs)
         dependencies.add_dependencies(tx, submitted.jobs, settled)
+        _note_records(context, tx, requests, submitted.jobs)
         if key:
             _remember(tx, user.name, key, digest, submitted)
         return submitted
 
     return change
+
+
+def _digest(requests: Sequence[JobRequest], about: str | None) -> str:
+    """Of what is asked for: that the code has changed since does not make it another request."""
+    asked = [request if request.code is None else replace(request, code=None) for request in requests]
+    return hashlib.sha256((about or repr(asked)).encode()).hexdigest()
 
 
 def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[Job]:
@@ -97,6 +106,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     )
     requests = settle_containers(context, user, projects, requests)
     _check_size(context, requests)
+    check_uploads(context, user, requests)
     drafts = [draft_job(desk, request) for request in requests]
     check_reservations(context, caller, drafts)
     _check_with_engine(context, drafts, desk.data_classes)
@@ -230,6 +240,21 @@ def _linked(
         return numbered, set()
     linked = link(tx.conn, caller, requests, _grouped(requests, numbered.jobs))
     return replace(numbered, jobs=linked.jobs), linked.settled
+
+
+def _note_records(context: Context, tx: Transaction, requests: Sequence[JobRequest], jobs: Sequence[Job]) -> None:
+    if all(request.code is None and request.rerun_of is None for request in requests):
+        return
+    rest = iter(jobs)
+    by_code: dict[Code, list[JobId]] = {}
+    for request in requests:
+        ids = [job.id for job in islice(rest, _count(request))]
+        if request.rerun_of is not None:
+            job_records.add_rerun(tx, ids, request.rerun_of)
+        if request.code is not None and context.settings.keep_records:
+            by_code.setdefault(request.code, []).extend(ids)
+    for code, ids in by_code.items():
+        job_records.add_code(tx, code, ids)
 
 
 def _grouped(requests: Sequence[JobRequest], jobs: Sequence[Job]) -> list[list[Job]]:

@@ -40,7 +40,9 @@ def _read(kind: Any, value: Any) -> Any:
     if origin in (Union, types.UnionType):
         return None if value is None else _read_one_of(get_args(kind), value)
     if origin is tuple:
-        return tuple(_read(get_args(kind)[0], one) for one in value)
+        kinds = get_args(kind)
+        each = kinds[:1] * len(value) if kinds[-1] is Ellipsis else kinds
+        return tuple(_read(one_kind, one) for one_kind, one in zip(each, value, strict=True))
     if is_dataclass(kind) and isinstance(kind, type):
         hints = _hints(kind)
         return kind(**{name: _read(hints[name], one) for name, one in value.items() if name in hints})
@@ -52,11 +54,20 @@ def _read(kind: Any, value: Any) -> Any:
 
 
 def _read_one_of(kinds: tuple[Any, ...], value: Any) -> Any:
-    """The one the value is of: only times and intervals may stand beside each other."""
+    """The first kind that the value can be one of."""
     others = [kind for kind in kinds if kind is not type(None)]
-    if isinstance(value, dict) and "seconds" in value and timedelta in others:
-        return _read(timedelta, value)
-    return _read(others[0], value)
+    return _read(next((kind for kind in others if _can_be(kind, value)), others[0]), value)
+
+
+def _can_be(kind: Any, value: Any) -> bool:
+    marks = {datetime: ["time"], timedelta: ["seconds"]}
+    if kind in marks:
+        return isinstance(value, dict) and list(value) == marks[kind]
+    if is_dataclass(kind):
+        return isinstance(value, dict)
+    if get_origin(kind) is tuple:
+        return isinstance(value, list)
+    return not isinstance(kind, type) or isinstance(value, kind) or (kind is float and isinstance(value, int))
 
 
 @cache

@@ -190,6 +190,7 @@ def _containment_to_json(spec: JobSpec) -> dict[str, Any]:
     """Only what is there: most jobs have nothing of it."""
     mounts = [[mount.source, mount.target, mount.read_only] for mount in spec.mounts]
     given = {"image": spec.image, "runtime": spec.runtime, "mounts": mounts or None, "network": spec.network}
+    given |= {"upload": spec.upload, "template": spec.template}
     return {name: value for name, value in given.items() if value is not None}
 
 

@@ -283,6 +283,29 @@ attempt_usage = Table(  # what engines that keep accounts say of attempts that a
     Column("out_of_memory", Boolean, nullable=False, server_default="0"),
 )
 
+records = Table(  # what is kept so that jobs can be repeated; each content once
+    "records",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("content", Text, nullable=False),
+)
+
+job_records = Table(
+    "job_records",
+    metadata,
+    Column("job_id", Integer, primary_key=True, autoincrement=False),
+    Column("attempt", Integer, primary_key=True, autoincrement=False),  # 0: of its submission
+    Column("record_id", ForeignKey("records.id"), nullable=False),
+)
+
+reruns = Table(
+    "reruns",
+    metadata,
+    Column("job_id", Integer, primary_key=True, autoincrement=False),
+    Column("of_job_id", Integer, nullable=False),
+    Index("reruns_by_job", "of_job_id", "job_id"),
+)
+
 forecasts = Table(
     "forecasts",
     metadata,

@@ -18,6 +18,7 @@ log = structlog.get_logger()
 _LONGEST_SLEEP_SECONDS = 1.0  # a clock that is set is noticed within this
 _STEP_SECONDS = 1.0  # by which the wall clock must part from the steady one to have been set
 _RETRY_SECONDS = 1.0
+_GATHER_SECONDS = 0.2  # in which other jobs may end: one look for all
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,9 +59,10 @@ class Timekeeper:
         if not (ended or changes.schedules):
             return
         with self._wake:
+            if changes.schedules or not self._ended:
+                self._wake.notify()
             self._ended.update(ended)
-            self._changed = True
-            self._wake.notify()
+            self._changed = self._changed or changes.schedules
 
     def _run(self) -> None:
         occasion = Occasion(None, clock_went_back=True)  # an earlier server may have left anything
@@ -78,15 +80,23 @@ class Timekeeper:
         """Until there is something to do. What was fired in the last look changed schedules too: that is one look
         more, which finds nothing."""
         with self._wake:
+            gathered_at = None
             while not (self._stopping or self._changed):
                 if went_back := self._clock_went_back():
                     return Occasion(clock_went_back=went_back)
-                left = None if next_at is None else (next_at - self._now()).total_seconds()
-                if left is not None and left <= 0:
+                if self._ended and gathered_at is None:
+                    gathered_at = time.monotonic() + _GATHER_SECONDS
+                left = self._seconds_left(next_at, gathered_at)
+                if left <= 0:
                     break
-                self._wake.wait(_LONGEST_SLEEP_SECONDS if left is None else min(left, _LONGEST_SLEEP_SECONDS))
+                self._wake.wait(left)
             ended, self._ended, self._changed = self._ended, set(), False
             return Occasion(ended, self._clock_went_back())
+
+    def _seconds_left(self, next_at: datetime | None, gathered_at: float | None) -> float:
+        to_next = _LONGEST_SLEEP_SECONDS if next_at is None else (next_at - self._now()).total_seconds()
+        to_gather = _LONGEST_SLEEP_SECONDS if gathered_at is None else gathered_at - time.monotonic()
+        return min(to_next, to_gather, _LONGEST_SLEEP_SECONDS)
 
     def _clock_went_back(self) -> bool:
         """Since it was last asked; a step forward needs nothing but a look, which follows anyway."""

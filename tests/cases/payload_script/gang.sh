@@ -24,6 +24,8 @@ export CUDA_VISIBLE_DEVICES=GPU-5f1c,GPU-90ab
 export NVIDIA_VISIBLE_DEVICES=GPU-5f1c,GPU-90ab
 export OMP_NUM_THREADS=2
 export HELIOSTAT_TASKS=2
+export HELIOSTAT_TASK_COUNT=2
+export HELIOSTAT_TASK_HOSTS=localhost,localhost
 export WORLD_SIZE=2
 export MASTER_ADDR=127.0.0.1
 export MASTER_PORT=20012
@@ -34,8 +36,8 @@ cd -- / || {
 heliostat_tasks=2 heliostat_grace=10.0
 heliostat_task() {
     case $1 in
-    0) export CUDA_VISIBLE_DEVICES=GPU-5f1c; export NVIDIA_VISIBLE_DEVICES=GPU-5f1c; export HELIOSTAT_TASK=0; export RANK=0; export LOCAL_RANK=0 ;;
-    1) export CUDA_VISIBLE_DEVICES=GPU-90ab; export NVIDIA_VISIBLE_DEVICES=GPU-90ab; export HELIOSTAT_TASK=1; export RANK=1; export LOCAL_RANK=1 ;;
+    0) export CUDA_VISIBLE_DEVICES=GPU-5f1c; export NVIDIA_VISIBLE_DEVICES=GPU-5f1c; export HELIOSTAT_TASK=0; export HELIOSTAT_TASK_INDEX=0; export RANK=0; export LOCAL_RANK=0 ;;
+    1) export CUDA_VISIBLE_DEVICES=GPU-90ab; export NVIDIA_VISIBLE_DEVICES=GPU-90ab; export HELIOSTAT_TASK=1; export HELIOSTAT_TASK_INDEX=1; export RANK=1; export LOCAL_RANK=1 ;;
     esac
     exec python train.py
 }

@@ -15,7 +15,7 @@ import pytest
 
 from heliostat.engines.environment import Person
 from heliostat.engines.local.script import Places, payload_script
-from heliostat.models import Attempt, Job, JobSpec, JobState, Place, Resources
+from heliostat.models import Attempt, Job, JobSpec, JobState, Place, Placement, Resources
 
 CASES = Path(__file__).parents[2] / "cases" / "payload_script"
 NAMES = sorted(path.stem for path in CASES.glob("*.json"))
@@ -23,7 +23,13 @@ SHELLS = (["sh"], ["dash"], ["bash", "--posix"], ["busybox", "sh"])  # any of th
 
 
 def script_of(case: dict[str, Any]) -> str:
-    spec = JobSpec(tuple(case["command"]), case.get("script"), case.get("workdir"), case.get("env", {}))
+    spec = JobSpec(
+        tuple(case["command"]),
+        case.get("script"),
+        case.get("workdir"),
+        case.get("env", {}),
+        template=case.get("template"),
+    )
     job = Job(
         id=12,
         kind="batch",
@@ -38,6 +44,7 @@ def script_of(case: dict[str, Any]) -> str:
         array_id=case.get("array_id"),
         array_index=case.get("array_index"),
         attempt=1,
+        placement=Placement(len(case.get("tasks", "1"))),
     )
     places = tuple(Place("gpu-1", tuple(devices)) for devices in case.get("tasks", ()))
     attempt = Attempt("12.1", job, "gpu-1", tuple(case.get("devices", ())), places)

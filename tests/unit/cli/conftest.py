@@ -18,6 +18,7 @@ class Ran(NamedTuple):
 def _only_this_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIOSTAT_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "config"))
+    monkeypatch.setenv("HELIOSTAT_RECORD", "0")  # these tests may run in a git repository or not
     for name in ("HELIOSTAT_URL", "HELIOSTAT_TOKEN", "HELIOSTAT_DEBUG"):
         monkeypatch.delenv(name, raising=False)
 

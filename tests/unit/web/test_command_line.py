@@ -4,6 +4,7 @@ import contextlib
 import io
 import subprocess
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -19,6 +20,14 @@ from unit.web.job_requests import requests
 
 # Stands in for helio in the shell: what it was given, word by word, and what came in.
 _ECHO = 'helio() { printf \'%s\\0\' "$#" "$@"; cat; }\n'
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _without_records() -> Iterator[None]:
+    """These tests may run in a git repository or not."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HELIOSTAT_RECORD", "0")
+        yield
 
 
 @pytest.fixture(params=["sh", "bash"])

@@ -15,7 +15,7 @@ from heliostat.engines.containers_inside import Door
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, Refused, make_private
 from heliostat.engines.local.insiders import first_inside
-from heliostat.engines.local.script import Places, base_environment, task_environment
+from heliostat.engines.local.script import Places, base_environment, runs_side_by_side, task_environment
 from heliostat.engines.local.ungrouped import tools_folder
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, AttemptId
@@ -147,6 +147,8 @@ def _container(attempt: Attempt, person: Person, places: Places, place: Place) -
 
 
 def _tasks(whole: Container, attempt: Attempt) -> list[Container]:
+    if not runs_side_by_side(attempt):
+        return [whole]
     return [
         replace(
             whole,
@@ -154,7 +156,7 @@ def _tasks(whole: Container, attempt: Attempt) -> list[Container]:
             devices=one.devices if whole.devices else (),
         )
         for rank, one in enumerate(attempt.places)
-    ] or [whole]
+    ]
 
 
 def _most_processes() -> int:

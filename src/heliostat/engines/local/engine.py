@@ -87,8 +87,9 @@ class LocalEngine:
                 if attempt.id in self._queued or attempt.id in self._running:
                     continue
                 self._queued.add(attempt.id)
-            if attempt.devices:
-                self._starter.submit(self._start_queued, attempt)  # it asks the driver, which may hang
+            if attempt.devices or attempt.job.spec.upload:
+                # It asks the driver, which may hang, or copies many files.
+                self._starter.submit(self._start_queued, attempt)
             else:
                 self._start_queued(attempt)
 
@@ -168,6 +169,12 @@ class LocalEngine:
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
         self._traces.extend(attempt.id, limit_seconds)
+
+    def driver_version(self) -> str | None:
+        try:
+            return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
+        except (OSError, ValueError):
+            return None
 
     def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
         return Path(self._folder(job_id).log(attempt, stream))

@@ -77,7 +77,7 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
     if attempt.job.kind != BUILD:  # a build has rules of its own
         check_rules(attempt, person, site.settings)
     check_software(attempt.job, str(site.settings.home.path))
-    workdir, script = lay_out(attempt, person, folder)
+    workdir, script = lay_out(attempt, person, folder, site.settings.home.uploads)
     places = Places(
         workdir=workdir,
         script=script,

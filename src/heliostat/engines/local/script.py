@@ -11,6 +11,7 @@ from pathlib import Path
 from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
+from heliostat.engines.templates import hosts_variable, runs_once, start_of
 from heliostat.models import Attempt, Place
 from heliostat.runtimes import shell
 from heliostat.runtimes.contract import Command
@@ -46,14 +47,20 @@ def payload_script(attempt: Attempt, person: Person, places: Places, commands: S
         "    echo 'heliostat: the working directory cannot be entered' >&2",
         "    exit 126",
         "}",
-        *(_gang(attempt, [run] * len(attempt.places)) if attempt.places else [run]),
+        *(_gang(attempt, [run] * len(attempt.places)) if runs_side_by_side(attempt) else [run]),
     ]
     return "\n".join(lines) + "\n"
 
 
 def payload_words(attempt: Attempt, places: Places) -> tuple[str, ...]:
     command = attempt.job.spec.command
-    return command if places.script is None else (places.script, *command)
+    words = command if places.script is None else (places.script, *command)
+    return start_of(attempt.job).of(words)
+
+
+def runs_side_by_side(attempt: Attempt) -> bool:
+    """Whether each of its tasks is started by us."""
+    return bool(attempt.places) and not runs_once(attempt.job)
 
 
 def _contained(attempt: Attempt, commands: Sequence[Command]) -> str:
@@ -64,7 +71,7 @@ def _contained(attempt: Attempt, commands: Sequence[Command]) -> str:
         "umask 022",
         "unset HELIOSTAT_CONTAINED",
         *shell.prelude(commands[0]),
-        *(_gang(attempt, runs) if attempt.places else [runs[0]]),
+        *(_gang(attempt, runs) if runs_side_by_side(attempt) else [runs[0]]),
     ]
     return "\n".join(lines) + "\n"
 
@@ -79,7 +86,8 @@ def base_environment(attempt: Attempt, person: Person, places: Places) -> dict[s
 
 def task_environment(place: Place, rank: int) -> dict[str, str]:
     """What differs between the tasks of one attempt. All run on this machine."""
-    return {**_visible(place.devices), "HELIOSTAT_TASK": str(rank), "RANK": str(rank), "LOCAL_RANK": str(rank)}
+    ranks = dict.fromkeys(("HELIOSTAT_TASK", "HELIOSTAT_TASK_INDEX", "RANK", "LOCAL_RANK"), str(rank))
+    return {**_visible(place.devices), **ranks}
 
 
 def payload_argv(person: Person, as_another_user: bool) -> list[str]:
@@ -109,6 +117,8 @@ def _meeting_point(attempt: Attempt, places: Places) -> dict[str, str]:
     tasks = str(len(attempt.places))
     return {
         "HELIOSTAT_TASKS": tasks,
+        "HELIOSTAT_TASK_COUNT": tasks,
+        **hosts_variable(["localhost"] * len(attempt.places)),
         "WORLD_SIZE": tasks,
         "MASTER_ADDR": "127.0.0.1",
         "MASTER_PORT": str(places.port),

@@ -15,6 +15,7 @@ from heliostat.config import Settings
 from heliostat.engines.containers import CONFIGURATION, Belongings, Ground, check_rules, container_of
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import Refused
+from heliostat.engines.templates import runs_once
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Job, JobSpec
 from heliostat.runtimes import shell
@@ -37,9 +38,12 @@ _OF_THE_NODE = {
 }
 _OF_THE_TASK = {
     "HELIOSTAT_TASK": blank("SLURM_PROCID"),
+    "HELIOSTAT_TASK_INDEX": blank("SLURM_PROCID"),
     "RANK": blank("SLURM_PROCID"),
     "LOCAL_RANK": blank("SLURM_LOCALID"),
     "HELIOSTAT_TASKS": blank("SLURM_NTASKS"),
+    "HELIOSTAT_TASK_COUNT": blank("SLURM_NTASKS"),
+    "HELIOSTAT_TASK_HOSTS": blank("heliostat_hosts"),
     "WORLD_SIZE": blank("SLURM_NTASKS"),
     "MASTER_ADDR": blank("heliostat_address"),
     "MASTER_PORT": blank("heliostat_port"),
@@ -61,6 +65,9 @@ def check_container(job: Job) -> None:
     if job.spec.runtime == "docker":
         hint = "Choose --runtime podman or apptainer."
         raise _invalid("docker's daemon would run this outside of Slurm's limits.", hint)
+    if runs_once(job) and job.placement.tasks > 1:
+        hint = "Run it without a container, or let srun start the tasks: leave the template out."
+        raise _invalid("mpirun in a container does not reach the other nodes of Slurm.", hint)
     if job.spec.runtime == "podman" and job.unix_user == "root":
         hint = "Submit it as somebody else, or choose --isolate."
         raise _invalid("podman of root would run this outside of Slurm's limits.", hint)

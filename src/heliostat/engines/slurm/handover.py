@@ -135,6 +135,9 @@ class Handover:
             except OSError as error:
                 self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
                 broken.append(attempt.id)
+            except Refused as error:
+                self._end(attempt, Cause.REFUSED, str(error))
+                broken.append(attempt.id)
         return broken
 
     def _submit_elements(self, chunk: Chunk, person: Person, after: int | None) -> int | None:

@@ -12,20 +12,21 @@ from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
 from heliostat.engines.slurm.contained import EARS, Contained
+from heliostat.engines.slurm.meeting import meeting_point
 from heliostat.engines.slurm.receipts import begin_lines, end_lines
 from heliostat.engines.slurm.terms import UNSAFE, Terms, Unfit, place_of, word
+from heliostat.engines.templates import runs_once, start_of
 from heliostat.models import Attempt, Layout
 from heliostat.runtimes.contract import TOOL_PATH
 
 _LONGEST_NAME = 64
-_FIRST_NODE = 'scontrol show hostnames "$SLURM_JOB_NODELIST" | head -n 1'
-_PORT = "$((20000 + SLURM_JOB_ID % 10000))"
 _MARGIN_SECONDS = 60  # the engine keeps the exact limit; Slurm's is for when nobody looks, and counts in minutes
 
 # A task notes its failure before the others are stopped for it: the job ends with the first one's exit code.
 _TASK = """\
 trap : TERM INT HUP QUIT USR1 USR2
-export HELIOSTAT_TASK="$SLURM_PROCID" RANK="$SLURM_PROCID" LOCAL_RANK="$SLURM_LOCALID"
+export HELIOSTAT_TASK="$SLURM_PROCID" HELIOSTAT_TASK_INDEX="$SLURM_PROCID"
+export RANK="$SLURM_PROCID" LOCAL_RANK="$SLURM_LOCALID"
 export HELIOSTAT_NODE="$SLURMD_NODENAME" NVIDIA_VISIBLE_DEVICES="${CUDA_VISIBLE_DEVICES:-void}"
 first=$1
 shift
@@ -174,7 +175,8 @@ def _plain(attempt: Attempt, person: Person, around: Surroundings, payload: Payl
     yield "    exit 126"
     yield "}"
     words = [quote(word) for word in attempt.job.spec.command]
-    yield from _run(attempt, words if payload.script is None else [payload.script, *words], payload.tasks)
+    words, start = words if payload.script is None else [payload.script, *words], start_of(attempt.job)
+    yield from _run(attempt, [*map(quote, start.words), *words[start.replaces :]], payload.tasks)
 
 
 def _contained(attempt: Attempt, inner: Contained, folder: str) -> Iterator[str]:
@@ -185,7 +187,8 @@ def _contained(attempt: Attempt, inner: Contained, folder: str) -> Iterator[str]
         return
     first = f"{folder}/first"
     yield f"export PATH={TOOL_PATH} SLURM_EXPORT_ENV=ALL heliostat_sealed"
-    yield f"export heliostat_address=$({_FIRST_NODE}) heliostat_port={_PORT}"
+    yield from meeting_point(attempt.job.placement.tasks)
+    yield "export heliostat_address heliostat_port heliostat_hosts"
     yield _RELAY.rstrip()
     task = "\n".join([EARS, *inner.lines, _NOTE])
     yield f'srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(task)} {first} "$@" &'
@@ -196,16 +199,17 @@ def _contained(attempt: Attempt, inner: Contained, folder: str) -> Iterator[str]
 def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
     """Sets `code`. This shell hears what is meant for the job, and stays to note how it ended."""
     tasks = attempt.job.placement.tasks
-    if tasks == 1:
-        yield "trap : TERM INT HUP QUIT USR1 USR2"
+    if tasks > 1:
+        yield from meeting_point(tasks)
+        count = f"HELIOSTAT_TASKS={tasks} HELIOSTAT_TASK_COUNT={tasks} WORLD_SIZE={tasks}"
+        yield f'export {count} MASTER_ADDR="$heliostat_address" MASTER_PORT="$heliostat_port" SLURM_EXPORT_ENV=ALL'
+        yield 'export HELIOSTAT_TASK_HOSTS="$heliostat_hosts"'
+    yield "trap : TERM INT HUP QUIT USR1 USR2"
+    if tasks == 1 or runs_once(attempt.job):
         yield f"(exec {' '.join(words)})"  # a program, never one of the shell's own words
         yield "code=$?"
         return
     first = f"{folder}/first"
-    yield f"export HELIOSTAT_TASKS={tasks} WORLD_SIZE={tasks} SLURM_EXPORT_ENV=ALL"
-    yield f"MASTER_ADDR=$({_FIRST_NODE})"
-    yield f"export MASTER_ADDR MASTER_PORT={_PORT}"
-    yield "trap : TERM INT HUP QUIT USR1 USR2"
     yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {first} {' '.join(words)}"
     yield "code=$?"
     yield f"[ ! -s {first} ] || read -r code <{first}"

@@ -51,6 +51,8 @@ def body_of(request: JobRequest) -> Body:
         "runtime": spec.runtime,
         "mounts": [str(mount) for mount in spec.mounts] or None,
         "network": spec.network,
+        "upload": spec.upload,
+        "template": spec.template,
         "environment": _environment(request.environment),
     }
     return {name: value for name, value in given.items() if value is not None}

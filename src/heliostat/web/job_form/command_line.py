@@ -40,6 +40,8 @@ _OPTIONS = {
     "runtime": "--runtime",
     "mounts": "--mount",
     "network": "--network",
+    "upload": "--upload",
+    "template": "--template",
     "environment": "--env",
 }
 

@@ -86,6 +86,12 @@ GROUPS = (
                 default=Layout.PACK,
                 foreseen=True,
             ),
+            Field(
+                "template",
+                "Started by",
+                "choice",
+                options=(("", "itself"), ("torchrun", "torchrun: PyTorch, one process a GPU"), ("mpi", "mpirun")),
+            ),
             Field("array", "Array", hint="0-99: one job per index; 0-99%8: 8 at once"),
             Field(
                 "labels", "Labels of nodes", "labels", "Those its nodes must have: fast, disk=ssd", foreseen=True
@@ -156,6 +162,9 @@ GROUPS = (
                 "Working directory",
                 hint="An absolute path on the node.",
                 placeholder="a fresh private folder",
+            ),
+            Field(
+                "upload", "Uploaded code", hint="The id of code sent with helio run --upload; it runs in a copy."
             ),
             Field(
                 "script",

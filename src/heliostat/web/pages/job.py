@@ -16,6 +16,7 @@ from heliostat.services import jobs as services
 from heliostat.services.context import Context
 from heliostat.services.job_files import has_folder
 from heliostat.services.job_story import Story, job_story, known_devices
+from heliostat.services.records import job_record
 from heliostat.services.stats import job_stats
 from heliostat.services.why import explain_job
 from heliostat.web.job.facts import Action, Facts, actions, facts
@@ -23,6 +24,7 @@ from heliostat.web.job.logs import LogQuery, LogView, log_view
 from heliostat.web.job.numbers import JOB
 from heliostat.web.job.plots import Usage, usage
 from heliostat.web.job.relatives import Relatives, relatives
+from heliostat.web.job.repeat import Repeat, repeat
 from heliostat.web.job.timeline import Timeline, timeline
 from heliostat.web.job.waiting import Waiting, WhatIf, resubmit, sentence, waiting, what_if
 from heliostat.web.rendering import Page, redirect, render
@@ -57,6 +59,7 @@ class JobView:
     facts: Facts
     relatives: tuple[Relatives, ...]
     schedule: Origin | None
+    repeat: Repeat
     has_files: bool
     log: LogView | None  # None: only other parts of the page are wanted
     what_if: WhatIf | None
@@ -174,6 +177,7 @@ def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
         facts=facts(job, visit.user, devices),
         relatives=relatives(job, story.family, visit.user),
         schedule=story.schedule,
+        repeat=repeat(job_record(visit.context, visit.caller, job.id)),
         has_files=has_folder(visit.context, job),
         log=log_view(visit, job, query) if is_whole else None,
         what_if=_what_if(visit, job) if asks and is_whole and job.state is JobState.PENDING else None,

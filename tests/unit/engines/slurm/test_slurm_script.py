@@ -39,7 +39,7 @@ def attempt_of(case: dict[str, Any]) -> Attempt:
         unix_user="ann",
         project=case.get("project", "vision"),
         resources=Resources(2, 4096, case.get("gpus", 0), case.get("gpu_type")),
-        spec=JobSpec(tuple(case["command"]), None, None, case.get("env", {})),
+        spec=JobSpec(tuple(case["command"]), None, None, case.get("env", {}), template=case.get("template")),
         submitted_at=datetime(2026, 1, 1, tzinfo=UTC),
         time_limit_seconds=case.get("time_limit_seconds"),
         placement=Placement(

@@ -1,0 +1,80 @@
+"""Endpoints about repeating jobs: what is kept, once more, what differed."""
+
+from dataclasses import asdict
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse, Response
+
+from heliostat.api.deps import CallerDep, ContextDep, IdPath
+from heliostat.api.record_schemas import CodeBody
+from heliostat.api.refusals import read_job
+from heliostat.api.views import job_view, request_view
+from heliostat.services.comparison import compare_jobs
+from heliostat.services.records import Kept, job_record
+from heliostat.services.reruns import fields_of_rerun, notes_on, rerun_job
+
+router = APIRouter(tags=["records"])
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+Name = Annotated[str, Field(max_length=64)]
+
+
+class RerunBody(BaseModel):
+    """What is to be different, in the fields of a job; null takes one away."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    changes: Annotated[dict[Name, Any], Field(max_length=64)] = {}
+    record: CodeBody | None = Field(default=None, description="The state of the folder it runs in now.")
+
+
+@router.get("/jobs/{job_id}/record")
+def show_record(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+    """What is kept of how to repeat the job: its code, the machines it ran on, what it asked for. No values of
+    environment variables."""
+    return JSONResponse(record_view(job_record(context, caller, job_id)))
+
+
+@router.get("/jobs/{job_id}/diff/{other_id}")
+def show_differences(job_id: IdPath, other_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
+    """What differed between two jobs: request, environment, code, machine, result, time."""
+    compared = compare_jobs(context, caller, job_id, other_id)
+    return JSONResponse(asdict(compared) | {"same": list(compared.same)})
+
+
+@router.post("/jobs/{job_id}/rerun", status_code=201)
+def rerun(
+    job_id: IdPath, body: RerunBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None
+) -> Response:
+    """The same job once more, under your name, with the same code and but for `changes` the same request."""
+    kept = job_record(context, caller, job_id)
+    fields = fields_of_rerun(kept.job, caller.user, request_view(kept.job), body.changes)
+    if body.record is not None:
+        fields["record"] = body.record.model_dump(exclude_unset=True)
+    request = read_job(fields)
+    job = rerun_job(context, caller, kept, request, idempotency_key).jobs[0]
+    view = job_view(job, context.controller.reason(job))
+    return JSONResponse({"job": view, "notes": notes_on(kept, request)}, 201)
+
+
+def record_view(kept: Kept) -> dict[str, Any]:
+    request = request_view(kept.job) | {"env": sorted(kept.job.spec.env)}
+    code, record = kept.record.code, kept.record
+    return {
+        "job_id": kept.job.id,
+        "code": None if code is None else asdict(code),
+        "upload": _upload_view(kept),
+        "machines": [{"attempt": number, **asdict(machine)} for number, machine in record.machines],
+        "request": request,
+        "rerun_of": record.rerun_of,
+        "reruns": list(kept.reruns),
+    }
+
+
+def _upload_view(kept: Kept) -> dict[str, Any] | None:
+    if kept.job.spec.upload is None:
+        return None
+    tree = kept.tree
+    sizes = {} if tree is None else {"files": len(tree.files), "size_bytes": tree.size_bytes}
+    return {"id": kept.job.spec.upload, "is_there": tree is not None, **sizes}

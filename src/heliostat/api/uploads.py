@@ -1,0 +1,88 @@
+"""Endpoints for code that is sent for jobs."""
+
+from collections.abc import AsyncIterator
+from typing import Annotated, Self
+
+from fastapi import APIRouter
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import JSONResponse, Response
+
+from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.models.uploads import MOST_FILES, Tree, TreeFile, TreeLink, make_tree
+from heliostat.services.uploads import Receiver, offer_upload
+
+router = APIRouter(tags=["uploads"])
+STREAM_PATH = "/uploads/blobs"
+_PIECE_BYTES = 2**20
+Path = Annotated[str, StringConstraints(min_length=1, max_length=3000, strict=True)]
+Digest = Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)]
+
+
+class FileBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    path: Path
+    sha256: Digest
+    size: Annotated[int, Field(ge=0, le=2**50, strict=True)]
+    executable: bool = False
+
+
+class LinkBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    path: Path
+    target: Path
+
+
+class UploadBody(BaseModel):
+    """A folder: its files by what is in them, and links that stay within."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    files: Annotated[list[FileBody], Field(max_length=MOST_FILES)] = []
+    links: Annotated[list[LinkBody], Field(max_length=MOST_FILES)] = []
+
+    @model_validator(mode="after")
+    def _can_be_laid_out(self) -> Self:
+        self.to_tree()
+        return self
+
+    def to_tree(self) -> Tree:
+        files = [TreeFile(file.path, file.sha256, file.size, file.executable) for file in self.files]
+        return make_tree(files, [TreeLink(link.path, link.target) for link in self.links])
+
+
+@router.post("/uploads")
+def offer(body: UploadBody, caller: CallerDep, context: ContextDep) -> Response:
+    """Which contents of this folder you have not sent yet. None: jobs can name its `id` as their `upload`."""
+    offered = offer_upload(context, caller, body.to_tree())
+    return JSONResponse({"id": offered.upload, "size_bytes": offered.size_bytes, "missing": list(offered.missing)})
+
+
+@router.post(STREAM_PATH)
+async def receive(request: Request, caller: CallerDep, context: ContextDep) -> Response:
+    """Contents, one after the other, each after a line `SHA256 SIZE`. What has arrived whole is kept whatever
+    happens to the rest."""
+    with context.uploading.of(caller.user.name):
+        receiver = await run_in_threadpool(Receiver, context, caller)
+        try:
+            async for piece in _pieces(request):
+                await run_in_threadpool(receiver.feed, piece)
+            return JSONResponse({"stored": receiver.end()})
+        except ClientDisconnect:
+            return Response(status_code=400)  # nobody reads it
+        finally:
+            receiver.drop()
+
+
+async def _pieces(request: Request) -> AsyncIterator[bytes]:
+    """Large enough to be worth the way to another thread."""
+    waiting = bytearray()
+    async for chunk in request.stream():
+        waiting += chunk
+        if len(waiting) >= _PIECE_BYTES:
+            yield bytes(waiting)
+            waiting.clear()
+    yield bytes(waiting)

@@ -1,0 +1,148 @@
+"""With which code a job is submitted, as git tells it."""
+
+import os
+import subprocess
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+from heliostat.client.transport import Transport
+from heliostat.models.records import MOST_DIFF_BYTES, MOST_UNTRACKED, Code, without_credentials
+
+_RENAMED = {"time": "time_limit"}
+SWITCH = "HELIOSTAT_RECORD"  # 0: never
+_PATIENCE_SECONDS = 10.0
+_FRESH_SECONDS = 3.0  # many jobs submitted one after the other have the same code
+_GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
+_known: dict[str, tuple[float, Code | None]] = {}
+
+
+class RecordVerbs:
+    """What the client does with records."""
+
+    _transport: Transport
+
+    def record(self, job: int) -> dict[str, Any]:
+        """What is kept of how to repeat a job: `code`, `machines`, `request`, `rerun_of`, `reruns`."""
+        answer: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(job)}/record")
+        return answer
+
+    def diff(self, first: int, second: int) -> dict[str, Any]:
+        """What differed between two jobs: `differences` and the sections that are the `same`."""
+        answer: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(first)}/diff/{int(second)}")
+        return answer
+
+    def rerun(self, job: int, *, idempotency_key: str | None = None, **changes: Any) -> dict[str, Any]:
+        """The same job once more but for the changes, in the API's fields; None takes one away: `job`, `notes`."""
+        changes = {_RENAMED.get(name, name): value for name, value in changes.items()}
+        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
+        body = {"changes": changes, **self._code_now(job, changes)}
+        answer: dict[str, Any] = self._transport.call("POST", f"/jobs/{int(job)}/rerun", body, headers=headers)
+        return answer
+
+    def _code_now(self, job: int, changes: Mapping[str, Any]) -> dict[str, Any]:
+        """Of the folder it will run in, where that is a folder of this machine."""
+        if not self._transport.address.is_local_socket or os.environ.get(SWITCH) == "0":
+            return {}
+        request = self._transport.call("GET", f"/jobs/{int(job)}")["request"] | changes
+        folder = request.get("workdir")
+        found = code_of(folder) if folder and not request.get("upload") else None
+        return {} if found is None else {"record": code_body(found)}
+
+
+def with_record(body: dict[str, Any], asked: bool | None, folder: object) -> dict[str, Any]:
+    """The body of a job with what is known of the folder; `asked` False, or the switch: without."""
+    if asked is False or os.environ.get(SWITCH) == "0" or "record" in body:
+        return body
+    found = code_of(folder if isinstance(folder, str | os.PathLike) else os.curdir)
+    return body if found is None else {**body, "record": code_body(found)}
+
+
+def code_body(code: Code) -> dict[str, Any]:
+    return {name: value for name, value in asdict(code).items() if value not in (None, "", (), 0, False)}
+
+
+def code_of(folder: str | os.PathLike[str]) -> Code | None:
+    """None where git keeps nothing, or does not answer. Never raises: no job fails for this."""
+    try:
+        path = os.path.abspath(os.fspath(folder))
+        if not _is_kept(path):
+            return None
+        looked_at, code = _known.get(path, (-_FRESH_SECONDS, None))
+        if time.monotonic() - looked_at >= _FRESH_SECONDS:
+            code = _look(path)
+            _known[path] = (time.monotonic(), code)
+        return code
+    except (OSError, ValueError, subprocess.SubprocessError):
+        return None
+
+
+def _is_kept(path: str) -> bool:
+    """Without starting git: most commands are not typed in a repository."""
+    while not os.path.lexists(os.path.join(path, ".git")):
+        path, below = os.path.dirname(path), path
+        if path == below:
+            return False
+    return True
+
+
+def _look(path: str) -> Code:
+    status = _git(path, "status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
+    heads, untracked, is_changed = _read_status(status)
+    commit = heads.get("branch.oid", "")
+    commit = "" if commit.startswith("(") else commit  # before the first commit
+    diff, is_cut = _diff(path) if is_changed and commit else ("", False)
+    return Code(
+        folder=path,
+        commit=commit or None,
+        branch=None if heads.get("branch.head", "(").startswith("(") else heads["branch.head"],
+        remote=_remote(path, heads.get("branch.upstream", "")),
+        diff=diff,
+        is_diff_cut=is_cut,
+        untracked=tuple(untracked[:MOST_UNTRACKED]),
+        untracked_count=len(untracked),
+    )
+
+
+def _read_status(status: bytes) -> tuple[Mapping[str, str], list[str], bool]:
+    """Of the branch; files git does not know; whether others have changed."""
+    heads: dict[str, str] = {}
+    untracked: list[str] = []
+    is_changed = False
+    for line in status.decode("utf-8", "backslashreplace").split("\0"):
+        if line.startswith("# "):
+            name, _, value = line[2:].partition(" ")
+            heads[name] = value
+        elif line.startswith("? "):
+            untracked.append(line[2:][:1000])
+        elif line[:2] in ("1 ", "2 ", "u "):
+            is_changed = True
+    return heads, untracked, is_changed
+
+
+def _diff(path: str) -> tuple[str, bool]:
+    text = _git(path, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD").decode("utf-8", "replace")
+    text = text.replace("\0", "")
+    cut = text.encode()[:MOST_DIFF_BYTES].decode("utf-8", "ignore")
+    return cut, len(cut) < len(text)
+
+
+def _remote(path: str, upstream: str) -> str | None:
+    name = upstream.partition("/")[0] or "origin"
+    found = _git(path, "config", "--get", f"remote.{name}.url", may_fail=True).decode("utf-8", "replace").strip()
+    return without_credentials(found) or None
+
+
+def _git(path: str, *words: str, may_fail: bool = False) -> bytes:
+    done = subprocess.run(
+        [*_GIT, *words],
+        cwd=path,
+        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=_PATIENCE_SECONDS,
+        check=not may_fail,
+    )
+    return done.stdout

@@ -1,0 +1,71 @@
+"""What starts the command of a job in each of its tasks, so that these find one another: pure.
+
+Numbers and addresses that differ between tasks and engines are variables every engine sets; a shell fills them in.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from heliostat.models import Job
+
+MOST_NAMED_HOSTS = 1000  # in a variable; Linux takes no longer one than 128 KiB
+
+_TORCHRUN = (
+    "exec torchrun --nnodes={tasks} --nproc-per-node={processes} "
+    '--node-rank="$HELIOSTAT_TASK_INDEX" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"'
+)
+_MPIRUN = (
+    'HELIOSTAT_HOSTS_FILE="$HELIOSTAT_CHECKPOINT_DIR/hosts.$HELIOSTAT_ATTEMPT"; export HELIOSTAT_HOSTS_FILE; '
+    'echo "$HELIOSTAT_TASK_HOSTS" | tr , "\\n" >"$HELIOSTAT_HOSTS_FILE" || exit 126; '
+    'exec mpirun -np {tasks} -machinefile "$HELIOSTAT_HOSTS_FILE" "$@"'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """What stands before the command, and how many of its first words that replaces."""
+
+    words: tuple[str, ...] = ()
+    replaces: int = 0
+
+    def of(self, command: Sequence[str]) -> tuple[str, ...]:
+        return (*self.words, *command[self.replaces :])
+
+
+def start_of(job: Job) -> Start:
+    """Of a job without a template, nothing."""
+    tasks, processes = job.placement.tasks, max(1, job.resources.devices)
+    if job.spec.template == "torchrun":
+        return _torchrun(job, tasks, processes)
+    if job.spec.template == "mpi":
+        return Start(_mpirun(tasks))
+    return Start()
+
+
+def runs_once(job: Job) -> bool:
+    """Whether its command is started once, and starts the tasks itself."""
+    return job.spec.template == "mpi"
+
+
+def hosts_variable(hosts: Sequence[str]) -> dict[str, str]:
+    """The node of each task, in the order of the tasks."""
+    return {"HELIOSTAT_TASK_HOSTS": ",".join(hosts)} if len(hosts) <= MOST_NAMED_HOSTS else {}
+
+
+def _torchrun(job: Job, tasks: int, processes: int) -> Start:
+    """A process for each GPU of a task. `python train.py` means `train.py`: torchrun runs it by Python itself."""
+    command = job.spec.command if job.spec.script is None else ("script", *job.spec.command)
+    is_python = command[0].rpartition("/")[2].startswith("python") and len(command) > 1
+    replaces = 1 if is_python and (command[1] == "-m" or not command[1].startswith("-")) else 0
+    first = command[replaces]
+    as_it_is = () if replaces or first == "-m" or first.endswith(".py") else ("--no-python",)
+    if tasks == 1:
+        return Start(("torchrun", "--standalone", f"--nproc-per-node={processes}", *as_it_is), replaces)
+    line = _TORCHRUN.format(tasks=tasks, processes=processes)
+    return Start(("/bin/sh", "-c", line, "torchrun", *as_it_is), replaces)
+
+
+def _mpirun(tasks: int) -> tuple[str, ...]:
+    if tasks == 1:
+        return ("mpirun", "-np", "1")
+    return ("/bin/sh", "-c", _MPIRUN.format(tasks=tasks), "mpirun")

@@ -1,0 +1,138 @@
+"""A folder that was uploaded: its files by what is in them, and where an installation keeps these."""
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from urllib.parse import quote
+
+MOST_FILES = 50_000
+_LONGEST_PATH = 3000  # bytes; below the folder of a job Linux must still take it
+_LONGEST_NAME = 255
+_DEEPEST = 64
+
+
+@dataclass(frozen=True, slots=True)
+class TreeFile:
+    path: str  # below the folder
+    digest: str  # sha256 of its content
+    size_bytes: int
+    is_executable: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class TreeLink:
+    """A symbolic link to something in the same folder."""
+
+    path: str
+    target: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tree:
+    """Two folders with the same files are the same tree, wherever and whenever they were uploaded."""
+
+    files: tuple[TreeFile, ...]
+    links: tuple[TreeLink, ...] = ()
+
+    @property
+    def id(self) -> str:
+        return hashlib.sha256(tree_to_text(self).encode()).hexdigest()
+
+    @property
+    def size_bytes(self) -> int:
+        """As it is laid out."""
+        return sum(file.size_bytes for file in self.files)
+
+    @property
+    def blobs(self) -> dict[str, int]:
+        """The size of each distinct content."""
+        return {file.digest: file.size_bytes for file in self.files}
+
+
+def make_tree(files: Iterable[TreeFile], links: Iterable[TreeLink] = ()) -> Tree:
+    """In the order that makes equal trees equal. Raises ValueError with a sentence for what cannot be laid out."""
+    tree = Tree(tuple(sorted(files, key=lambda file: file.path)), tuple(sorted(links, key=lambda link: link.path)))
+    if len(tree.files) + len(tree.links) > MOST_FILES:
+        raise ValueError(f"an upload may have {MOST_FILES} files, this has {len(tree.files) + len(tree.links)}")
+    paths = [*(file.path for file in tree.files), *(link.path for link in tree.links)]
+    for path in paths:
+        _check_path(path)
+    _check_apart(paths)
+    _check_sizes(tree.files)
+    for link in tree.links:
+        if leaves(link.path, link.target):
+            raise ValueError(f"the link {link.path!a} leaves the folder")
+    return tree
+
+
+def leaves(path: str, target: str) -> bool:
+    """Whether a link at this path, as it is written, points out of the folder."""
+    if not target or target.startswith("/") or "\0" in target or len(target.encode()) > _LONGEST_PATH:
+        return True
+    depth = path.count("/")
+    for part in target.split("/"):
+        depth += -1 if part == ".." else 0 if part in ("", ".") else 1
+        if depth < 0:
+            return True
+    return False
+
+
+def largest(files: Sequence[TreeFile], most: int = 5) -> list[TreeFile]:
+    return sorted(files, key=lambda file: -file.size_bytes)[:most]
+
+
+def tree_to_text(tree: Tree) -> str:
+    files = [[file.path, file.digest, file.size_bytes, file.is_executable] for file in tree.files]
+    links = [[link.path, link.target] for link in tree.links]
+    return json.dumps({"files": files, "links": links}, separators=(",", ":"))
+
+
+def text_to_tree(text: str) -> Tree:
+    values = json.loads(text)
+    return Tree(
+        tuple(TreeFile(*file) for file in values["files"]), tuple(TreeLink(*link) for link in values["links"])
+    )
+
+
+def folder_of(uploads: str, user: str) -> str:
+    """Each person's uploads are apart from all others'."""
+    return f"{uploads}/{quote(user, safe='').replace('.', '%2E')}"
+
+
+def tree_path(folder: str, tree_id: str) -> str:
+    return f"{folder}/trees/{tree_id}"
+
+
+def blob_path(folder: str, digest: str) -> str:
+    return f"{folder}/blobs/{digest[:2]}/{digest}"
+
+
+def _check_path(path: str) -> None:
+    parts = path.split("/")
+    if len(path.encode()) > _LONGEST_PATH or len(parts) > _DEEPEST:
+        raise ValueError(f"the path {path[:60]!a}… is too long")
+    if any(part in ("", ".", "..") or "\0" in part for part in parts):
+        raise ValueError(f"{path[:100]!a} is not a path below the folder")
+    if any(len(part.encode()) > _LONGEST_NAME for part in parts):
+        raise ValueError(f"a name in {path[:60]!a}… is longer than {_LONGEST_NAME} bytes")
+
+
+def _check_apart(paths: Sequence[str]) -> None:
+    """Nothing is there twice, or below something that is not a folder."""
+    seen = set(paths)
+    if len(seen) < len(paths):
+        raise ValueError("a path is there twice")
+    for path in paths:
+        above = path
+        while "/" in above:
+            above = above.rpartition("/")[0]
+            if above in seen:
+                raise ValueError(f"{above[:100]!a} cannot be a file and a folder")
+
+
+def _check_sizes(files: Iterable[TreeFile]) -> None:
+    known: dict[str, int] = {}
+    for file in files:
+        if known.setdefault(file.digest, file.size_bytes) != file.size_bytes:
+            raise ValueError(f"{file.path!a} has another size than a file with the same content")

@@ -1,0 +1,77 @@
+"""What is kept so that jobs can be repeated: each content once, however many jobs share it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection, and_, exists, insert, or_, select
+from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+
+from heliostat.models import JobId
+from heliostat.models.records import (
+    Code,
+    JobRecord,
+    Machine,
+    record_id,
+    record_to_text,
+    text_to_code,
+    text_to_machine,
+)
+from heliostat.store import schema
+from heliostat.store.database import Transaction
+from heliostat.store.times import to_seconds
+
+_records, _of_jobs, _reruns, _attempts = schema.records, schema.job_records, schema.reruns, schema.attempts
+_SUBMISSION = 0  # in place of the number of an attempt
+
+
+def add_code(tx: Transaction, code: Code, job_ids: Iterable[JobId]) -> None:
+    _add(tx, record_to_text(code), [(job_id, _SUBMISSION) for job_id in job_ids])
+
+
+def add_machines(tx: Transaction, machines: Mapping[tuple[JobId, int], Machine]) -> None:
+    """Of attempts; said again, the first word counts."""
+    by_text: dict[str, list[tuple[JobId, int]]] = {}
+    for attempt, machine in machines.items():
+        by_text.setdefault(record_to_text(machine), []).append(attempt)
+    for text, attempts in by_text.items():
+        _add(tx, text, attempts)
+
+
+def add_rerun(tx: Transaction, job_ids: Iterable[JobId], of_job: JobId) -> None:
+    tx.conn.execute(insert(_reruns), [{"job_id": job_id, "of_job_id": of_job} for job_id in job_ids])
+
+
+def record_of(conn: Connection, job_id: JobId) -> JobRecord:
+    query = (
+        select(_of_jobs.c.attempt, _records.c.content)
+        .join(_records, _records.c.id == _of_jobs.c.record_id)
+        .where(_of_jobs.c.job_id == job_id)
+        .order_by(_of_jobs.c.attempt)
+    )
+    found = [(row.attempt, row.content) for row in conn.execute(query)]
+    codes = [text_to_code(content) for attempt, content in found if attempt == _SUBMISSION]
+    machines = tuple((attempt, text_to_machine(content)) for attempt, content in found if attempt != _SUBMISSION)
+    of_job = conn.execute(select(_reruns.c.of_job_id).where(_reruns.c.job_id == job_id)).scalar()
+    return JobRecord(job_id, codes[0] if codes else None, machines, of_job)
+
+
+def reruns_of(conn: Connection, job_id: JobId, most: int = 20) -> list[JobId]:
+    query = select(_reruns.c.job_id).where(_reruns.c.of_job_id == job_id).order_by(_reruns.c.job_id.desc())
+    return list(conn.execute(query.limit(most)).scalars())
+
+
+def unrecorded_attempts(conn: Connection, since: datetime) -> list[tuple[JobId, int]]:
+    """That have started, and run still or ended since then, of which no machine is recorded."""
+    known = exists().where(_of_jobs.c.job_id == _attempts.c.job_id, _of_jobs.c.attempt == _attempts.c.number)
+    lately = or_(_attempts.c.ended_at.is_(None), _attempts.c.ended_at > to_seconds(since))
+    query = select(_attempts.c.job_id, _attempts.c.number).where(
+        and_(_attempts.c.started_at.is_not(None), lately, ~known)
+    )
+    return [(row.job_id, row.number) for row in conn.execute(query)]
+
+
+def _add(tx: Transaction, text: str, attempts: Sequence[tuple[JobId, int]]) -> None:
+    own_id = record_id(text)
+    tx.conn.execute(sqlite_insert(_records).on_conflict_do_nothing(), {"id": own_id, "content": text})
+    rows = [{"job_id": job_id, "attempt": number, "record_id": own_id} for job_id, number in attempts]
+    tx.conn.execute(sqlite_insert(_of_jobs).on_conflict_do_nothing(), rows)

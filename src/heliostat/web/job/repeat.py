@@ -1,0 +1,67 @@
+"""How to repeat a job: the command that does, and what is kept of its code and machine."""
+
+from dataclasses import dataclass
+
+from heliostat.models.records import Code, Machine
+from heliostat.services.records import Kept
+
+_MOST_SHOWN = 20_000  # characters of a diff; `helio show --record` has all of it
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    command: str
+    facts: tuple[tuple[str, str], ...]
+    diff: str
+    is_diff_cut: bool
+    untracked: tuple[str, ...]
+    repeats: int | None  # the job it repeats
+    repeated_by: tuple[int, ...]
+    compare: str  # the page that says what differed
+
+
+def repeat(kept: Kept) -> Repeat:
+    record, code = kept.record, kept.record.code or Code()
+    facts = (*_code_facts(code), *_upload_facts(kept), *_machine_facts(record.machine))
+    other = record.rerun_of or (kept.reruns[0] if kept.reruns else None)
+    return Repeat(
+        command=f"helio rerun {kept.job.id}",
+        facts=tuple((name, value) for name, value in facts if value),
+        diff=code.diff[:_MOST_SHOWN],
+        is_diff_cut=code.is_diff_cut or len(code.diff) > _MOST_SHOWN,
+        untracked=code.untracked,
+        repeats=record.rerun_of,
+        repeated_by=kept.reruns,
+        compare=f"/compare?a={other}&b={kept.job.id}" if other else f"/compare?a={kept.job.id}",
+    )
+
+
+def _code_facts(code: Code) -> tuple[tuple[str, str], ...]:
+    dirty = "" if code.is_clean or not code.commit else ", with changes that were not committed"
+    return (
+        ("Commit", f"{(code.commit or '')[:12]}{dirty}"),
+        ("Branch", code.branch or ""),
+        ("Remote", code.remote or ""),
+        ("From", code.folder or ""),
+    )
+
+
+def _upload_facts(kept: Kept) -> tuple[tuple[str, str], ...]:
+    upload, tree = kept.job.spec.upload, kept.tree
+    if upload is None:
+        return ()
+    told = f"{len(tree.files)} files" if tree else "not there any more"
+    return (("Uploaded", f"{upload[:12]}, {told}"),)
+
+
+def _machine_facts(machine: Machine | None) -> tuple[tuple[str, str], ...]:
+    if machine is None:
+        return ()
+    return (
+        ("Ran on", ", ".join(machine.nodes)),
+        ("GPUs", ", ".join(machine.gpus)),
+        ("Driver", machine.driver or ""),
+        ("Image", machine.image_digest or ""),
+        ("Environment", machine.environment or ""),
+        ("Heliostat", machine.heliostat),
+    )

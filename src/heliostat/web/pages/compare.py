@@ -1,0 +1,63 @@
+"""What differed between two jobs."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import Response
+
+from heliostat.errors import HeliostatError
+from heliostat.services.comparison import SECTIONS, Comparison, Difference, compare_jobs
+from heliostat.web.rendering import Page, render
+from heliostat.web.visits import Visit, VisitDep
+
+router = APIRouter()
+Number = Annotated[str, Query(max_length=20)]
+_TITLES = {
+    "request": "What was asked for",
+    "environment": "Environment variables",
+    "code": "Code",
+    "machine": "Machine",
+    "result": "Result",
+    "time": "Time",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    title: str
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CompareView:
+    a: str  # as they were typed
+    b: str
+    trouble: str = ""
+    sections: tuple[Section, ...] = ()
+    same: tuple[str, ...] = ()
+    is_compared: bool = False
+
+
+@router.get("/compare")
+def show_comparison(visit: VisitDep, a: Number = "", b: Number = "") -> Response:
+    page = Page("compare.html", "Compare jobs", crumbs=(("Jobs", "/jobs"),))
+    return render(visit, page, _view(visit, a.strip(), b.strip()))
+
+
+def _view(visit: Visit, a: str, b: str) -> CompareView:
+    if not a or not b:
+        return CompareView(a, b)
+    if not all(one.isascii() and one.isdecimal() and len(one) <= 15 for one in (a, b)):
+        return CompareView(a, b, trouble="Write the numbers of two jobs.")
+    try:
+        compared = compare_jobs(visit.context, visit.caller, int(a), int(b))
+    except HeliostatError as error:
+        return CompareView(a, b, trouble=f"{error.message} {error.hint or ''}".strip())
+    same = tuple(_TITLES[name] for name in compared.same)
+    return CompareView(a, b, sections=tuple(_sections(compared)), same=same, is_compared=True)
+
+
+def _sections(compared: Comparison) -> list[Section]:
+    by_name = {name: [one for one in compared.differences if one.section == name] for name in SECTIONS}
+    return [Section(_TITLES[name], tuple(found)) for name, found in by_name.items() if found]

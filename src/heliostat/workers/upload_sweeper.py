@@ -1,0 +1,44 @@
+"""Removes code that was uploaded and has not been of use for long."""
+
+import threading
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from heliostat.store.database import Store
+from heliostat.store.uploads import Uploads, needed_uploads
+
+log = structlog.get_logger()
+_EVERY_SECONDS = 3600.0
+
+
+class UploadSweeper:
+    """A thread of its own: nobody waits for it."""
+
+    def __init__(self, store: Store, uploads: Uploads, days: int, now: Callable[[], datetime]) -> None:
+        self._store, self._uploads, self._days, self._now = store, uploads, days, now
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="upload-sweeper", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._stop.set()
+
+    def sweep(self) -> int:
+        """Remove what is due now; how many contents that were. What unfinished jobs need stays."""
+        with self._store.read() as conn:
+            needed = needed_uploads(conn)
+        removed = self._uploads.sweep((self._now() - timedelta(days=self._days)).timestamp(), needed)
+        if removed:
+            log.info("uploads_removed", count=removed, older_than_days=self._days)
+        return removed
+
+    def _run(self) -> None:
+        while not self._stop.wait(_EVERY_SECONDS):
+            try:
+                self.sweep()
+            except Exception:
+                log.exception("upload_sweep_failed")

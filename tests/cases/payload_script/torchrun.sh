@@ -1,0 +1,115 @@
+exec 8<&-
+umask 022
+export HOME=/home/ann
+export USER=ann
+export LOGNAME=ann
+export SHELL=/bin/bash
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+export LANG=C.UTF-8
+export HELIOSTAT_HOME=/var/lib/heliostat
+export HELIOSTAT_JOB_ID=12
+export HELIOSTAT_JOB_NAME=train
+export HELIOSTAT_PROJECT=vision
+export HELIOSTAT_ATTEMPT=1
+export HELIOSTAT_ATTEMPT_ID=12.1
+export HELIOSTAT_MARK=ab12-12.1
+export HELIOSTAT_NODE=gpu-1
+export HELIOSTAT_CPUS=2
+export HELIOSTAT_MEMORY_MIB=4096
+export HELIOSTAT_GPUS=1
+export HELIOSTAT_CHECKPOINT_DIR=/var/lib/heliostat/jobs/12/checkpoints
+export HELIOSTAT_CHECKPOINT_FILE=/var/lib/heliostat/jobs/12/checkpoints/saved
+export CUDA_DEVICE_ORDER=PCI_BUS_ID
+export CUDA_VISIBLE_DEVICES=GPU-5f1c,GPU-90ab
+export NVIDIA_VISIBLE_DEVICES=GPU-5f1c,GPU-90ab
+export OMP_NUM_THREADS=2
+export HELIOSTAT_TASKS=2
+export HELIOSTAT_TASK_COUNT=2
+export HELIOSTAT_TASK_HOSTS=localhost,localhost
+export WORLD_SIZE=2
+export MASTER_ADDR=127.0.0.1
+export MASTER_PORT=20012
+cd -- / || {
+    echo 'heliostat: the working directory cannot be entered' >&2
+    exit 126
+}
+heliostat_tasks=2 heliostat_grace=10.0
+heliostat_task() {
+    case $1 in
+    0) export CUDA_VISIBLE_DEVICES=GPU-5f1c; export NVIDIA_VISIBLE_DEVICES=GPU-5f1c; export HELIOSTAT_TASK=0; export HELIOSTAT_TASK_INDEX=0; export RANK=0; export LOCAL_RANK=0 ;;
+    1) export CUDA_VISIBLE_DEVICES=GPU-90ab; export NVIDIA_VISIBLE_DEVICES=GPU-90ab; export HELIOSTAT_TASK=1; export HELIOSTAT_TASK_INDEX=1; export RANK=1; export LOCAL_RANK=1 ;;
+    esac
+    exec /bin/sh -c 'exec torchrun --nnodes=2 --nproc-per-node=1 --node-rank="$HELIOSTAT_TASK_INDEX" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" "$@"' torchrun train.py --lr '1 $x'
+}
+# Runs the tasks of one attempt side by side; its text follows, in the payload's script, what names them:
+#
+#   heliostat_tasks=2 heliostat_grace=10.0
+#   heliostat_task() { … }   becomes task $1
+#
+# and is followed by the pipeline that starts them. Each task tells the watch its pid, waits for the word to go, and tells
+# its exit status: whoever is signalled before that word never begins, and whoever began gets each signal once.
+# When one fails, the others get TERM and, after the grace, KILL; the first failure is the exit status of all.
+# A pipeline, not `&`: a shell makes what it puts into the background deaf to INT and QUIT.
+
+heliostat_run() {
+    trap : TERM INT HUP QUIT USR1 USR2 # meant for the task; this shell stays to tell how it ended
+    (
+        read -r heliostat_pid _ </proc/self/stat
+        echo "pid $heliostat_pid" >&3
+        read -r _ <&6
+        exec 3>&- </dev/null >&4 2>&5 4>&- 5>&- 6>&-
+        heliostat_task "$1"
+    )
+    echo "exit $?" >&3
+}
+
+heliostat_stop_the_others() {
+    [ -z "$heliostat_told" ] || return # whoever told us has told them, and kills what is left
+    kill -s TERM $heliostat_pids
+    {
+        sleep "$heliostat_grace"
+        kill -s KILL $heliostat_pids
+    } <&- >&- 4>&- 5>&- &
+    heliostat_timer=$!
+}
+
+heliostat_watch() {
+    heliostat_told='' heliostat_signalled='' heliostat_pids='' heliostat_timer='' heliostat_failed=0
+    heliostat_unknown=$heliostat_tasks # so many pids are not known yet
+    for heliostat_name in TERM INT HUP QUIT USR1 USR2; do
+        trap "heliostat_told=$heliostat_name heliostat_signalled=1" "$heliostat_name"
+    done
+    while [ "$heliostat_tasks" -gt 0 ]; do
+        if ! read -r heliostat_word heliostat_number; then
+            [ -n "$heliostat_signalled" ] || break # all who could tell are gone
+            heliostat_signalled=''                 # only a signal came between
+            continue
+        fi
+        if [ "$heliostat_word" = pid ]; then
+            heliostat_pids="$heliostat_pids $heliostat_number"
+            heliostat_unknown=$((heliostat_unknown - 1))
+            if [ -n "$heliostat_told" ] || [ "$heliostat_failed" != 0 ]; then
+                kill -s TERM $heliostat_pids # they wait for a word that does not come
+            elif [ "$heliostat_unknown" = 0 ]; then
+                for _ in $heliostat_pids; do echo; done >&6 # one byte each: two may read at the same time
+            fi
+            continue
+        fi
+        [ "$heliostat_unknown" = 0 ] || kill -s TERM $heliostat_pids # it ended before it began, so must they
+        heliostat_tasks=$((heliostat_tasks - 1))
+        if [ "$heliostat_number" != 0 ] && [ "$heliostat_failed" = 0 ]; then
+            heliostat_failed=$heliostat_number
+            heliostat_stop_the_others
+        fi
+    done
+    [ -z "$heliostat_timer" ] || kill -s KILL "$heliostat_timer"
+    [ "$heliostat_tasks" = 0 ] || [ "$heliostat_failed" != 0 ] || heliostat_failed=137
+    exit "$heliostat_failed"
+}
+
+trap : TERM INT HUP QUIT USR1 USR2
+exec 4>&1 5>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log
+: | { trap : TERM INT HUP QUIT USR1 USR2
+exec 6<>/proc/self/fd/0 </dev/null
+{ trap : TERM INT HUP QUIT USR1 USR2; heliostat_run 0 | heliostat_run 1; } 3>&1 >&4 | heliostat_watch
+}

@@ -1,0 +1,208 @@
+"""Jobs that are repeated and compared, on a real server."""
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliostat.client import Client
+from heliostat.errors import Conflict, Invalid
+from integration.running_server import RunningServer
+from integration.unix_users import Person, needs_root
+from support.server import Server
+from support.waiting import wait_until
+
+WAIT_SECONDS = 60
+SECRET = "hunter2-5eed"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("repeated") / "home") as server:
+        yield server
+
+
+@pytest.fixture
+def client(server: Server, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Client:
+    monkeypatch.delenv("HELIOSTAT_RECORD", raising=False)
+    monkeypatch.chdir(tmp_path)
+    return server.client
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    folder = tmp_path / "repository"
+    folder.mkdir()
+    (folder / "train.py").write_text("print('first')\n")
+    own = ["-c", "user.name=Anna", "-c", "user.email=anna@example.org"]
+    for words in (["init"], ["add", "."], [*own, "commit", "-m", "begin"]):
+        subprocess.run(["git", *words], cwd=folder, check=True, capture_output=True)
+    return folder
+
+
+def _machine(client: Client, job_id: int) -> dict[str, Any]:
+    wait_until(lambda: client.record(job_id)["machines"], "its machine is recorded", WAIT_SECONDS)
+    machine: dict[str, Any] = client.record(job_id)["machines"][-1]
+    return machine
+
+
+def _found(compared: dict[str, Any]) -> dict[tuple[str, str], tuple[str, str]]:
+    return {(one["section"], one["field"]): (one["first"], one["second"]) for one in compared["differences"]}
+
+
+def test_a_job_notes_its_code_and_its_machine(client: Client, repository: Path) -> None:
+    (repository / "train.py").write_text("print('second')\n")
+    job = client.submit(["true"], workdir=repository, gpus=1).wait(WAIT_SECONDS)
+    record = client.record(job.id)
+    assert "+print('second')" in record["code"]["diff"]
+    assert record["code"]["folder"] == str(repository)
+    machine = _machine(client, job.id)
+    assert machine["attempt"] == 1
+    assert machine["gpus"] == ["Simulated A100"]
+    assert machine["heliostat"]
+
+
+def test_many_jobs_share_one_record(server: Server, client: Client, repository: Path) -> None:
+    os.chdir(repository)
+    jobs = client.submit_many([{"command": ["true"]} for _ in range(5)])
+    client.wait(jobs, WAIT_SECONDS)
+    assert len({client.record(job.id)["code"]["commit"] for job in jobs}) == 1
+
+
+def test_a_job_without_a_record_can_be_repeated_too(client: Client) -> None:
+    job = client.submit(["true"], record=False)
+    assert client.record(job.id)["code"] is None
+    again = client.rerun(job.id)
+    assert again["notes"] == []
+    assert client.record(again["job"]["id"])["rerun_of"] == job.id
+    assert client.record(job.id)["reruns"] == [again["job"]["id"]]
+
+
+def test_a_repeated_job_asks_for_the_same_but_for_the_changes(client: Client) -> None:
+    job = client.submit(
+        "echo $SEED $OTHER", gpus=1, memory="512M", time="1h", name="mine", env={"SEED": "1", "OTHER": "x"}
+    )
+    answer = client.rerun(job.id, gpus=2, env={"SEED": "7"}, time="2h")
+    again = client.job(answer["job"]["id"]).wait(WAIT_SECONDS)
+    assert again.logs().strip() == "7 x"
+    assert (again.data["gpus"], again.data["name"], again.data["time_limit_seconds"]) == (2, "mine", 7200)
+    assert again.data["memory_mib"] == 512
+
+
+def test_code_that_was_uploaded_is_repeated_though_the_folder_has_changed(
+    client: Client, repository: Path
+) -> None:
+    job = client.submit(["python3", "train.py"], upload=repository).wait(WAIT_SECONDS)
+    (repository / "train.py").write_text("print('later')\n")
+    again = client.job(client.rerun(job.id)["job"]["id"]).wait(WAIT_SECONDS)
+    assert again.logs() == job.logs() == "first\n"
+    assert client.record(again.id)["code"] == client.record(job.id)["code"]
+    changed = client.job(client.rerun(job.id, upload=client.upload(repository))["job"]["id"]).wait(WAIT_SECONDS)
+    assert changed.logs() == "later\n"
+    found = _found(client.diff(job.id, changed.id))
+    assert ("code", "train.py") in found
+
+
+def test_a_folder_that_has_changed_since_is_told(client: Client, repository: Path) -> None:
+    job = client.submit(["true"], workdir=repository)
+    assert client.rerun(job.id)["notes"] == []
+    (repository / "train.py").write_text("print('later')\n")
+    from heliostat.client import records
+
+    records._known.clear()
+    (note,) = client.rerun(job.id)["notes"]
+    assert str(repository) in note
+    assert "commit" in note
+
+
+def test_code_that_is_gone_cannot_be_repeated(server: Server, client: Client, tmp_path: Path) -> None:
+    (tmp_path / "code").mkdir()
+    (tmp_path / "code" / "only").write_text("here")
+    job = client.submit(["true"], upload=tmp_path / "code").wait(WAIT_SECONDS)
+    for path in (server.home / "uploads").rglob(job.data["spec"]["upload"] if "spec" in job.data else "*"):
+        if path.parent.name == "trees":
+            path.unlink()
+    with pytest.raises(Conflict, match="not there any more"):
+        client.rerun(job.id)
+
+
+def test_a_repeated_request_makes_one_job_though_the_code_has_changed(client: Client, repository: Path) -> None:
+    from heliostat.client import records
+
+    first = client.submit(["true"], workdir=repository, idempotency_key="once")
+    (repository / "train.py").write_text("print('later')\n")
+    records._known.clear()
+    assert client.submit(["true"], workdir=repository, idempotency_key="once").id == first.id
+    one = client.rerun(first.id, idempotency_key="again")["job"]["id"]
+    assert client.rerun(first.id, idempotency_key="again")["job"]["id"] == one
+
+
+def test_what_differed_is_said_and_no_value_of_a_variable(client: Client) -> None:
+    one = client.submit("exit 3", gpus=1, env={"TOKEN": SECRET, "SAME": SECRET}, record=False).wait(WAIT_SECONDS)
+    other = client.submit("exit 0", gpus=2, env={"TOKEN": "else", "SAME": SECRET, "NEW": "1"}, record=False).wait(
+        WAIT_SECONDS
+    )
+    for job in (one, other):
+        _machine(client, job.id)
+    compared = client.diff(one.id, other.id)
+    found = _found(compared)
+    assert found["request", "gpus"] == ("1", "2")
+    assert found["result", "exit_code"] == ("3", "0")
+    assert found["environment", "TOKEN"] == ("set", "another value")
+    assert found["environment", "NEW"] == ("not set", "set")
+    assert ("environment", "SAME") not in found
+    assert found["machine", "gpus"] == ("Simulated A100", "Simulated A100, Simulated A100")
+    assert SECRET not in str(compared)
+    assert SECRET not in str(client.record(one.id))
+
+
+def test_a_job_is_the_same_as_itself(client: Client) -> None:
+    job = client.submit("true", env={"A": "1"}).wait(WAIT_SECONDS)
+    compared = client.diff(job.id, job.id)
+    assert compared["differences"] == []
+    assert "environment" in compared["same"]
+
+
+@pytest.mark.parametrize("changes", [{"gpus": "many"}, {"nothing": 1}, {"env": "x"}, {"command": None}])
+def test_a_change_that_makes_no_sense_is_refused(client: Client, changes: dict[str, Any]) -> None:
+    job = client.submit(["true"], held=True)
+    with pytest.raises(Invalid):
+        client.rerun(job.id, **changes)
+
+
+def test_the_machine_of_an_attempt_is_recorded_though_the_server_was_killed(tmp_path: Path) -> None:
+    with Server(tmp_path / "home") as server:
+        job = server.client.submit("sleep 1000", gpus=1, record=False)
+        wait_until(lambda: job.refresh().state == "running", "it runs", WAIT_SECONDS)
+        server.kill()
+        server.start()
+        assert _machine(server.client, job.id)["gpus"] == ["Simulated A100"]
+        job.cancel(force=True)
+        job.wait(WAIT_SECONDS)
+
+
+@needs_root
+def test_nobody_gets_at_the_secrets_of_others_by_repeating_or_comparing(ann: Person, bob: Person) -> None:
+    server = RunningServer('simulate_gpus = "2xA100"\n')
+    try:
+        job_id = server.submit(ann.uid, command=["true"], env={"TOKEN": SECRET})
+        own = server.submit(bob.uid, command=["true"], env={"TOKEN": SECRET})
+        for path in (f"/jobs/{job_id}/record", f"/jobs/{job_id}/diff/{own}", f"/jobs/{own}/diff/{job_id}"):
+            assert server.ask("GET", path, uid=bob.uid).status == 403
+        assert server.ask("POST", f"/jobs/{job_id}/rerun", {}, uid=bob.uid).status == 403
+        # An admin may inspect her job, and still learns nothing of the value, not even by guessing.
+        guess = server.submit(command=["true"], env={"TOKEN": SECRET})
+        compared = server.ask("GET", f"/jobs/{job_id}/diff/{guess}").json
+        (found,) = [one for one in compared["differences"] if one["field"] == "TOKEN"]
+        assert (found["first"], found["second"]) == ("set (not compared)", "set (not compared)")
+        refused = server.ask("POST", f"/jobs/{job_id}/rerun", {})
+        assert refused.status == 422
+        assert "TOKEN" in refused.error["message"]
+        again = server.ask("POST", f"/jobs/{job_id}/rerun", {"changes": {"env": {"TOKEN": "mine"}}})
+        assert again.status == 201
+        assert again.json["job"]["user"] != ann.name
+    finally:
+        server.remove()
