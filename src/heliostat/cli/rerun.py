@@ -9,15 +9,8 @@ from heliostat.cli.connect import connect
 from heliostat.cli.output import Column, JsonFlag, clean, counted, print_facts, print_json, print_table, say
 from heliostat.cli.run import finish
 from heliostat.cli.upload import upload_folder
+from heliostat.models.records import COMPARED
 
-_TITLES = {
-    "request": "What was asked for",
-    "environment": "Environment variables",
-    "code": "Code",
-    "machine": "Machine",
-    "result": "Result",
-    "time": "Time",
-}
 _LONGEST = 60
 _Pairs = list[tuple[str, str]]
 
@@ -60,14 +53,14 @@ def diff(
         print_json(compared)
         return
     columns = (Column(""), Column(f"JOB {first}", shrinks=True), Column(f"JOB {second}", shrinks=True))
-    for section, title in _TITLES.items():
+    for section, title in COMPARED.items():
         rows = [one for one in compared["differences"] if one["section"] == section]
         if not rows:
             continue
         print(f"{title}:")
         print_table(columns, ([one["field"], _short(one["first"]), _short(one["second"])] for one in rows))
         print()
-    same = [_TITLES[section].lower() for section in compared["same"]]
+    same = [COMPARED[section].lower() for section in compared["same"]]
     print(f"The same: {', '.join(same)}." if same else "Nothing is the same.")
 
 

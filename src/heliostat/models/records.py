@@ -9,6 +9,14 @@ from urllib.parse import urlsplit, urlunsplit
 MOST_DIFF_BYTES = 256 * 1024
 MOST_UNTRACKED = 200
 _DIGEST_MARK = "@sha256:"
+COMPARED = {  # of two jobs: the parts, and how they are called
+    "request": "What was asked for",
+    "environment": "Environment variables",
+    "code": "Code",
+    "machine": "Machine",
+    "result": "Result",
+    "time": "Time",
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -65,7 +65,7 @@ def may_follow(parent: Job, rule: Rule) -> bool:
     it is being stopped nobody can say what its end will mean; and what a build has made is put into its place by
     us, after its end.
     """
-    if parent.stop_requested is not None or parent.kind == BUILD:
+    if parent.stop_requested is not None or parent.kind == BUILD or rule is Rule.BUILT:
         return False
     if rule is Rule.OK:
         return parent.handed_over or parent.state in ACTIVE

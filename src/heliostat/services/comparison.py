@@ -6,13 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from heliostat.models import Caller, Job, JobId, User
-from heliostat.models.records import Code, Machine
+from heliostat.models.records import COMPARED, Code, Machine
 from heliostat.models.uploads import Tree, TreeFile
 from heliostat.services.context import Context
 from heliostat.services.records import Kept, job_record
 from heliostat.services.rights import may_see_values
 
-SECTIONS = ("request", "environment", "code", "machine", "result", "time")
 _MOST_FILES = 100
 _SET, _UNSET, _OTHER, _HIDDEN = "set", "not set", "another value", "set (not compared)"
 
@@ -35,7 +34,7 @@ class Comparison:
     def same(self) -> tuple[str, ...]:
         """The sections in which nothing differs."""
         differing = {one.section for one in self.differences}
-        return tuple(section for section in SECTIONS if section not in differing)
+        return tuple(section for section in COMPARED if section not in differing)
 
 
 def compare_jobs(context: Context, caller: Caller, first: JobId, second: JobId) -> Comparison:

@@ -1,6 +1,7 @@
 """Environments where nothing can be shared safely: each person's are their own, built as themselves."""
 
 import os
+import pwd
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ pytestmark = pytest.mark.skipif(
     not os.path.exists("/usr/bin/python3"), reason="needs a Python that every user may run"
 )
 PATIENCE_SECONDS = 150.0
+HOME = pwd.getpwuid(os.geteuid()).pw_dir  # which containers may always mount
 
 
 @pytest.fixture(scope="module")
@@ -94,7 +96,7 @@ def test_a_job_file_names_its_software_by_file_by_text_or_as_an_image(server: Se
     )
     done = helio(server, "submit", "jobs.yaml", "--wait", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    with_image = server.client.submit("true", environment="image:busybox", held=True)
+    with_image = server.client.submit("true", environment="image:busybox", held=True, workdir=HOME)
     assert with_image.refresh().data["spec"]["image"].endswith("busybox:latest")
     server.client.cancel(with_image)
 
@@ -128,4 +130,4 @@ def test_an_image_and_an_environment_together_are_refused(server: Server) -> Non
     from heliostat.errors import Invalid
 
     with pytest.raises(Invalid, match="brings its own software"):
-        server.client.submit("true", image="busybox", environment={"requirements": "tiny"})
+        server.client.submit("true", image="busybox", environment={"requirements": "tiny"}, workdir=HOME)

@@ -26,8 +26,8 @@ def meeting_point(tasks: int) -> Iterator[str]:
     yield """while grep -qi ":$(printf %04X "$heliostat_port") " /proc/net/tcp /proc/net/tcp6 2>/dev/null; do"""
     yield "    heliostat_port=$((heliostat_port + 1))"
     yield "done"
-    yield "heliostat_hosts="
-    if tasks <= MOST_NAMED_HOSTS:
-        words = f'awk -v counts="$SLURM_TASKS_PER_NODE" {quote(_HOST_OF_EACH_TASK)}'
-        yield f"heliostat_hosts=$({_HOSTNAMES} |"
-        yield f"    {words})"
+    if tasks > MOST_NAMED_HOSTS:
+        yield "heliostat_hosts="
+        return
+    yield f"heliostat_hosts=$({_HOSTNAMES} |"
+    yield f'    awk -v counts="$SLURM_TASKS_PER_NODE" {quote(_HOST_OF_EACH_TASK)})'

@@ -7,20 +7,13 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heliostat.errors import HeliostatError
-from heliostat.services.comparison import SECTIONS, Comparison, Difference, compare_jobs
+from heliostat.models.records import COMPARED
+from heliostat.services.comparison import Comparison, Difference, compare_jobs
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import Visit, VisitDep
 
 router = APIRouter()
 Number = Annotated[str, Query(max_length=20)]
-_TITLES = {
-    "request": "What was asked for",
-    "environment": "Environment variables",
-    "code": "Code",
-    "machine": "Machine",
-    "result": "Result",
-    "time": "Time",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +47,10 @@ def _view(visit: Visit, a: str, b: str) -> CompareView:
         compared = compare_jobs(visit.context, visit.caller, int(a), int(b))
     except HeliostatError as error:
         return CompareView(a, b, trouble=f"{error.message} {error.hint or ''}".strip())
-    same = tuple(_TITLES[name] for name in compared.same)
+    same = tuple(COMPARED[name] for name in compared.same)
     return CompareView(a, b, sections=tuple(_sections(compared)), same=same, is_compared=True)
 
 
 def _sections(compared: Comparison) -> list[Section]:
-    by_name = {name: [one for one in compared.differences if one.section == name] for name in SECTIONS}
-    return [Section(_TITLES[name], tuple(found)) for name, found in by_name.items() if found]
+    by_name = {name: [one for one in compared.differences if one.section == name] for name in COMPARED}
+    return [Section(COMPARED[name], tuple(found)) for name, found in by_name.items() if found]

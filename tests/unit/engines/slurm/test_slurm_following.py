@@ -296,6 +296,7 @@ class Story:
 @example([*["all goes on"] * 2, "its node fails", "slurm starts the child"], Rule.ANY, 1)
 @example([*["all goes on"] * 2, "somebody requeues it", "round", "it exits with 0"], Rule.OK, 0)
 @example([*["all goes on"] * 2, "somebody requeues it", "round of 4 calls", "die"], Rule.ANY, 0)
+@example(["record", "all goes on", "it exits with 1", "slurm starts the child"], Rule.BUILT, 0)
 def test_a_child_runs_once_if_its_parent_ended_as_it_should_and_else_never(
     steps: list[str], rule: Rule, max_retries: int
 ) -> None:
