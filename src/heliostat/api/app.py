@@ -28,6 +28,7 @@ from heliostat.api import (
     reports,
     reservations,
     schedules,
+    sessions,
     slurm,
     stats,
     streams,
@@ -65,6 +66,7 @@ _MODULES = (
     records,
     environments,
     schedules,
+    sessions,
 )
 
 
