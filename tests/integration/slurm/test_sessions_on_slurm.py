@@ -95,6 +95,7 @@ def test_a_session_that_slurm_requeues_comes_up_on_another_node(server: RunningS
     in_slurm = slurm_number(slurm, number, server.home)
     slurm.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=test")
     try:
+        slurm.run("scontrol", "update", f"JobId={in_slurm}", "Requeue=1")
         slurm.run("scontrol", "requeue", in_slurm)
         wait_for(
             lambda: server.show(number)["attempt"] == 2, "it is the next attempt", lambda: server.show(number)
@@ -139,10 +140,10 @@ def test_more_time_is_told_to_slurm_and_outlives_the_server(server: RunningServe
 def test_more_time_for_one_that_waits_in_slurm_counts_when_it_runs(
     server: RunningServer, slurm: TestCluster
 ) -> None:
-    begin = {"app": "custom", "command": ["sleep", "600"], "cpus": 1, "begin": "1h", "time_limit": "1h"}
+    begin = {"app": "custom", "command": ["sleep", "600"], "cpus": 1, "begin": "+1h", "time_limit": "1h"}
     answer = server.ask("POST", "/sessions", begin)
     number = answer.json["id"]
-    wait_for(lambda: str(number) in slurm.run("squeue", "-h", "-t", "PD", "-o", "%k"), "it waits in Slurm")
+    wait_for(lambda: f":{number}.1" in slurm.run("squeue", "-h", "-t", "PD", "-o", "%k"), "it waits in Slurm")
     answer = server.ask("POST", f"/jobs/{number}/extend", {"time": "1h"})
     assert (answer.status, answer.json["time_limit_seconds"]) == (200, 7200), answer.body
     assert "2:02:00" in slurm.run("squeue", "-h", "-t", "PD", "-o", "%l")

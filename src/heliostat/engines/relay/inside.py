@@ -22,6 +22,7 @@ from heliostat.engines.relay.listeners import Held, NotListening, find_held
 from heliostat.engines.relay.members import Members, all_pids
 
 CONNECT_SECONDS = 10.0
+_MOST_AT_ONCE = 65536
 _SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGURG")
 
 
@@ -208,6 +209,32 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
 
+class _Out:
+    """Standard output. asyncio's own would listen to it too, and it may be the same socket as the input."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._waiting = descriptor, bytearray()
+        os.set_blocking(descriptor, False)
+
+    def write(self, data: bytes) -> None:
+        self._waiting += data
+        if len(self._waiting) == len(data):
+            self._flush()
+
+    def _flush(self) -> None:
+        loop = asyncio.get_event_loop()
+        try:
+            del self._waiting[: os.write(self._descriptor, self._waiting[:_MOST_AT_ONCE])]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody listens: the input ends as well
+            self._waiting.clear()
+        if self._waiting:
+            loop.add_writer(self._descriptor, self._flush)
+        else:
+            loop.remove_writer(self._descriptor)
+
+
 def _proof(held: Held) -> str:
     return " ".join([held.host, *map(str, held.sockets)])
 
@@ -216,7 +243,7 @@ async def serve(mark: str) -> None:
     """On standard input and output, until nobody listens."""
     loop = asyncio.get_event_loop()
     members = Members(os.environ.get("SLURM_JOB_ID", ""), mark)
-    out, _ = await loop.connect_write_pipe(asyncio.Protocol, sys.stdout.buffer)
+    out = _Out(sys.stdout.fileno())
     relay = Relay(lambda port: find_held(port, all_pids(), members.is_one), out.write)
     for name in _SIGNALS:
         loop.add_signal_handler(getattr(signal, name), relay.leave)

@@ -56,6 +56,7 @@ class Link(asyncio.Protocol):
         self._protocols: dict[int, asyncio.Protocol] = {}
         self._said = _Tail()
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._why = ""
         self.is_lost = False
         self.used_at = time.monotonic()  # when its last connection ended, or somebody asked
@@ -82,7 +83,7 @@ class Link(asyncio.Protocol):
                 await asyncio.shield(link._hello)
         except TimeoutError:
             link.end("it did not begin in time")
-            raise RelayLost(link.why) from None
+            await link._hello
         except asyncio.CancelledError:
             link.end("nobody waits for it")
             raise
@@ -123,6 +124,10 @@ class Link(asyncio.Protocol):
         self._why = self._why or why
         if not self._transport.is_closing():
             self._transport.abort()
+
+    async def gone(self) -> None:
+        """Once it was ended: the program has left."""
+        await asyncio.shield(self._gone)
 
     def send(self, data: bytes) -> None:
         if not self.is_lost:
@@ -176,6 +181,7 @@ class Link(asyncio.Protocol):
             if not answer.done():
                 answer.set_exception(RelayLost(self.why))
                 answer.exception()  # nobody may be left to hear it
+        self._gone.set_result(None)
 
     def _after_hello(self, data: bytes) -> bytes:
         """What follows its first word. Before that a node may say something of its own."""

@@ -1,6 +1,8 @@
 """The relays that are up: one for each attempt whose ports somebody uses, started when the first does."""
 
 import asyncio
+import contextlib
+import math
 import time
 from collections.abc import Callable, Coroutine
 from concurrent.futures import TimeoutError as TookTooLong
@@ -24,6 +26,7 @@ IDLE_SECONDS = 120.0
 _SWEEP_SECONDS = 15.0
 _AGAIN_SECONDS = 3.0  # after one that did not start
 _CHECK_SECONDS = 40.0
+_STOP_SECONDS = 2.0
 _MOST_SEEN = 10_000
 _LISTEN_HINT = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
 
@@ -35,7 +38,7 @@ class _Kept:
     starting: asyncio.Lock = field(default_factory=asyncio.Lock)
     link: Link | None = None
     failed: str = ""
-    failed_at: float = -_AGAIN_SECONDS
+    failed_at: float = -math.inf
 
 
 class Relays:
@@ -58,9 +61,12 @@ class Relays:
         if self._sweeping is not None:
             self._sweeping.cancel()
         self._loop = None
-        for kept in list(self._kept.values()):
-            if kept.link is not None:
-                kept.link.end("Heliostat stops")
+        links = [kept.link for kept in self._kept.values() if kept.link is not None]
+        for link in links:
+            link.end("Heliostat stops")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await asyncio.gather(*(link.gone() for link in links))
 
     async def open(self, attempt: Attempt, port: int, protocol: Callable[[], P]) -> P:
         """A connection to this port, once it is proven that the attempt listens there. Raises Conflict or

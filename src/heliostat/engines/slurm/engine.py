@@ -81,7 +81,7 @@ class SlurmEngine:
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)
         self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
-        self._entrances = Entrances(settings, self._rounds, self._commands.environment, self.instance)
+        self._entrances = Entrances(settings, self._commands, self._rounds, self.instance)
         self._owed = OwedUsage(settings.home.attempts)
         self._live = LiveUse(self._commands, settings.slurm_live_seconds, self._rounds.running)
         self._turn = threading.Lock()  # held by whoever talks to Slurm

@@ -1,12 +1,13 @@
 """The ways into jobs that run in Slurm: further commands, and the relay to their ports."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from heliostat.config import Settings
 from heliostat.engines.environment import Person, Surroundings, job_environment
 from heliostat.engines.folders import JobFolder, person_of
 from heliostat.engines.inside import Inside, inside_script, on_terminal
 from heliostat.engines.relay.package import packed
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.contained import container_base
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.inside import NODE_LINE, Step, script_into_container, srun_inside
@@ -16,10 +17,9 @@ from heliostat.models import Attempt, attempt_id
 
 
 class Entrances:
-    def __init__(self, settings: Settings, rounds: Rounds, environment: Mapping[str, str], instance: str) -> None:
-        """`environment` is that of Slurm's commands."""
-        self._settings, self._rounds = settings, rounds
-        self._environment, self._instance = environment, instance
+    def __init__(self, settings: Settings, commands: Commands, rounds: Rounds, instance: str) -> None:
+        self._settings, self._commands = settings, commands
+        self._rounds, self._instance = rounds, instance
 
     def inside(self, attempt: Attempt, command: Sequence[str], terminal: str) -> Inside:
         number, _ = self._running(attempt)
@@ -65,6 +65,6 @@ class Entrances:
 
     def _step(self, script: bytes, person: Person, folder: JobFolder, step: Step) -> Inside:
         try:
-            return srun_inside(script, person, folder, step, self._environment)
+            return srun_inside(script, person, folder, step, self._commands.environment)
         except OSError as error:
             raise Conflict(f"A file in the job's folder cannot be made: {error.strerror}.") from error
