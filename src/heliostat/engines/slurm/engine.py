@@ -18,17 +18,17 @@ import structlog
 
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
-from heliostat.engines.environment import Surroundings, job_environment
-from heliostat.engines.folders import JobFolder, person_of
-from heliostat.engines.inside import Inside, inside_script, on_terminal
+from heliostat.engines.folders import JobFolder
+from heliostat.engines.inside import Inside
 from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
-from heliostat.engines.slurm.contained import check_container, container_base
+from heliostat.engines.slurm.contained import check_container
 from heliostat.engines.slurm.dynamic_steps import Recomposer
+from heliostat.engines.slurm.entrances import Entrances
 from heliostat.engines.slurm.following import Readiness
-from heliostat.engines.slurm.inside import NODE_LINE, Step, script_into_container, srun_inside
+from heliostat.engines.slurm.limits import extend, with_limit
 from heliostat.engines.slurm.live import LiveUse
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
@@ -82,6 +82,7 @@ class SlurmEngine:
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)
         self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
+        self._entrances = Entrances(settings, self._commands, self._rounds, self.instance)
         self._owed = OwedUsage(settings.home.attempts)
         self._live = LiveUse(self._commands, settings.slurm_live_seconds, self._rounds.running)
         self._turn = threading.Lock()  # held by whoever talks to Slurm
@@ -198,24 +199,18 @@ class SlurmEngine:
             self._wake.notify()
 
     def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
-        handed = self._rounds.handed.get(attempt.id)
-        if handed is None or handed.number is None or not handed.runs:
-            raise Conflict(f"Job {attempt.job.id} does not run in Slurm now.", "Try again in a moment.")
-        person, folder = person_of(attempt.job.unix_user), JobFolder.of(self._settings.home.jobs, attempt.job.id)
-        around = Surroundings(str(self._settings.home.path), f"{self.instance}-{attempt.id}", folder.checkpoints)
-        known = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-        workdir = attempt.job.spec.workdir or f"{folder.path}/work"
-        environment = {**known, **attempt.job.spec.env, **on_terminal(terminal)}
-        script = (
-            script_into_container(attempt, command, terminal, container_base(self._settings, person), workdir)
-            if attempt.job.spec.wants_container
-            else inside_script(environment, workdir, command, NODE_LINE)
-        )
-        step = Step(handed.number, on_terminal=bool(terminal))
-        try:
-            return srun_inside(script, person, folder, step, self._commands.environment)
-        except OSError as error:
-            raise Conflict(f"A file in the job's folder cannot be made: {error.strerror}.") from error
+        return self._entrances.inside(attempt, command, terminal)
+
+    def relay(self, attempt: Attempt) -> Inside:
+        return self._entrances.relay(attempt)
+
+    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
+        with self._turn:
+            arrived = self._arrived.get(attempt.id)
+            if arrived is not None:
+                self._arrived[attempt.id] = with_limit(arrived, limit_seconds)
+                return
+            extend(self._rounds, self._commands, attempt, limit_seconds)
 
     def waiting(self, attempt_id: AttemptId) -> Waiting | None:
         handed = self._rounds.handed.get(attempt_id)
