@@ -282,3 +282,23 @@ def test_a_place_that_somebody_else_has_taken_is_refused(
         assert (job["exit_code"], "is not yours" in server.output(job["id"], bob.uid, "stderr")) == (126, True)
     finally:
         taken.unlink()
+
+
+def test_an_image_is_built_on_a_node_used_on_another_and_noted(
+    server: RunningServer, ann: Person, scratch: Path
+) -> None:
+    body = {"name": "mine", "containerfile": f"FROM {IMAGE}\nRUN echo made > /made\n"}
+    made = server.ask("POST", "/images", body, uid=ann.uid).json
+    build = server.finished(made["build_job"], ann.uid)
+    assert build["state"] == "completed", (build["reason"], server.output(build["id"], ann.uid))
+    way = way_of("podman", server, ann, scratch)
+    job = way.run("cat /made", image="mine")
+    assert way.out(job) == "made\n", way.told(job["id"])
+    digest = server.ask("GET", "/images/mine", uid=ann.uid).json["image_digest"]
+    wait_for(lambda: _noted(server, ann, job["id"]) == digest, "what its image is to be noted")
+    way.nothing_is_left()
+
+
+def _noted(server: RunningServer, person: Person, job_id: int) -> str | None:
+    machines = server.ask("GET", f"/jobs/{job_id}/record", uid=person.uid).json["machines"]
+    return machines[-1]["image_digest"] if machines else None

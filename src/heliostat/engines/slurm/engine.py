@@ -63,6 +63,7 @@ _OTHERS_SECONDS = 5.0
 _SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
 _ASKED_AT_ONCE = 500  # jobs whose use is asked for
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
+_GATHERING_SECONDS = 0.1  # after a submission, in which others arrive that can go together
 _AT_THE_SAME_TIME = 4
 
 
@@ -89,8 +90,9 @@ class SlurmEngine:
         self._wishes: list[tuple[AttemptId, float, str]] = []  # to stop: whom, kill at, signal
         self._orphans: set[AttemptId] = set()
         self._nodes: list[Node] = []
-        self._next_nodes = 0.0
+        self._next_look = self._next_submission = self._next_nodes = 0.0
         self._others = Others(self._commands)
+        self._knows_ours = False  # until then anything might be
         self._next_others = 0.0
         self._max_array_size = MAX_ARRAY_SIZE
         self._picture = Picture()
@@ -158,9 +160,11 @@ class SlurmEngine:
         return known is None or any(one.name in names_of(reservation) for one in known)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        with self._wake:
-            self._arrived.update({attempt.id: attempt for attempt in attempts if self._is_new(attempt)})
-            self._wake.notify()
+        new = {attempt.id: attempt for attempt in attempts if self._is_new(attempt)}
+        if new:  # else Slurm is asked again when it is time
+            with self._wake:
+                self._arrived.update(new)
+                self._wake.notify()
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         """Of what waits in Slurm, or while Slurm is away, there is nothing to tell yet."""
@@ -190,6 +194,7 @@ class SlurmEngine:
         """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
         with self._wake:
             self._orphans |= set(self._rounds.traces.ids()) - set(attempt_ids)
+            self._knows_ours = True
             self._wake.notify()
 
     def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
@@ -272,8 +277,7 @@ class SlurmEngine:
     def _run(self) -> None:
         while not self._closed:
             with self._wake:
-                if not (self._has_ready or self._wishes or self._closed):
-                    self._wake.wait(self._look_seconds)
+                self._rest()
             if self._closed:
                 return
             with self._turn:
@@ -284,6 +288,13 @@ class SlurmEngine:
             if self._failed:
                 time.sleep(self._look_seconds)
 
+    def _rest(self) -> None:
+        """Until it is time to look, or something is to be done: what arrives alone at once, many together."""
+        if not (self._wishes or self._closed or self._has_ready):
+            self._wake.wait(max(0.0, self._next_look - time.monotonic()))
+        if self._has_ready and (left := self._next_submission - time.monotonic()) > 0:
+            self._wake.wait_for(lambda: self._wishes or self._closed, left)
+
     @property
     def _has_ready(self) -> bool:
         """Something can be handed over at once. Who waits for a parent that Slurm does not have yet can wait."""
@@ -292,10 +303,13 @@ class SlurmEngine:
         return any(around.readiness(attempt) is not Readiness.NOT_YET for attempt in arrived)
 
     def _round(self) -> None:
+        is_time = bool(self._wishes) or time.monotonic() >= self._next_look
         self._stop_wished()
         self._submit_arrived()
-        self._look_at_all()
-        self._rounds.send_signals()
+        if is_time:
+            self._look_at_all()
+            self._rounds.send_signals()
+            self._next_look = time.monotonic() + self._look_seconds
         if orphans := set(self._orphans):
             self._rounds.cancel_orphans(orphans)
             self._owed.owe(orphans)
@@ -343,6 +357,7 @@ class SlurmEngine:
         chunks = list(islice(found, _AT_ONCE))
         if not chunks:
             return
+        self._next_submission = time.monotonic() + _GATHERING_SECONDS
         pool = ThreadPoolExecutor(_AT_THE_SAME_TIME)
         try:
             for done in [pool.submit(self._submit, chunk) for chunk in chunks]:
@@ -366,7 +381,7 @@ class SlurmEngine:
 
     def _look_at_all(self) -> None:
         """At the jobs of others too, but not as often; while we have none, only then."""
-        is_time = time.monotonic() >= self._next_others
+        is_time = self._knows_ours and time.monotonic() >= self._next_others
         self._look(others=is_time)
         if is_time:
             self._next_others = time.monotonic() + _OTHERS_SECONDS
