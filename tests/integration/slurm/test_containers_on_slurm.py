@@ -15,6 +15,7 @@ from integration.unix_users import Person, needs_root
 from support.images import IMAGE, put_image_into, why_no_podman
 from support.inside import run_inside
 from support.slurm import TestCluster
+from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
 SECRET = "hunter2-c0ffee"
@@ -289,7 +290,8 @@ def test_an_image_is_built_on_a_node_used_on_another_and_noted(
 ) -> None:
     body = {"name": "mine", "containerfile": f"FROM {IMAGE}\nRUN echo made > /made\n"}
     made = server.ask("POST", "/images", body, uid=ann.uid).json
-    build = server.finished(made["build_job"], ann.uid)
+    wait_until(lambda: server.show(made["build_job"], ann.uid)["ended_at"], "the image is built", 150)
+    build = server.show(made["build_job"], ann.uid)
     assert build["state"] == "completed", (build["reason"], server.output(build["id"], ann.uid))
     way = way_of("podman", server, ann, scratch)
     job = way.run("cat /made", image="mine")
