@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from heliostat.engines.folders import Refused, person_of
 from heliostat.errors import Conflict, HeliostatError, Invalid, NotFound
-from heliostat.models import Caller
+from heliostat.models import Caller, JobState
 from heliostat.models.environments import IMAGES, SHORTEST_PREFIX, EnvironmentState, Software
 from heliostat.models.images import Push, login_text, parse_own_name
 from heliostat.runtimes.images import OWN, parse_image
@@ -31,6 +31,7 @@ from heliostat.services.images_wishes import find_named
 from heliostat.store import images as stored
 from heliostat.store import moves, people
 from heliostat.store.database import Transaction
+from heliostat.workers.images import note_pushes
 
 _LONGEST_USERNAME, _LONGEST_PASSWORD = 200, 20_000
 
@@ -106,9 +107,13 @@ def list_images(context: Context, caller: Caller, *, everybodys: bool = False) -
 def show_image(context: Context, caller: Caller, name: str) -> ShownImage:
     """By its name, its digest, or the beginning of that; with its pushes."""
     shown = environments.show_environment(context, caller, digest_of_image(context, caller, name))
+    digest = shown.environment.digest
     with context.store.read() as conn:
-        names = stored.names_of(conn, [shown.environment.digest]).get(shown.environment.digest, [])
-        pushes = stored.pushes_of(conn, shown.environment.digest)
+        names, pushes = stored.names_of(conn, [digest]).get(digest, []), stored.pushes_of(conn, digest)
+    if any(push.state is JobState.COMPLETED and push.pushed_digest is None for push in pushes):
+        note_pushes(context.store, context.settings.home)  # the keeper does so too, a moment later
+        with context.store.read() as conn:
+            pushes = stored.pushes_of(conn, digest)
     return ShownImage(shown, tuple(names), tuple(pushes))
 
 

@@ -179,7 +179,7 @@ def _digest_of(server: RunningServer, person: Person, job_id: int) -> str:
         machines = server.ask("GET", f"/jobs/{job_id}/record", uid=person.uid).json["machines"]
         return machines[-1]["image_digest"] if machines else None
 
-    return str(patiently(recorded, "what its image is has been noted")
+    return str(patiently(recorded, "what its image is has been noted"))
 
 
 def test_what_a_job_ran_in_is_noted_and_repeated_by_its_digest(server: RunningServer, ann: Person) -> None:
