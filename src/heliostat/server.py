@@ -27,6 +27,7 @@ from heliostat.engines.contract import Engine
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.services.context import Context, utc_now
 from heliostat.services.firing import tend
+from heliostat.services.notifying import make_notifier
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -143,6 +144,9 @@ def _start_parts(
     timekeeper = Timekeeper(store, partial(tend, context), utc_now)
     timekeeper.start()
     stack.callback(timekeeper.close)
+    notifier = make_notifier(context)
+    notifier.start()
+    stack.callback(notifier.close)
     return context
 
 

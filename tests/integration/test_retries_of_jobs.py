@@ -39,9 +39,7 @@ def test_one_that_waits_for_its_next_try_says_so_and_is_not_forgotten_by_a_serve
     server: Server, tmp_path: Path
 ) -> None:
     command = FAILS_TWICE.format(file=tmp_path / "tries")
-    job = server.client.submit(
-        command, max_retries=5, retry_on=["exit"], retry_delay="2s", cpus=1, memory=64
-    )
+    job = server.client.submit(command, max_retries=5, retry_on=["exit"], retry_delay="2s", cpus=1, memory=64)
     wait_until(lambda: server.client.job(job.id).data["retries"] >= 1, "it has failed once", 60)
     server.kill()
     server.start()
@@ -53,9 +51,7 @@ def test_one_that_waits_for_its_next_try_says_so_and_is_not_forgotten_by_a_serve
 def test_a_delay_is_told_in_words(server: Server) -> None:
     job = server.client.submit("exit 9", max_retries=2, retry_on="exit", retry_delay="1h", cpus=1, memory=64)
     wait_until(lambda: server.client.job(job.id).data["retries"] == 1, "it has failed once", 60)
-    wait_until(
-        lambda: "is tried again at" in server.client.why(job.id)["sentence"], "it says why it waits", 30
-    )
+    wait_until(lambda: "is tried again at" in server.client.why(job.id)["sentence"], "it says why it waits", 30)
     assert "after exit code 9 (retry 1 of 2)" in server.client.why(job.id)["sentence"]
     assert "begin" not in server.client.job(job.id).data["request"], "asked for by nobody"
     job.cancel()

@@ -21,6 +21,7 @@ from heliostat.api import (
     jobs,
     news,
     nodes,
+    notices,
     others,
     people,
     queue,
@@ -65,6 +66,7 @@ _MODULES = (
     records,
     environments,
     schedules,
+    notices,
 )
 
 

@@ -42,7 +42,6 @@ class Notice:
     salt: str  # what its signing secret is made from, with a key that is not in the database
     created_at: datetime
     after_event: int  # what happened until then is not told
-    late_seconds: int = 3600  # from how much later than foretold on a job is late
     sent_at: datetime | None = None  # the last one that arrived
     problem: str | None = None  # why the last try did not
     tested_at: datetime | None = None

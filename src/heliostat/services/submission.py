@@ -16,6 +16,7 @@ from heliostat.services.containment import settle_containers
 from heliostat.services.context import Context
 from heliostat.services.drafts import Desk, draft_job
 from heliostat.services.environments_orders import equip, take_orders
+from heliostat.services.notices import check_notify
 from heliostat.services.offers import default_project
 from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
@@ -57,6 +58,7 @@ def prepare_submission(
     if isinstance(context.engine, Foresees):
         context.engine.expect_start()
     drafts = draft_jobs(context, caller, requests)
+    check_notify(context, caller, requests)
     orders = take_orders(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
     digest = _digest(requests, about) if key else ""

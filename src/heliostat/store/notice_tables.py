@@ -16,7 +16,6 @@ notices = Table(
     Column("salt", String, nullable=False),
     Column("created_at", Float, nullable=False),
     Column("after_event", Integer, nullable=False),
-    Column("late_seconds", Integer, nullable=False),
     Column("sent_at", Float),
     Column("problem", Text),
     Column("tested_at", Float),

@@ -39,7 +39,7 @@ def end(cause: Cause, exit_code: int | None = None) -> Ended:
         (end(Cause.TIMED_OUT, 143), JobState.TIMED_OUT),
         (end(Cause.EXITED, 75), JobState.FAILED),
     ],
-    ids=lambda value: str(value),
+    ids=str,
 )
 def test_unless_more_is_named_only_what_the_cluster_did_is_tried_again(ended: Ended, state: JobState) -> None:
     assert move_for_end(RUNNING, ended, may_try_again=True).to is state

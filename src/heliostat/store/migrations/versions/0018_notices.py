@@ -23,7 +23,6 @@ def upgrade() -> None:
         sa.Column("salt", sa.String(), nullable=False),
         sa.Column("created_at", sa.Float(), nullable=False),
         sa.Column("after_event", sa.Integer(), nullable=False),
-        sa.Column("late_seconds", sa.Integer(), nullable=False),
         sa.Column("sent_at", sa.Float()),
         sa.Column("problem", sa.Text()),
         sa.Column("tested_at", sa.Float()),
