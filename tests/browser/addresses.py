@@ -20,6 +20,8 @@ PAGES = (
     "/compare?a=1&b=2",
     "/environments",
     "/environments?everybodys=true",
+    "/notices",
+    "/notices?everybodys=true",
     "/share?people=true",
     "/reports?by=user",
     "/admin",
