@@ -141,6 +141,7 @@ class JobRequest:
     environment: Software | str | None = None  # its software, or the digest of one that is known
     retry: Retry = USUAL_RETRY  # after which ends, and when
     notify: tuple[str, ...] = ()  # what its owner wants to be told of it
+    kind: str = "batch"  # or session
 
 
 @dataclass(frozen=True, slots=True)
