@@ -177,16 +177,18 @@ def count_deliveries(conn: Connection, ids: Collection[NoticeId]) -> dict[tuple[
     return {(notice_id, DeliveryState(state)): count for notice_id, state, count in conn.execute(wanted)}
 
 
-def foretold_and_waiting(conn: Connection) -> list[tuple[JobId, datetime]]:
-    """Jobs that wait, and by when they were first said to start; without those who were told to be late."""
+def foretold_and_waiting(
+    conn: Connection, users: Collection[str], projects: Collection[str]
+) -> list[tuple[JobId, datetime]]:
+    """Jobs that wait, and by when they were first said to start: of these people and projects, and those that ask
+    for it. Without those who were told to be late."""
     told = select(_events.c.id).where(_events.c.job_id == _jobs.c.id, _events.c.kind == LATE)
+    wanted = _jobs.c.user.in_(list(users)) | _jobs.c.project.in_(list(projects))
     query = (
         select(_jobs.c.id, _forecasts.c.latest_at)
         .join(_forecasts, _forecasts.c.job_id == _jobs.c.id)
-        .where(
-            _jobs.c.ended_at.is_(None), _jobs.c.state == JobState.PENDING.value, _forecasts.c.started_at.is_(None)
-        )
-        .where(~told.exists())
+        .where(_jobs.c.ended_at.is_(None), _jobs.c.state == JobState.PENDING.value)
+        .where(wanted | _jobs.c.notify.contains(f'"{LATE}"'), _forecasts.c.started_at.is_(None), ~told.exists())
     )
     return [(job_id, to_time(latest)) for job_id, latest in conn.execute(query)]
 

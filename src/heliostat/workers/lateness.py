@@ -21,8 +21,11 @@ class Lateness:
 
     def note(self, wanted_by: Sequence[Notice]) -> None:
         """Only of jobs of which somebody wants to know it."""
+        those = [one for one in wanted_by if LATE in one.occasions]
+        users = {one.user for one in those if one.project is None}
+        projects = {one.project for one in those if one.project is not None}
         with self.store.read() as conn:
-            promised = dict(notices.foretold_and_waiting(conn))
+            promised = dict(notices.foretold_and_waiting(conn, users, projects))
             jobs = stored_jobs.get_jobs(conn, list(promised)) if promised else {}
         late: list[tuple[Job, str]] = []
         for job in jobs.values():

@@ -38,6 +38,8 @@ _LONGEST_SLEEP_SECONDS = 60.0
 _RETRY_SECONDS = 2.0
 _AT_ONCE = 2000  # events
 _MOST_EVENTS = 500  # in one delivery
+_MOST_READ_AGAIN = 10_000  # events that nobody is told of, by the next server
+_TIDY_SECONDS = 3600.0
 _SENDERS = 4
 _KEPT = timedelta(days=30)
 
@@ -64,8 +66,9 @@ class Notifier:
         self._stopping = False
         self._busy: set[NoticeId] = set()  # of which a delivery is on its way
         self._notices: list[Notice] | None = None  # None: they have changed
-        self._read_until = 0
-        self._looked_at = 0.0
+        self._read_until = self._noted_until = 0  # the second is on disk
+        self._looked_at = -_LONGEST_SLEEP_SECONDS
+        self._tidied_at = -_TIDY_SECONDS
         self._work: SimpleQueue[Delivery | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
         self._senders = [
@@ -113,6 +116,7 @@ class Notifier:
         if not notices:
             return None
         self._look_for_late(notices)
+        self._tidy()
         while self._gather(notices) and not self._stopping:
             pass
         return self._hand_out()
@@ -133,6 +137,12 @@ class Notifier:
             self._looked_at = time.monotonic()
             self._desk.note_late(notices)
 
+    def _tidy(self) -> None:
+        if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
+            self._tidied_at = time.monotonic()
+            before = self._desk.now() - _KEPT
+            self._store.write(lambda tx: stored.drop_deliveries(tx, before))
+
     def _gather(self, notices: list[Notice]) -> bool:
         """Events become deliveries; whether there may be more of them."""
         start = max(self._read_until, min(notice.after_event for notice in notices))
@@ -150,7 +160,9 @@ class Notifier:
                     self._note(tx, there[notice_id], ids, now)
             stored.set_read_until(tx, last)
 
-        self._store.write(change)
+        if wanted or last - self._noted_until > _MOST_READ_AGAIN:
+            self._store.write(change)
+            self._noted_until = last
         self._read_until = last
         return len(found) == _AT_ONCE
 
@@ -279,7 +291,6 @@ def _note_outcome(tx: Transaction, delivery: Delivery, problem: str | None, is_f
     stored.end_try(tx, delivery, DeliveryState.GIVEN_UP if is_final else state, problem)
     sent = {"sent_at": now} if problem is None else {}
     stored.set_notice(tx, delivery.notice_id, problem=problem, **sent)
-    stored.drop_deliveries(tx, now - _KEPT)
 
 
 def _tell(error: Exception) -> None:
