@@ -31,6 +31,7 @@ from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
 from heliostat.services.firing import tend
+from heliostat.services.notifying import make_notifier
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -153,6 +154,9 @@ def _start_parts(
     timekeeper = Timekeeper(store, partial(tend, context), utc_now)
     timekeeper.start()
     stack.callback(timekeeper.close)
+    notifier = make_notifier(context)
+    notifier.start()
+    stack.callback(notifier.close)
     return context
 
 
