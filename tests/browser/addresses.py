@@ -13,6 +13,8 @@ PAGES = (
     "/jobs/new?gpus=2&time_limit=4h",
     "/schedules",
     "/schedules/new",
+    "/workflows",
+    "/workflows?all=true",
     "/cluster",
     "/cluster?state=busy&span=month",
     "/cluster/a100-01",

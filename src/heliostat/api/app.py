@@ -32,6 +32,7 @@ from heliostat.api import (
     stats,
     streams,
     uploads,
+    workflows,
 )
 from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
@@ -65,6 +66,7 @@ _MODULES = (
     records,
     environments,
     schedules,
+    workflows,
 )
 
 

@@ -19,6 +19,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("rerun", "rerun:rerun", "Repeat a job: the same request, the same code."),
         Entry("env", "env:env", "The software of jobs, built once."),
         Entry("schedule", "schedules:schedule", "Submit a job again and again, at times or after others."),
+        Entry("workflow", "workflow:workflow", "Jobs that need one another, from one file."),
     ),
     "Watch": (
         Entry("ps", "jobs:ps", "List jobs, newest first."),

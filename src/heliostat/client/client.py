@@ -43,6 +43,7 @@ from heliostat.client.slurm import SlurmVerbs
 from heliostat.client.stats import StatsVerbs
 from heliostat.client.transport import Query, Transport
 from heliostat.client.uploads import UploadVerbs
+from heliostat.client.workflows import WorkflowVerbs
 from heliostat.errors import Invalid, ServerUnreachable
 
 _ASK_AGAIN_SECONDS = 30.0
@@ -64,6 +65,7 @@ class Client(
     RecordVerbs,
     EnvironmentVerbs,
     ScheduleVerbs,
+    WorkflowVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 

@@ -7,6 +7,7 @@ from heliostat.config import Settings
 from heliostat.engines.environment import Person, own_software
 from heliostat.engines.folders import Refused
 from heliostat.engines.templates import start_of
+from heliostat.engines.workflow_folders import workflow_mounts
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
 from heliostat.runtimes.contract import Confinement, Container, Environment, Identity, Limits, Task
@@ -84,6 +85,7 @@ def _own_mounts(attempt: Attempt, brought: Belongings, installation: str) -> lis
         mounts.append(Mount(brought.workdir, brought.workdir))
     if folder := own_software(attempt.job, installation):
         mounts.append(Mount(folder, folder, read_only=True))
+    mounts += workflow_mounts(attempt.job, installation)
     if brought.script is not None:
         mounts.append(Mount(brought.script, brought.script, read_only=True))
     return mounts

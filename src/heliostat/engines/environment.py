@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from heliostat.engines.workflow_folders import workflow_variables
 from heliostat.models import Attempt, Job
 from heliostat.models.environments import BUILD
 
@@ -69,6 +70,7 @@ def job_environment(
         **devices,
         "OMP_NUM_THREADS": str(job.resources.cpus),
         **_array(job),
+        **workflow_variables(job, around.installation),
     }
 
 

@@ -10,6 +10,7 @@ from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.environments import Software
 from heliostat.models.records import Code
 from heliostat.models.states import TERMINAL, JobState
+from heliostat.models.workflows import Part
 
 JobId = int
 AttemptId = str
@@ -185,6 +186,7 @@ class Job:
     parents_left: int = 0  # how many of these are not over; it takes its place in the queue when none is
     begin_at: datetime | None = None  # it takes its place in the queue not before
     environment: str | None = None  # the digest of the one it runs in; of a build, of the one it makes
+    part: Part | None = None  # what it is of a workflow or a sweep
 
     @property
     def task_places(self) -> tuple[Place, ...]:

@@ -180,6 +180,7 @@ jobs = Table(
     Column("parents_left", Integer, nullable=False, server_default="0"),
     Column("begin_at", Float),
     Column("environment", String),
+    Column("part", Text),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
     Index(
         "jobs_unfinished",

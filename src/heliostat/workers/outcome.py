@@ -1,11 +1,12 @@
 """From an observation to the job's next move: pure."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from heliostat.models import Cause, Ended, Job, JobState, Started
 from heliostat.models.environments import BUILD
+from heliostat.models.workflows import Part
 from heliostat.store.moves import Move
 
 _FRESH: dict[str, Any] = {
@@ -19,7 +20,7 @@ _FRESH: dict[str, Any] = {
 
 # Stopping had no part in these. Exit code 0 is not among them: so leaves who has saved its work to go on later.
 _ITS_OWN_ENDS = frozenset({Cause.TIMED_OUT, Cause.REFUSED})
-_BACK = {"requeued": JobState.CANCELLED, "preempted": JobState.PREEMPTED}
+_BACK = {"requeued": JobState.CANCELLED, "preempted": JobState.PREEMPTED, "retried": JobState.FAILED}
 
 
 def moves_for(job: Job, seen: Started | Ended, may_try_again: bool) -> list[Move]:
@@ -48,7 +49,16 @@ def move_for_end(job: Job, seen: Ended, may_try_again: bool) -> Move:
         return _back(job, seen.at, "not_started", seen.detail)
     if seen.cause is Cause.LOST and job.retries < job.max_retries:
         return _back(job, seen.at, "lost", seen.detail, retries=job.retries + 1)
+    if (part := job.part) and _is_worth_another_try(job, part, seen):
+        begin_at = seen.at + timedelta(seconds=part.wait_seconds(job.retries))
+        reason = _reason(job, seen)
+        return _back(job, seen.at, "retried", reason, retries=job.retries + 1, begin_at=begin_at)
     return _over(job, _state_after(seen), seen, _reason(job, seen))
+
+
+def _is_worth_another_try(job: Job, part: Part, seen: Ended) -> bool:
+    ended_badly = _state_after(seen) in (JobState.FAILED, JobState.TIMED_OUT, JobState.LOST)
+    return ended_badly and seen.cause not in (Cause.REFUSED, Cause.NOT_STARTED) and job.retries < part.retries
 
 
 def attempt_state_after(move: Move) -> JobState:

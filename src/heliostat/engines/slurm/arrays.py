@@ -67,7 +67,7 @@ def chunks_of(
     groups: dict[tuple[object, int | None], list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         bonds = bonds_of(attempt, handed or {})
-        is_alone = attempt.job.array_id is None
+        is_alone = attempt.job.array_id is None or attempt.job.part is not None  # runs something of its own
         pairs_with = None if is_alone else _pairs_with(attempt, bonds, max_array_size)
         groups[(attempt.id if is_alone else (_asked(attempt), pairs_with or bonds), pairs_with)].append(attempt)
     most = max(1, min(_MOST_AT_ONCE, max_array_size - 1))
