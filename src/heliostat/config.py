@@ -82,6 +82,11 @@ class Home:
         return self.path / "history.key"
 
     @property
+    def session_key(self) -> Path:
+        """From which the secrets of some sessions follow; only the server reads it."""
+        return self.path / "session.key"
+
+    @property
     def config(self) -> Path:
         return self.path / "cluster.toml"
 
@@ -94,6 +99,10 @@ class Settings:
     host: str = "127.0.0.1"
     port: int = DEFAULT_PORT
     public_url: str | None = None  # where browsers find it, when that is behind a proxy: "https://gpu.example.org"
+    proxy_port: int | None = None  # of sessions and ports of jobs; None: the one after `port`
+    proxy_url: str | None = None  # where browsers find these: "https://*.gpu.example.org", each at its own name
+    jupyter_command: str | None = None  # where JupyterLab is, for sessions whose own environment has none
+    session_hours: float = 8.0  # how long a session lasts that asks for nothing else
     engine: str = "local"  # local, simulated, slurm
     simulate_gpus: str | None = None  # "4xA100": made-up GPUs on this machine
     simulated_nodes: str = "4x8xA100"  # nodes x GPUs x type, for the simulated engine
@@ -212,6 +221,8 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
         raise Invalid(f"{path}: {name} = {value!r} is of the wrong kind", f"Its default is {default!r}.")
     if name == "time_zone":
         _check_zone(path, value)
+    if name in ("proxy_port", "proxy_url"):
+        _check_proxy(path, name, value)
     if name in _LEAST:
         _check_number(path, name, value, _LEAST[name])
     if name in _SLURM:
@@ -265,6 +276,16 @@ _WORDS = {
     ),
 }
 
+
+def _check_proxy(path: Path, name: str, value: object) -> None:
+    if name == "proxy_port" and not (isinstance(value, int) and 0 <= value <= 65535):
+        raise Invalid(f"{path}: proxy_port = {value!r} is no port", "Write a number, such as 8471; 0 takes any.")
+    if name == "proxy_url" and not (isinstance(value, str) and re.fullmatch(_PROXY_URL, value)):
+        hint = 'Write "https://sessions.example.org", or "https://*.sessions.example.org" for a name each.'
+        raise Invalid(f"{path}: proxy_url = {value!r} is no such address", hint)
+
+
+_PROXY_URL = r"https?://((\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:]+\])(:\d{1,5})?/?"
 _TINY = 0.001
 _LEAST: dict[str, float] = {
     "half_life_days": _TINY,
@@ -276,6 +297,7 @@ _LEAST: dict[str, float] = {
     "keep_job_folders_days": 0,
     "keep_uploads_days": 1,
     "environments_keep_days": 0,
+    "session_hours": 0.01,
     "cpu_charge": 0,
     "memory_gib_charge": 0,
     "urgent_gpu_hours_per_month": 0,

@@ -10,6 +10,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,8 @@ from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
 from heliostat.engines.contract import Engine
 from heliostat.errors import Conflict, HeliostatError, Invalid
+from heliostat.proxy.serving import ProxyServer, listen_for_proxy
+from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
 from heliostat.services.firing import tend
 from heliostat.store.database import Store
@@ -65,12 +68,14 @@ def serve(
     _make_home(settings.home)
     with _lock(settings.home), contextlib.ExitStack() as stack:
         sockets = [_tcp_socket(settings), _unix_socket(settings.home)]
-        url = _url(sockets[0])
+        url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings, sockets[0])
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
+        context = replace(context, addresses=addresses(settings, url, _url(proxy_socket)))
         facts = {
             "pid": os.getpid(),
             "url": url,
+            "proxy_url": context.addresses.proxy,
             "home": str(settings.home.path),
             "started_at": utc_now().isoformat(),
         }
@@ -78,6 +83,9 @@ def serve(
         _write_status(settings.home, {**facts, "version": __version__, "engine": context.engine.name})
         stack.callback(settings.home.status.unlink, missing_ok=True)
         stack.callback(settings.home.socket.unlink, missing_ok=True)
+        proxy = ProxyServer(context, proxy_socket)
+        proxy.start()
+        stack.callback(proxy.close)
         ready(context, url)
         log.info("serving", url=url, home=str(settings.home.path), engine=context.engine.name)
         _run_http(app, sockets)
@@ -205,7 +213,7 @@ def _tcp_socket(settings: Settings) -> socket.socket:
     except (OSError, OverflowError) as error:
         raise Conflict(
             f"Port {settings.port} on {settings.host} cannot be used: {error}.",
-            "Choose another: helio up --port 8471 (0 takes any free one).",
+            "Choose another: helio up --port 8480 (0 takes any free one).",
         ) from error
     listener.listen(512)
     return listener

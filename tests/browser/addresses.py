@@ -11,6 +11,8 @@ PAGES = (
     "/jobs?state=unfinished&sort=-gpus",
     "/jobs/new",
     "/jobs/new?gpus=2&time_limit=4h",
+    "/sessions",
+    "/sessions/new",
     "/schedules",
     "/schedules/new",
     "/workflows",

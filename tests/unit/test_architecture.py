@@ -44,7 +44,8 @@ ALLOWED: dict[str, set[str]] = {
     "web": {"models", "errors", "services", "auth"},
     "api": {"models", "errors", "inotify", "schedules", "services", "store", "web"},
     "client": {"errors", "config", "models"},
-    "server": {"errors", "config", "store", "engines", "workers", "auth", "services", "api"},
+    "proxy": {"models", "errors", "config", "auth", "services"},
+    "server": {"errors", "config", "store", "engines", "workers", "auth", "services", "api", "proxy"},
     "demo": {"models", "errors", "config", "store", "engines", "services", "server"},
     "cli": {"errors", "config", "models", "client", "doctor", "services", "server", "demo", "simulation"},
     "__init__": {"client", "errors"},
@@ -57,7 +58,8 @@ OUTSIDE: dict[str, set[str]] = {
     "fastapi": {"api", "web"},
     "starlette": {"api", "web"},
     "pydantic": {"api"},
-    "uvicorn": {"server"},
+    "uvicorn": {"server", "proxy"},
+    "httptools": {"proxy"},
     "argon2": {"auth"},
     "pynvml": {"engines"},
     "numpy": {"scheduling", "simulation", "store", "demo"},
@@ -68,7 +70,7 @@ OUTSIDE: dict[str, set[str]] = {
     "pathspec": {"client"},
     "yaml": {"cli", "web", "services"},
     "uv": {"services"},
-    "structlog": {"store", "engines", "workers", "auth", "api", "demo", "server"},
+    "structlog": {"store", "engines", "workers", "auth", "api", "demo", "server", "proxy"},
 }
 """Each library and the parts that may know it."""
 

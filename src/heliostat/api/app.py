@@ -28,6 +28,7 @@ from heliostat.api import (
     reports,
     reservations,
     schedules,
+    sessions,
     slurm,
     stats,
     streams,
@@ -67,6 +68,7 @@ _MODULES = (
     environments,
     schedules,
     workflows,
+    sessions,
 )
 
 

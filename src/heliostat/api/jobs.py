@@ -24,6 +24,7 @@ from heliostat.services.context import Context
 from heliostat.services.families import family_of
 from heliostat.services.logs import LogRange, log_order, read_log
 from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs, may_inspect, may_see_values
+from heliostat.services.sessions import TOKEN
 from heliostat.services.submission import prepare_submission, submit_jobs
 from heliostat.services.usage import in_all
 from heliostat.store import jobs as stored
@@ -128,6 +129,8 @@ def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     view = job_detail_view(job, context.controller.reason(job), forecast, attempts) | family_view(family)
     view["schedule"] = origin_view(origin)
     view["accounted"] = None if accounted is None else asdict(accounted)
+    for shown in (view["spec"]["env"], view["request"].get("env") or {}):
+        shown.pop(TOKEN, None)
     if not may_see_values(caller.user, job):
         view["spec"]["env"] = dict.fromkeys(job.spec.env, HIDDEN)
         view["request"].pop("env", None)

@@ -1,4 +1,4 @@
-"""Who is calling: by the socket's peer, by token, by password; `web` knows browsers."""
+"""Who is calling: by the socket's peer, by token, by password; `web` knows browsers, `grants` the proxy."""
 
 import re
 import threading
@@ -10,6 +10,7 @@ from functools import partial
 import structlog
 
 from heliostat.auth.cache import Cache
+from heliostat.auth.grants import Grants
 from heliostat.auth.passwords import verify_password
 from heliostat.auth.ratelimit import LoginLimiter
 from heliostat.auth.tokens import digest_of, is_token
@@ -50,6 +51,7 @@ class Identities:
         self._tokens: Cache[str, _Holder] = Cache(now)
         self._uses = _TokenUses(store)
         self.web = WebLogins(store, now)
+        self.grants = Grants(store, now)
 
     def by_peer(self, uid: int) -> User:
         """The Unix user at the other end of the local socket; they get an account at first contact."""
@@ -87,6 +89,7 @@ class Identities:
         self._peers.clear()
         self._tokens.clear()
         self.web.forget()
+        self.grants.forget()
 
     def close(self) -> None:
         """Wait until the uses of tokens noted so far are written."""

@@ -15,6 +15,8 @@ class Entry(NamedTuple):
 SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Submit": (
         Entry("run", "run:run", "Put a command into the queue."),
+        Entry("notebook", "notebook:notebook", "Start JupyterLab on the cluster and open it."),
+        Entry("session", "session:session", "Interactive sessions: JupyterLab, or a web server of your own."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
         Entry("rerun", "rerun:rerun", "Repeat a job: the same request, the same code."),
         Entry("env", "env:env", "The software of jobs, built once."),
@@ -43,6 +45,8 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("release", "jobs:release", "Let held jobs start again."),
         Entry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
         Entry("exec", "exec:execute", "Run a command inside a running job."),
+        Entry("extend", "extend:extend", "Give a running or waiting session more time."),
+        Entry("port", "port:port", "Open a port of a running job in your browser."),
         Entry("ssh", "ssh:ssh", "Open a shell inside a running job, or run a command there on a terminal."),
         Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),

@@ -108,8 +108,8 @@ def run(
         "name": name,
         "project": project,
         "array": array,
-        "env": _environment([one for one in env or [] if not is_software(one)]),
-        "environment": _software([one for one in env or [] if is_software(one)]),
+        "env": environment_of([one for one in env or [] if not is_software(one)]),
+        "environment": software_of([one for one in env or [] if is_software(one)]),
         "workdir": None if workdir is None else os.path.abspath(os.path.expanduser(workdir)),
         "priority": priority,
         "priority_class": priority_class,
@@ -230,13 +230,13 @@ def is_software(text: str) -> bool:
     return "=" not in text and any(sign in text for sign in ".:@/")
 
 
-def _software(given: list[str]) -> str | None:
+def software_of(given: list[str]) -> str | None:
     if len(given) > 1:
         raise typer.BadParameter("A job runs in one environment.", param_hint="--env")
     return given[0] if given else None
 
 
-def _environment(given: list[str]) -> dict[str, str] | None:
+def environment_of(given: list[str]) -> dict[str, str] | None:
     env: dict[str, str] = {}
     for item in given:
         name, equals, value = item.partition("=")

@@ -25,13 +25,13 @@ def web(
         return
     print(link["url"])
     say(f"It logs you in, once, until {clock(link['expires_at'])}. Keep it to yourself.")
-    if not no_browser and _has_browser():
+    if not no_browser and has_browser():
         import webbrowser
 
         webbrowser.open(link["url"])
 
 
-def _has_browser() -> bool:
+def has_browser() -> bool:
     """Somebody sits before a screen, rather than a script or a shell on a server."""
     has_screen = any(name in os.environ for name in ("DISPLAY", "WAYLAND_DISPLAY"))
     return sys.stdout.isatty() and has_screen and "SSH_CONNECTION" not in os.environ

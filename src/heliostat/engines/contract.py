@@ -26,6 +26,7 @@ from heliostat.models import (
     Reservation,
     Waiting,
 )
+from heliostat.models.sessions import Listening
 
 Report = Callable[[Sequence[Observation]], None]
 
@@ -168,6 +169,25 @@ class RunsInside(Protocol):
         """What to start so that the command (none: a shell) runs where the attempt does: same user, limits,
         devices, environment and folder; it ends with the attempt. `terminal` names the kind of the one it will be
         started on, if any. Raises Conflict where that is not possible now."""
+
+
+@runtime_checkable
+class ExtendsLimits(Protocol):
+    """An engine that can let a running attempt run longer."""
+
+    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
+        """Its time limit is this now, counted from its start; never a shorter one. OSError when it cannot be kept.
+
+        Told before it is recorded: after a crash in between it runs longer than anybody says, never shorter.
+        """
+
+
+@runtime_checkable
+class OpensPorts(Protocol):
+    """An engine that can say where a port of a running attempt is reached from here."""
+
+    def listening(self, attempt: Attempt, port: int) -> Listening:
+        """Where, if a process of the attempt listens there, and nobody else does. Raises Conflict."""
 
 
 @runtime_checkable

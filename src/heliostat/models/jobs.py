@@ -139,6 +139,7 @@ class JobRequest:
     code: Code | None = None  # what it was submitted with
     rerun_of: JobId | None = None  # the job it repeats
     environment: Software | str | None = None  # its software, or the digest of one that is known
+    kind: str = "batch"  # or session
 
 
 @dataclass(frozen=True, slots=True)

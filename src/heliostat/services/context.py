@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from heliostat.auth.identity import Identities
 from heliostat.config import Settings
 from heliostat.engines.contract import Engine
+from heliostat.services.addresses import Addresses
 from heliostat.services.recent import Recent
 from heliostat.services.turns import Turns
 from heliostat.store.database import Store
@@ -39,3 +40,4 @@ class Context:
     searches: Turns = field(default_factory=lambda: Turns("search"))
     uploading: Turns = field(default_factory=lambda: Turns("upload", most=1000))
     now: Callable[[], datetime] = field(default=utc_now)
+    addresses: Addresses = field(default_factory=Addresses)

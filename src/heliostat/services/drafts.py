@@ -44,7 +44,7 @@ def draft_job(desk: Desk, request: JobRequest) -> Job:
     _check_grace(desk, request)
     return Job(
         id=0,
-        kind="batch",
+        kind=request.kind,
         name=request.name or _default_name(request),
         state=JobState.HELD if request.held else JobState.PENDING,
         user=user.name,

@@ -53,6 +53,7 @@ def log_out(context: Context, browser: Browser) -> None:
     """Already out is success."""
     context.store.write(lambda tx: web_logins.end_login(tx, browser.login.id, context.now()))
     context.identities.web.forget()
+    context.identities.grants.forget()
 
 
 def log_out_everywhere(context: Context, caller: Caller) -> None:
@@ -65,6 +66,7 @@ def log_out_everywhere(context: Context, caller: Caller) -> None:
     changed(context, caller, change)
     context.identities.web.drop_codes(caller.user.name)
     context.identities.web.forget()
+    context.identities.grants.forget()
 
 
 def _open(context: Context, caller: Caller, via: str, origin: Origin) -> str:

@@ -384,3 +384,36 @@ environment_uses = Table(  # who has asked for it, and when last
     Column("user", String, primary_key=True),
     Column("used_at", Float, nullable=False),
 )
+
+proxy_grants = Table(
+    "proxy_grants",
+    metadata,
+    Column("digest", String, primary_key=True),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("job_id", Integer, nullable=False),
+    Column("port", Integer),
+    Column("login_id", Integer),
+    Column("created_at", Float, nullable=False),
+    Column("expires_at", Float, nullable=False),
+    Index("proxy_grants_by_user", "user", "created_at"),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
+    Column("app", String, nullable=False),
+    Column("secret", String, nullable=False),
+    Column("ready_attempt", Integer, nullable=False, server_default="0"),
+    Column("active_at", Float),
+    Column("idle_warned_at", Float),
+    Column("end_warned_at", Float),
+)
+
+session_shares = Table(
+    "session_shares",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True),
+    Column("user", ForeignKey("users.name"), primary_key=True),
+    Column("created_at", Float, nullable=False),
+)

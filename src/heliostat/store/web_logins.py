@@ -37,6 +37,11 @@ def login_by_digest(conn: Connection, digest: str) -> WebLogin | None:
     return None if row is None else _login(row)
 
 
+def login_by_id(conn: Connection, login_id: int) -> WebLogin | None:
+    row = conn.execute(select(_logins).where(_logins.c.id == login_id)).first()
+    return None if row is None else _login(row)
+
+
 def open_logins(conn: Connection, user: str, now: datetime) -> list[WebLogin]:
     """Newest first."""
     mine = _logins.c.user == user, _logins.c.ended_at.is_(None), _logins.c.expires_at > to_seconds(now)

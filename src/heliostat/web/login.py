@@ -43,13 +43,13 @@ def log_in(guest: GuestDep, form: FormDep) -> Response:
 
 
 @router.get("/login/link")
-async def log_in_by_link(request: Request, code: str = "") -> Response:
+async def log_in_by_link(request: Request, code: str = "", next: str = "/") -> Response:  # noqa: A002
     """The address that `helio web` prints. It is followed by hand or by a terminal, never from another site."""
     if request.headers.get("sec-fetch-site", "none") not in ("none", "same-origin"):
         raise Forbidden("This link does not work from another site.", "Copy it into the address bar yourself.")
     context = request.app.state.context
     secret = await run_in_threadpool(web_logins.log_in_by_code, context, code[:100], _origin(request))
-    return _enter(request, secret, "/")
+    return _enter(request, secret, safe_next(next))
 
 
 @router.post("/logout")

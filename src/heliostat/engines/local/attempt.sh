@@ -8,6 +8,7 @@
 #                  that gave the attempt up) decides whether the attempt ever runs. The exit status is written over
 #                  dashes that are there from the start, so that a disk that has become full cannot swallow it.
 # TRACE.timed_out  there when the time limit ended it.
+# TRACE.limit      a longer limit in seconds since the start, from the server, who may write it at any time.
 # TRACE.payload    the payload's pid; only without cgroups.
 #
 # The payload's script comes on descriptor 8, so that its secrets never touch the disk; those of a container on 7.
@@ -64,10 +65,15 @@ seconds_since_boot() { # unlike the wall clock, nobody sets it
 watch_the_limit() {
     trap : TERM INT HUP QUIT USR1 USR2 # signals to the payload's process group reach us too
     seconds_since_boot
-    end=$((now + limit))
+    begin=$now
+    end=$((begin + limit))
     while [ "$now" -lt "$end" ]; do
         sleep $((end - now))
         seconds_since_boot
+        if [ -e "$trace.limit" ]; then
+            read -r limit <"$trace.limit"
+            end=$((begin + limit))
+        fi
     done
     true >"$trace.timed_out" # not ":": when the file cannot be made, that would end this shell
     signal_all TERM

@@ -23,6 +23,7 @@ from heliostat.engines.local.endings import Running, in_words, utc_now
 from heliostat.engines.local.inside import inside_group
 from heliostat.engines.local.log_order import read_order
 from heliostat.engines.local.machine import node_name, this_node
+from heliostat.engines.local.ports import NotListening, find_listening
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
 from heliostat.engines.local.supervision import Supervision
@@ -30,6 +31,7 @@ from heliostat.engines.local.trace import Traces
 from heliostat.engines.local.ungrouped import UngroupedTree
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
+from heliostat.models.sessions import Listening
 
 log = structlog.get_logger()
 _SWEEP_SECONDS = 600.0
@@ -153,6 +155,20 @@ class LocalEngine:
             base_environment(attempt, person, places) | dict(attempt.job.spec.env) | on_terminal(terminal)
         )
         return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
+
+    def listening(self, attempt: Attempt, port: int) -> Listening:
+        with self._lock:
+            running = self._running.get(attempt.id)
+        if running is None or running.is_over:
+            raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
+        try:
+            return find_listening(port, running.group.pids())
+        except NotListening as error:
+            hint = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
+            raise Conflict(f"Job {attempt.job.id}: {error}.", hint, code="not_listening") from error
+
+    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
+        self._traces.extend(attempt.id, limit_seconds)
 
     def driver_version(self) -> str | None:
         try:

@@ -11,7 +11,7 @@ from pathlib import Path
 from heliostat.engines.local.processes import boot_id, start_time
 from heliostat.models import AttemptId
 
-_SUFFIXES = ("started", "timed_out", "payload")
+_SUFFIXES = ("started", "timed_out", "payload", "limit")
 _DISOWNED = b"disowned\n"
 _MOST_BYTES = 4096  # of a trace, which has less than a hundred
 
@@ -74,6 +74,15 @@ class Traces:
         timed_out = os.path.exists(self.path(attempt_id, ".timed_out"))
         at = datetime.fromtimestamp(written_at, UTC) if exit_code is not None else None
         return Ending(exit_code, timed_out, at)
+
+    def extend(self, attempt_id: AttemptId, limit_seconds: int) -> None:
+        """Its wrapper reads this when the time it knows of is over."""
+        draft = self.path(attempt_id, ".limit.new")
+        with open(draft, "w", encoding="ascii") as file:
+            file.write(f"{limit_seconds}\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(draft, self.path(attempt_id, ".limit"))
 
     def remove(self, attempt_ids: Iterable[AttemptId]) -> None:
         for attempt_id in attempt_ids:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from heliostat.models import ACTIVE, Job, JobState, Layout, User
 from heliostat.models.nodes import Device
 from heliostat.services.rights import may_see_values
+from heliostat.services.sessions import TOKEN
 from heliostat.web import words
 
 _SCRIPT_SHOWN = 20_000
@@ -52,7 +53,9 @@ def facts(job: Job, user: User, devices: Mapping[str, Device]) -> Facts:
         script_is_cut=len(script) > _SCRIPT_SHOWN,
         workdir=spec.workdir or "",
         runs_as=job.unix_user,
-        variables=tuple(Variable(name, spec.env[name] if sees_values else None) for name in sorted(spec.env)),
+        variables=tuple(
+            Variable(name, spec.env[name] if sees_values else None) for name in sorted(spec.env) if name != TOKEN
+        ),
         values_hidden=not sees_values,
     )
 

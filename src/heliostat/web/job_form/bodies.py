@@ -6,6 +6,7 @@ from typing import Any
 from heliostat.models import ArrayRange, Job, JobRequest, Parent, Rule
 from heliostat.models.dependencies import begin_text
 from heliostat.models.environments import Software
+from heliostat.services.sessions import TOKEN
 
 Body = dict[str, Any]
 
@@ -43,7 +44,7 @@ def body_of(request: JobRequest) -> Body:
         "begin": _unless_none(request.begin, begin_text),
         "workdir": spec.workdir,
         "script": spec.script,
-        "env": dict(spec.env) or None,
+        "env": {name: value for name, value in spec.env.items() if name != TOKEN} or None,
         "preempt_signal": spec.preempt_signal if spec.preempt_signal != "TERM" else None,
         "grace_seconds": number(spec.grace_seconds) if spec.grace_seconds != 10 else None,
         "image": spec.image,

@@ -51,6 +51,7 @@ class JobView:
     is_moving: bool  # worth a look every few seconds
     actions: tuple[Action, ...]
     resubmit: str  # empty: nobody serves that page
+    port_page: str  # empty: it has no port to open, or not for this person
     waiting: Waiting | None
     asks_what_if: str
     timeline: Timeline
@@ -168,6 +169,7 @@ def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
         is_moving=not job.is_over,
         actions=actions(job),
         resubmit=resubmit(job) if may_add else "",
+        port_page=f"/jobs/{job.id}/port" if _may_open(visit, job) else "",
         waiting=waiting(told, now),
         asks_what_if=f"/jobs/{job.id}?whatif=1#why" if job.state is JobState.PENDING and not asks else "",
         timeline=timeline(story, now, query.attempt or job.attempt),
@@ -200,6 +202,10 @@ def _told(job: Job) -> str:
 
 def _title(job: Job) -> str:
     return job.name if job.array_index is None else f"{job.name}[{job.array_index}]"
+
+
+def _may_open(visit: Visit, job: Job) -> bool:
+    return job.state is JobState.RUNNING and job.user == visit.user.name
 
 
 def _seconds(job: Job, now: datetime) -> float | None:

@@ -1,0 +1,130 @@
+"""Sessions, and ports of running jobs, over HTTP: where the proxy has them."""
+
+from dataclasses import replace
+from typing import Annotated, Literal
+
+from fastapi import APIRouter, Header, Path, Request, Response
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from starlette.responses import JSONResponse
+
+from heliostat.api.deps import CallerDep, ContextDep, IdPath
+from heliostat.api.queue_views import forecast_view
+from heliostat.api.schemas import Argument, JobBody, Line
+from heliostat.api.views import job_view
+from heliostat.models.sessions import MOST_PORT, Target
+from heliostat.services.addresses import Addresses
+from heliostat.services.context import Context
+from heliostat.services.extension import extend_job, seconds_from
+from heliostat.services.proxying import open_port, program_key
+from heliostat.services.sessions import SessionState, list_sessions, show_session, start_session
+
+router = APIRouter(tags=["sessions"])
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+PortPath = Annotated[int, Path(ge=1, le=MOST_PORT)]
+
+
+class PortAnswer(BaseModel):
+    job_id: int
+    port: int
+    url: str
+
+
+class KeyAnswer(BaseModel):
+    url: str
+    key: str
+    expires_at: str
+
+
+@router.get("/jobs/{job_id}/ports/{port}", summary="Where a port of a running job of yours is found in a browser")
+def show_port(
+    job_id: IdPath, port: PortPath, request: Request, caller: CallerDep, context: ContextDep
+) -> PortAnswer:
+    """Only a port on which a process of the job listens."""
+    target = open_port(context, caller, job_id, port)
+    return PortAnswer(job_id=job_id, port=port, url=addresses_for(request, context).of(target))
+
+
+@router.post("/jobs/{job_id}/ports/{port}/key", summary="A secret with which a program uses that address")
+def make_port_key(
+    job_id: IdPath, port: PortPath, request: Request, response: Response, caller: CallerDep, context: ContextDep
+) -> KeyAnswer:
+    """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
+    return key_for(open_port(context, caller, job_id, port), request, response, caller, context)
+
+
+def key_for(
+    target: Target, request: Request, response: Response, caller: CallerDep, context: Context
+) -> KeyAnswer:
+    secret, until = program_key(context, caller, target)
+    response.headers["Cache-Control"] = "no-store"
+    return KeyAnswer(url=addresses_for(request, context).of(target), key=secret, expires_at=until)
+
+
+def addresses_for(request: Request, context: Context) -> Addresses:
+    """As whoever asks reaches us; over the Unix socket nothing is known of that."""
+    known = context.addresses
+    return known if request.client is None else known.seen_at(request.headers.get("host", ""))
+
+
+class SessionBody(JobBody):
+    """A session to start: an app, and what a job may ask for. `command` is that of the app `custom`."""
+
+    app: Literal["jupyter", "custom"] = "jupyter"
+    priority_class: Line = Field(default="interactive", description="As of a job.")
+    command: (
+        Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
+    ) = Field(default=["jupyter"], description="Of the app custom: what to run; it finds its port in $PORT.")
+
+
+class ExtendBody(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+    time: Annotated[str, StringConstraints(max_length=32)] | Annotated[int, Field(strict=True, ge=1, le=2**31)]
+
+
+@router.post(
+    "/jobs/{job_id}/extend", summary="More time for a session; for a batch job, by who manages its project"
+)
+def extend(job_id: IdPath, body: ExtendBody, caller: CallerDep, context: ContextDep) -> Response:
+    """`time` is how much more: 2h, 30m, or seconds."""
+    seconds = body.time if isinstance(body.time, int) else seconds_from(body.time)
+    job = extend_job(context, caller, job_id, seconds)
+    return JSONResponse(job_view(job, context.controller.reason(job), forecast_view(context.forecaster.of(job))))
+
+
+@router.post("/sessions", status_code=201, summary="Start a session: JupyterLab, or a web server of your own")
+def start(
+    body: SessionBody, request: Request, caller: CallerDep, context: ContextDep, idempotency_key: Key = None
+) -> Response:
+    asked = body.to_request()
+    if body.app == "custom" and "command" not in body.model_fields_set:
+        asked = replace(asked, spec=replace(asked.spec, command=()))
+    state = start_session(context, caller, body.app, asked, idempotency_key)
+    return JSONResponse(_view(request, context, state), 201)
+
+
+@router.get("/sessions", summary="Your sessions, newest first")
+def list_mine(request: Request, caller: CallerDep, context: ContextDep, unfinished: bool = False) -> Response:
+    found = [state for state in list_sessions(context, caller) if not (unfinished and state.job.is_over)]
+    return JSONResponse({"items": [_view(request, context, state) for state in found], "next_cursor": None})
+
+
+@router.get("/sessions/{job_id}", summary="One session: is its server up, where it is found")
+def show_one(job_id: IdPath, request: Request, caller: CallerDep, context: ContextDep) -> Response:
+    return JSONResponse(_view(request, context, show_session(context, caller, job_id)))
+
+
+@router.post("/sessions/{job_id}/key", summary="A secret with which a program uses a session")
+def make_session_key(
+    job_id: IdPath, request: Request, response: Response, caller: CallerDep, context: ContextDep
+) -> KeyAnswer:
+    """To be sent as `Authorization: Bearer KEY`; the server inside never sees it."""
+    show_session(context, caller, job_id)
+    return key_for(Target(job_id), request, response, caller, context)
+
+
+def _view(request: Request, context: Context, state: SessionState) -> dict[str, object]:
+    job = state.job
+    view = job_view(job, context.controller.reason(job), forecast_view(context.forecaster.of(job)))
+    url = addresses_for(request, context).of(Target(job.id))
+    return view | {"app": state.app, "is_up": state.is_up, "url": url, "log_tail": state.log_tail or None}

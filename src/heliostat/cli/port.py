@@ -1,0 +1,41 @@
+"""`helio port`: a port of a running job in the browser."""
+
+from typing import Annotated
+
+import typer
+
+from heliostat.cli.connect import connect
+from heliostat.cli.output import JsonFlag, print_json, say
+
+
+def port(
+    job: Annotated[int, typer.Argument(metavar="JOB")],
+    number: Annotated[int, typer.Argument(metavar="PORT", min=1024, max=65535)],
+    open_it: Annotated[bool, typer.Option("--open", help="Open it, logged in.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Open a port of a running job in your browser.
+
+    TensorBoard, a dashboard, any web server: helio port 12 6006. The job must be yours, and one of its
+    processes must listen there; 127.0.0.1 is enough.
+    """
+    client = connect()
+    found = client.port(job, number)
+    if as_json:
+        print_json(found)
+    else:
+        print(found["url"])
+    if open_it:
+        open_in_browser(client.web_link_to(f"/open/{job}-{number}"))
+
+
+def open_in_browser(address: str) -> None:
+    """Or, where there is no screen, say where to go."""
+    from heliostat.cli.web import has_browser
+
+    if has_browser():
+        import webbrowser
+
+        webbrowser.open(address)
+        return
+    say(f"No browser here. This address logs you in, once; keep it to yourself: {address}")

@@ -1,0 +1,91 @@
+"""`helio session`: start, list and show sessions."""
+
+from typing import Annotated
+
+import typer
+
+from heliostat.cli.app import noun
+from heliostat.cli.connect import connect
+from heliostat.cli.notebook import (
+    Cpus,
+    Env,
+    Gpus,
+    GpuType,
+    Memory,
+    Name,
+    NoWait,
+    Open,
+    Project,
+    Time,
+    Workdir,
+    start,
+)
+from heliostat.cli.output import Column, JsonFlag, print_json, print_table
+
+session = noun("Interactive sessions: JupyterLab, or a web server of your own.")
+
+
+@session.command("start", context_settings={"allow_interspersed_args": False})
+def start_one(
+    command: Annotated[list[str], typer.Argument(metavar="jupyter | CMD...", show_default=False)],
+    gpus: Gpus = None,
+    gpu_type: GpuType = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
+    time: Time = None,
+    name: Name = None,
+    project: Project = None,
+    env: Env = None,
+    workdir: Workdir = None,
+    no_wait: NoWait = False,
+    open_it: Open = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start a session: jupyter, or any web server by its command.
+
+    helio session start --gpus 1 -- sh -c 'tensorboard --logdir runs --port $PORT'
+    """
+    app, words = ("jupyter", None) if command == ["jupyter"] else ("custom", command)
+    wishes = {"gpus": gpus, "gpu_type": gpu_type, "cpus": cpus, "memory": memory, "time": time, "name": name}
+    start(app, words, {**wishes, "project": project, "env": env, "workdir": workdir}, (no_wait, open_it, as_json))
+
+
+@session.command("list")
+def list_all(
+    everything: Annotated[bool, typer.Option("--all", help="Also those that are over.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List your sessions, newest first."""
+    found = connect().sessions(unfinished=not everything)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print("No sessions. Start one: helio notebook --gpus 1")
+        return
+    rows = [
+        [str(one["id"]), one["name"] or "", one["app"], "up" if one["is_up"] else one["state"], one["url"]]
+        for one in found
+    ]
+    print_table([Column(title) for title in ("ID", "NAME", "RUNS", "STATE", "ADDRESS")], rows)
+
+
+@session.command("show")
+def show_one(
+    job: Annotated[int, typer.Argument(metavar="SESSION")],
+    open_it: Open = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show one session: whether its server is up, and where."""
+    from heliostat.cli.port import open_in_browser
+
+    client = connect()
+    one = client.session(job)
+    if as_json:
+        print_json(one)
+    else:
+        state = "up" if one["is_up"] else one["state"]
+        print(f"Session {one['id']} ({one['app']}) is {state}{': ' + one['reason'] if one['reason'] else ''}")
+        print(one["log_tail"] or one["url"])
+    if open_it:
+        open_in_browser(client.web_link_to(f"/sessions/{job}?go=true"))

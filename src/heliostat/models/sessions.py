@@ -1,0 +1,67 @@
+"""What the proxy leads to, and who may go there."""
+
+import re
+from dataclasses import dataclass
+from datetime import datetime
+
+_NAME = re.compile(r"([1-9][0-9]{0,14})(?:-([1-9][0-9]{0,4}))?")
+MOST_PORT = 65535
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The server of a session, or a port of any running job."""
+
+    job_id: int
+    port: int | None = None  # None: the session's own server
+
+    @property
+    def name(self) -> str:
+        """`12`, or `12-6006`: as it stands in an address."""
+        return str(self.job_id) if self.port is None else f"{self.job_id}-{self.port}"
+
+    @property
+    def prefix(self) -> str:
+        """What all its paths begin with."""
+        return f"/s/{self.name}/"
+
+
+def parse_target(name: str) -> Target | None:
+    """None: it is no such name. Each target has one name only."""
+    found = _NAME.fullmatch(name)
+    if found is None or int(found[2] or 1) > MOST_PORT:
+        return None
+    return Target(int(found[1]), int(found[2]) if found[2] else None)
+
+
+@dataclass(frozen=True, slots=True)
+class Grant:
+    """That one browser, or one program, of one person may use one target for a while."""
+
+    user: str
+    target: Target
+    login_id: int | None  # of the web, with which it ends; None: it was made for a program
+    created_at: datetime
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where a port of a job can be reached, and a proof of whose it is: equal as long as it is the same socket."""
+
+    host: str
+    port: int
+    proof: tuple[int, ...] = ()
+
+
+APPS = ("jupyter", "custom")
+"""What a session may run: JupyterLab, or any web server by its command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Session:
+    """What a job of kind session has besides being a job."""
+
+    job_id: int
+    app: str
+    secret: str  # that its server wants to see; the proxy adds it, no browser learns it

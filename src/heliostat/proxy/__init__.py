@@ -1,0 +1,1 @@
+"""The way to the servers inside jobs: an origin of its own, which only forwards."""

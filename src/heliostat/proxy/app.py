@@ -1,0 +1,227 @@
+"""The ASGI application of the proxy: lets in, forwards, and streams both ways."""
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+import structlog
+
+from heliostat.errors import EngineUnavailable, HeliostatError, NotAuthenticated
+from heliostat.models import JobState
+from heliostat.models.sessions import Target
+from heliostat.proxy import pages
+from heliostat.proxy.gate import Admitted, Gate, Request
+from heliostat.proxy.headers import Header, request_headers, response_headers, values
+from heliostat.proxy.paths import Asked, own_host, parse_path
+from heliostat.proxy.pool import Pool
+from heliostat.proxy.upstream import Connection, UpstreamLost, request_head
+from heliostat.services.addresses import ENTER
+from heliostat.services.context import Context
+
+log = structlog.get_logger()
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+Send = Callable[[Message], Awaitable[None]]
+CHECK_SECONDS = 5.0  # how long somebody may go on who is no longer let in
+_EARLY = frozenset({"session_starting", "not_listening", *(f"job_{state}" for state in JobState)})
+_REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+class ClientGone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class Proxy:
+    def __init__(self, context: Context) -> None:
+        self.gate = Gate(context)
+        self.pool = Pool(context)
+        self._context = context
+
+    async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            return
+        request = _request(scope)
+        try:
+            await self._answer(request, receive, send)
+        except NotAuthenticated as error:
+            await self._send_in(request, error, send)
+        except HeliostatError as error:
+            await self._tell(request, error, send)
+
+    async def _answer(self, request: Request, receive: Receive, send: Send) -> None:
+        if home := self._home(request):
+            await _redirect(send, home)
+            return
+        asked = self.gate.asked(request)
+        if not asked.rest:
+            await _redirect(send, asked.target.prefix)
+        elif asked.rest == f"/{ENTER}".encode():
+            await self._enter(request, asked, send)
+        else:
+            await _Exchange(self, await self.gate.admit(request), request, receive, send).run()
+
+    def _home(self, request: Request) -> str:
+        """With a host name for each target: where its own paths begin."""
+        addresses = self._context.addresses
+        if not addresses.has_own_hosts or request.raw_path != b"/":
+            return ""
+        target = own_host(request.host, urlsplit(addresses.proxy).netloc)
+        return target.prefix if target else ""
+
+    async def _enter(self, request: Request, asked: Asked, send: Send) -> None:
+        query = parse_qs(asked.query.decode("latin-1"))
+        goal = query.get("next", [""])[0]
+        cookie = await self.gate.enter(request, asked, query.get("code", [""])[0])
+        await _redirect(send, goal if _is_inside(goal, asked.target) else asked.target.prefix, cookie)
+
+    async def _send_in(self, request: Request, error: NotAuthenticated, send: Send) -> None:
+        """People go through the control plane; programs are told."""
+        asked = self.gate.asked(request)
+        if not pages.wants_page(request.method, request.headers) or asked.rest == f"/{ENTER}".encode():
+            await self._tell(request, error, send)
+            return
+        await _redirect(send, *self.gate.way_in(request, asked))
+
+    async def _tell(self, request: Request, error: HeliostatError, send: Send) -> None:
+        as_page = pages.wants_page(request.method, request.headers)
+        asked = parse_path(request.raw_path, b"")
+        if as_page and asked and asked.target.port is None and error.code in _EARLY:
+            await _redirect(send, self.gate.page_of(request, asked.target))
+            return
+        link = self.gate.page_of(request, asked.target) if as_page and asked else ""
+        headers, body = pages.fault(error, as_page, link)
+        await _start(send, error.status or 500, headers)
+        await send({"type": "http.response.body", "body": body})
+
+
+class _Exchange:
+    """One request and its answer."""
+
+    def __init__(self, proxy: Proxy, admitted: Admitted, request: Request, receive: Receive, send: Send) -> None:
+        self._proxy, self._admitted, self._request = proxy, admitted, request
+        self._receive, self._send = receive, send
+        self._has_started = self._has_sent = False
+
+    async def run(self) -> None:
+        try:
+            await self._forward()
+        except ClientGone:
+            return
+        except UpstreamLost as error:
+            if self._has_started:
+                raise  # the browser must see that the answer is cut off
+            said = f"The server inside the job gave no answer: {error}."
+            raise EngineUnavailable(said, "Look at the job's log.") from error
+
+    async def _forward(self) -> None:
+        way, request = self._admitted.way, self._request
+        may_repeat = request.method in _REPEATABLE and not _has_body(request)
+        while True:
+            connection, was_used = await self._proxy.pool.connection(way, may_be_used=may_repeat)
+            try:
+                await self._exchange(connection)
+                return
+            except UpstreamLost:
+                if not was_used or connection.has_begun:
+                    raise
+            finally:
+                self._proxy.pool.give_back(way, connection)
+
+    async def _exchange(self, connection: Connection) -> None:
+        connection.begin(self._request.method.encode())
+        answering = asyncio.ensure_future(self._answer(connection))
+        others = [asyncio.ensure_future(self._listen(connection)), asyncio.ensure_future(self._until_shut_out())]
+        waiting = {answering, *others}
+        try:
+            while not answering.done():
+                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+                for task in done - {answering}:
+                    if not isinstance(task.exception(), UpstreamLost):  # else it may have answered before
+                        raise ClientGone
+            answering.result()
+            if not self._has_sent:
+                connection.close()  # it has answered without reading all
+        except BaseException:
+            connection.close()
+            raise
+        finally:
+            await _end(answering, *others)
+
+    async def _listen(self, connection: Connection) -> None:
+        """The request, and what it carries as it comes. Raises ClientGone in the end."""
+        request, admitted = self._request, self._admitted
+        headers = request_headers(request.headers, admitted.passing)
+        is_chunked = bool(values(request.headers, b"transfer-encoding"))
+        if is_chunked:
+            headers.append((b"transfer-encoding", b"chunked"))
+        path = admitted.asked.upstream_path(admitted.way.keeps_prefix)
+        method = request.method.encode()
+        await connection.write(request_head(method, path, headers))
+        if _has_body(request):
+            async for part in self._body():
+                await connection.write(b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part)
+            if is_chunked:
+                await connection.write(b"0\r\n\r\n")
+        self._has_sent = True
+        while (await self._receive())["type"] != "http.disconnect":
+            pass
+        raise ClientGone
+
+    async def _body(self) -> AsyncIterator[bytes]:
+        more = True
+        while more:
+            message = await self._receive()
+            if message["type"] == "http.disconnect":
+                raise ClientGone
+            more = message.get("more_body", False)
+            if part := message.get("body", b""):
+                yield part
+
+    async def _answer(self, connection: Connection) -> None:
+        head = await connection.head()
+        self._has_started = True
+        await _start(self._send, head.status, response_headers(head.headers, self._admitted.passing))
+        async for part in connection.body():
+            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+        await self._send({"type": "http.response.body", "body": b""})
+
+    async def _until_shut_out(self) -> None:
+        await asyncio.sleep(CHECK_SECONDS)
+        while await self._proxy.gate.still(self._admitted):
+            await asyncio.sleep(CHECK_SECONDS)
+
+
+async def _end(*tasks: "asyncio.Future[None]") -> None:
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _start(send: Send, status: int, headers: list[Header]) -> None:
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+
+
+async def _redirect(send: Send, address: str, cookie: str = "") -> None:
+    await _start(send, 303, pages.redirect(address, cookie))
+    await send({"type": "http.response.body", "body": b""})
+
+
+def _request(scope: Message) -> Request:
+    client = scope.get("client") or ("", 0)
+    return Request(scope["method"], scope["raw_path"], scope["query_string"], scope["headers"], client[0])
+
+
+def _has_body(request: Request) -> bool:
+    lengths = values(request.headers, b"content-length")
+    return bool(values(request.headers, b"transfer-encoding")) or any(length != b"0" for length in lengths)
+
+
+def _is_inside(goal: str, target: Target) -> bool:
+    """An address of this target and of nobody else."""
+    path, _, query = goal.partition("?")
+    with contextlib.suppress(UnicodeEncodeError):
+        asked = parse_path(path.encode("latin-1"), query.encode("latin-1"))
+        return asked is not None and asked.target == target and bool(asked.rest)
+    return False

@@ -1,0 +1,187 @@
+"""Who comes, where to, and may they: the same for requests and WebSockets."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeVar
+from urllib.parse import quote, urlsplit
+
+from heliostat.auth.grants import Shown
+from heliostat.auth.web import digest_of, new_secret
+from heliostat.errors import BadRequest, Forbidden, HeliostatError, NotAuthenticated, NotFound
+from heliostat.models.sessions import Target
+from heliostat.proxy.headers import Headers, Passing, cookie_named, cookies_named, values
+from heliostat.proxy.paths import Asked, own_host, parse_path
+from heliostat.services.addresses import Addresses
+from heliostat.services.context import Context
+from heliostat.services.proxying import Way, find_way
+
+T = TypeVar("T")
+_WAY_SECONDS = 2.0  # how long we go on believing where a job runs and whose it is
+_MOST_WAYS = 4096
+_LONGEST = 200
+_COOKIE, _NONCE = "helio_proxy", "helio_nonce"
+_LOGINS = (b"helio_session", b"__Host-helio_session")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    method: str
+    raw_path: bytes
+    query: bytes
+    headers: Headers
+    client: str
+    is_upgrade: bool = False
+
+    @property
+    def host(self) -> bytes:
+        """As the browser wrote it."""
+        found = values(self.headers, b"host")
+        if len(found) != 1:
+            raise BadRequest("A request needs one Host header.", "Send exactly one.")
+        return found[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Admitted:
+    """Somebody who may pass."""
+
+    user: str
+    secret: str
+    asked: Asked
+    way: Way
+    passing: Passing
+
+
+class Gate:
+    """Lives on one event loop; what takes longer is done by threads."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._ways: dict[Target, tuple[float, Way]] = {}
+
+    def asked(self, request: Request) -> Asked:
+        """Raises NotFound. Where each target has its own host name, only under that."""
+        asked = parse_path(request.raw_path, request.query)
+        addresses = self._context.addresses
+        if asked is not None and addresses.has_own_hosts:
+            pattern = urlsplit(addresses.proxy).netloc
+            asked = asked if own_host(request.host, pattern) == asked.target else None
+        if asked is None:
+            raise NotFound("There is nothing here.", "Open a session or a port from its page in Heliostat.")
+        return asked
+
+    async def admit(self, request: Request) -> Admitted:
+        """Raises NotAuthenticated, Forbidden, NotFound or Conflict."""
+        asked = self.asked(request)
+        secret, is_program = self._secret(request.headers)
+        if not is_program:
+            check_origin(request)
+        user = await self._in_thread(lambda: self._holder(secret, asked.target))
+        way = await self._way(asked.target)
+        if user not in way.people:
+            raise Forbidden("This is somebody else's.", "Ask them to share it with you.")
+        return Admitted(user, secret, asked, way, self._passing(request, way))
+
+    async def still(self, admitted: Admitted) -> bool:
+        """Whether who came some time ago may still be here."""
+        target = admitted.asked.target
+        try:
+            user = await self._in_thread(lambda: self._holder(admitted.secret, target))
+            way = await self._way(target)
+        except HeliostatError:
+            return False
+        return user in way.people and way.attempt.id == admitted.way.attempt.id
+
+    def way_in(self, request: Request, asked: Asked) -> tuple[str, str]:
+        """Where a browser without a cookie is sent, and the cookie with which it comes back."""
+        nonce = _text(cookie_named(request.headers, self._name(_NONCE))) or new_secret()
+        goal = (request.raw_path + (b"?" + request.query if request.query else b"")).decode("latin-1")
+        query = f"nonce={digest_of(nonce)}&next={quote(goal, safe='')}"
+        address = f"{self._seen(request).control}/enter/{asked.target.name}?{query}"
+        return address, self._cookie(_NONCE, nonce, asked.target, 600)
+
+    async def enter(self, request: Request, asked: Asked, code: str) -> str:
+        """The cookie of somebody who shows a code. Raises NotAuthenticated."""
+        nonce = _text(cookie_named(request.headers, self._name(_NONCE)))
+        logins = tuple(_text(one) for name in _LOGINS for one in cookies_named(request.headers, name))
+        shown, target = Shown(nonce, logins[:10]), asked.target
+        grants = self._context.identities.grants
+        secret = await self._in_thread(lambda: grants.redeem(code[:_LONGEST], target, shown))
+        return self._cookie(_COOKIE, secret, target, 7 * 24 * 3600)
+
+    def page_of(self, request: Request, target: Target) -> str:
+        """In the control plane."""
+        kind = "sessions" if target.port is None else "jobs"
+        return f"{self._seen(request).control}/{kind}/{target.job_id}"
+
+    def _seen(self, request: Request) -> Addresses:
+        return self._context.addresses.seen_at(request.host.decode("latin-1"))
+
+    def _secret(self, headers: Headers) -> tuple[str, bool]:
+        """Shown by a program, or by a browser."""
+        shown = values(headers, b"authorization")
+        scheme, _, secret = _text(shown[0]).partition(" ") if len(shown) == 1 else ("", "", "")
+        if scheme.lower() == "bearer" and secret:
+            return secret.strip(), True
+        return _text(cookie_named(headers, self._name(_COOKIE))), False
+
+    def _holder(self, secret: str, target: Target) -> str:
+        if not secret:
+            raise NotAuthenticated("You have not come through Heliostat.", "Open it from its page.")
+        return self._context.identities.grants.holder(secret, target).name
+
+    async def _way(self, target: Target) -> Way:
+        now = time.monotonic()
+        known = self._ways.get(target)
+        if known is not None and now - known[0] < _WAY_SECONDS:
+            return known[1]
+        self._ways.pop(target, None)
+        way = await self._in_thread(lambda: find_way(self._context, target))
+        if len(self._ways) >= _MOST_WAYS:
+            self._ways.clear()
+        self._ways[target] = (now, way)
+        return way
+
+    def _passing(self, request: Request, way: Way) -> Passing:
+        return Passing(
+            prefix=way.target.prefix.encode(),
+            keeps_prefix=way.keeps_prefix,
+            scheme=b"https" if self._context.addresses.is_encrypted else b"http",
+            host=request.host,
+            client=request.client.encode("latin-1", "replace"),
+            authorization=None if way.authorization is None else way.authorization.encode("latin-1"),
+        )
+
+    def _name(self, name: str) -> bytes:
+        return (f"__Secure-{name}" if self._context.addresses.is_encrypted else name).encode()
+
+    def _cookie(self, name: str, value: str, target: Target, seconds: int) -> str:
+        secure = "; Secure" if self._context.addresses.is_encrypted else ""
+        full = self._name(name).decode()
+        return f"{full}={value}; Path={target.prefix}; Max-Age={seconds}; HttpOnly; SameSite=Lax{secure}"
+
+    async def _in_thread(self, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(None, call)
+
+
+def check_origin(request: Request) -> None:
+    """A browser adds its cookie also to what others let it ask, and every port of this host counts as near."""
+    headers, host = request.headers, request.host.decode("latin-1")
+    origins = values(headers, b"origin")
+    is_foreign = any(urlsplit(origin.decode("latin-1")).netloc != host for origin in origins)
+    if is_foreign or (request.is_upgrade and len(origins) != 1):
+        raise Forbidden("This request came from another site.", "Open the page here and try again.")
+    site = values(headers, b"sec-fetch-site")
+    if not site or site[0] in (b"same-origin", b"none"):
+        return
+    is_visit = values(headers, b"sec-fetch-mode") == [b"navigate"] and values(headers, b"sec-fetch-dest") == [
+        b"document"
+    ]
+    if request.method not in ("GET", "HEAD") or not is_visit:
+        raise Forbidden("This request came from another site.", "Open the page here and try again.")
+
+
+def _text(value: bytes) -> str:
+    return value[:_LONGEST].decode("latin-1")

@@ -1,0 +1,88 @@
+"""Runs the proxy in a thread and an event loop of its own: a long upload never keeps the control plane waiting."""
+
+import contextlib
+import socket
+import threading
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import structlog
+import uvicorn
+
+from heliostat.config import Settings
+from heliostat.errors import Conflict
+from heliostat.proxy.app import Proxy
+from heliostat.proxy.tunnel import Tunnel
+from heliostat.services.context import Context
+
+log = structlog.get_logger()
+_STOP_SECONDS = 5.0
+
+
+class ProxyServer:
+    def __init__(self, context: Context, listener: socket.socket) -> None:
+        proxy = Proxy(context)
+        tunnel: Any = partial(Tunnel, proxy)
+        config = uvicorn.Config(
+            proxy,
+            http="httptools",
+            ws=tunnel,
+            lifespan="off",
+            log_config=None,
+            access_log=False,
+            server_header=False,
+            date_header=False,
+            proxy_headers=False,
+            timeout_graceful_shutdown=1,
+            timeout_keep_alive=75,
+        )
+        self._server = _Server(config)
+        self._listener = listener
+        self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def close(self) -> None:
+        self._server.should_exit = True
+        self._thread.join(_STOP_SECONDS)
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._listener])
+
+
+class _Server(uvicorn.Server):
+    """Signals are for the control plane, which stops us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def listen_for_proxy(settings: Settings, control: socket.socket) -> socket.socket:
+    """Where the settings say, else on the port after that of the control plane, or any if that is taken."""
+    usual = control.getsockname()[1] + 1 if settings.port else 0
+    wanted = usual if settings.proxy_port is None else settings.proxy_port
+    try:
+        return _listen(settings.host, wanted)
+    except (OSError, OverflowError) as error:
+        if settings.proxy_port is None:
+            log.warning("proxy_port_taken", port=wanted, next="set proxy_port in cluster.toml")
+            return _listen(settings.host, 0)
+        raise Conflict(
+            f"Port {wanted} on {settings.host} cannot be used for sessions: {error}.",
+            "Set another proxy_port in cluster.toml (0 takes any free one).",
+        ) from error
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    listener = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(512)
+    except BaseException:
+        listener.close()
+        raise
+    return listener

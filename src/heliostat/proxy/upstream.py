@@ -1,0 +1,192 @@
+"""HTTP/1.1 to a server inside a job: what is sent and read goes on as it comes, byte for byte."""
+
+import asyncio
+import contextlib
+from collections import deque
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import dataclass
+from typing import cast
+
+import httptools
+
+from heliostat.proxy.headers import Header
+
+_HIGH_BYTES = 512 * 1024  # read ahead of a slow browser, before the server inside has to wait
+_LONGEST_HEAD = 256 * 1024
+_NO_BODY = frozenset({204, 304})
+
+
+class UpstreamLost(Exception):
+    """It went away, or does not speak HTTP, before its answer was complete."""
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """The beginning of an answer."""
+
+    status: int
+    headers: list[Header]
+
+
+def request_head(method: bytes, path: bytes, headers: Iterable[Header]) -> bytes:
+    lines = [b"%b %b HTTP/1.1\r\n" % (method, path), *(b"%b: %b\r\n" % pair for pair in headers), b"\r\n"]
+    return b"".join(lines)
+
+
+class Connection(asyncio.Protocol):
+    """One request at a time. After a complete answer `is_reusable` says whether it takes another."""
+
+    def __init__(self) -> None:
+        self._transport: asyncio.Transport | None = None
+        self._parser = httptools.HttpResponseParser(self)
+        self._may_write = asyncio.Event()
+        self._may_write.set()
+        self._news = asyncio.Event()
+        self.is_lost = False
+        self._error: str | None = None
+        self.begin(b"")
+
+    def begin(self, method: bytes) -> None:
+        """A request follows, and nothing is known of its answer."""
+        self._method = method
+        self._headers: list[Header] = []
+        self._head: Head | None = None
+        self._parts: deque[bytes] = deque()
+        self._waiting_bytes = 0
+        self._head_bytes = 0
+        self._is_complete = False
+        self._keeps_open = True
+
+    # --- what the proxy asks for
+
+    async def write(self, data: bytes) -> None:
+        """Waits while the server inside does not read."""
+        if self._transport is None or self.is_lost:
+            raise UpstreamLost(self._error or "it has closed the connection")
+        self._transport.write(data)
+        await self._may_write.wait()
+
+    async def head(self) -> Head:
+        while self._head is None:
+            await self._next()
+        return self._head
+
+    async def body(self) -> AsyncIterator[bytes]:
+        while True:
+            if self._parts:
+                part = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
+                self._parts.clear()
+                self._waiting_bytes = 0
+                self._resume_reading()
+                yield part
+            elif self._is_complete:
+                return
+            else:
+                await self._next()
+
+    @property
+    def is_complete(self) -> bool:
+        return self._is_complete and not self._parts
+
+    @property
+    def is_reusable(self) -> bool:
+        return self.is_complete and self._keeps_open and not self.is_lost and self._error is None
+
+    @property
+    def has_begun(self) -> bool:
+        """Something of an answer came."""
+        return self._head_bytes > 0
+
+    def close(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def _next(self) -> None:
+        if self._error is not None or self.is_lost:
+            raise UpstreamLost(self._error or "it has closed the connection")
+        self._news.clear()
+        await self._news.wait()
+
+    # --- what the event loop tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._is_complete:
+            self._keeps_open = False  # nobody has asked for more
+            return
+        if self._head is None:
+            self._head_bytes += len(data)
+            if self._head_bytes > _LONGEST_HEAD + _HIGH_BYTES:
+                self._fail("its answer begins with too many headers")
+                return
+        try:
+            self._parser.feed_data(data)
+        except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
+            if not self._is_complete:
+                self._fail(f"what it says is not HTTP: {error}"[:200])
+        self._news.set()
+
+    def eof_received(self) -> None:
+        return None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._head is not None and not self._is_complete and self._ends_with_connection(self._head):
+            self._is_complete, self._keeps_open = True, False
+        self.is_lost = True
+        self._may_write.set()
+        self._news.set()
+
+    def pause_writing(self) -> None:
+        self._may_write.clear()
+
+    def resume_writing(self) -> None:
+        self._may_write.set()
+
+    # --- what the parser tells
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        self._headers.append((name.lower(), value))
+
+    def on_headers_complete(self) -> None:
+        if self._is_complete:
+            self._keeps_open = False
+            return
+        status = self._parser.get_status_code()
+        if status < 200:
+            self._headers = []  # "go on" was for us; the answer is still to come
+            return
+        self._head = Head(status, self._headers)
+        self._keeps_open = self._parser.should_keep_alive()
+        if self._method == b"HEAD":
+            self._is_complete, self._keeps_open = True, False  # its length is that of a body that does not come
+
+    def on_body(self, body: bytes) -> None:
+        if self._is_complete:
+            return
+        self._parts.append(body)
+        self._waiting_bytes += len(body)
+        if self._waiting_bytes > _HIGH_BYTES and self._transport is not None:
+            with contextlib.suppress(RuntimeError):
+                self._transport.pause_reading()
+
+    def on_message_complete(self) -> None:
+        if self._head is not None:
+            self._is_complete = True
+
+    def _resume_reading(self) -> None:
+        if self._transport is not None and not self.is_lost:
+            with contextlib.suppress(RuntimeError):
+                self._transport.resume_reading()
+
+    def _fail(self, why: str) -> None:
+        self._error = why
+        self.close()
+        self._news.set()
+
+    @staticmethod
+    def _ends_with_connection(head: Head) -> bool:
+        names = {name for name, _ in head.headers}
+        chunked = b"transfer-encoding" in names
+        return not chunked and b"content-length" not in names and head.status not in _NO_BODY

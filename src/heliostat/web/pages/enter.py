@@ -1,0 +1,78 @@
+"""From the control plane to the proxy, and the ports of a job."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import RedirectResponse, Response
+
+from heliostat.errors import HeliostatError, NotFound
+from heliostat.models.sessions import Target, parse_target
+from heliostat.services.addresses import Addresses
+from heliostat.services.proxying import check_entry, entry_code, open_port
+from heliostat.web.job.numbers import JOB
+from heliostat.web.rendering import HEADERS, Page, render
+from heliostat.web.visits import Visit, VisitDep
+
+router = APIRouter()
+_LONGEST_GOAL = 8000
+
+
+@dataclass(frozen=True, slots=True)
+class PortView:
+    job_id: int
+    port: str
+    address: str = ""
+    problem: str = ""
+    hint: str = ""
+
+
+@router.get("/enter/{name}")
+def enter(
+    visit: VisitDep,
+    name: str,
+    nonce: Annotated[str, Query(pattern="^[0-9a-f]{64}$")],
+    next: Annotated[str, Query(max_length=_LONGEST_GOAL)] = "",  # noqa: A002 - as it stands in the address
+) -> Response:
+    """The proxy has sent a browser here that it does not know. `nonce` ties the code to that browser."""
+    target = _target(name)
+    code = entry_code(visit.context, visit.user, target, nonce, visit.browser.login.id)
+    return RedirectResponse(_addresses(visit).entry(target, code, next), 303, HEADERS)
+
+
+@router.get("/open/{name}")
+def lead_on(visit: VisitDep, name: str) -> Response:
+    target = _target(name)
+    check_entry(visit.context, visit.user, target)
+    return RedirectResponse(_addresses(visit).of(target), 303, HEADERS)
+
+
+@router.get("/jobs/" + JOB + "/port")
+def show_port(visit: VisitDep, job_id: int, port: Annotated[str, Query(max_length=10)] = "") -> Response:
+    """A link rather than a redirect: forms of ours may lead to no other origin."""
+    crumbs = (("Jobs", "/jobs"), (f"Job {job_id}", f"/jobs/{job_id}"))
+    check_entry(visit.context, visit.user, Target(job_id))
+    view, status = _port_view(visit, job_id, port.strip())
+    return render(visit, Page("port.html", f"Port of job {job_id}", crumbs=crumbs, status=status), view)
+
+
+def _port_view(visit: Visit, job_id: int, port: str) -> tuple[PortView, int]:
+    if not port:
+        return PortView(job_id, ""), 200
+    number = int(port) if port.isascii() and port.isdecimal() else 0
+    try:
+        target = open_port(visit.context, visit.caller, job_id, number)
+    except HeliostatError as error:
+        return PortView(job_id, port, problem=error.message, hint=error.hint or ""), error.status
+    return PortView(job_id, port, _addresses(visit).of(target)), 200
+
+
+def _target(name: str) -> Target:
+    target = parse_target(name)
+    if target is None:
+        raise NotFound("There is no such session.", "Go back and open it from its page.")
+    return target
+
+
+def _addresses(visit: Visit) -> Addresses:
+    return visit.context.addresses.seen_at(visit.request.headers.get("host", ""))

@@ -1,0 +1,69 @@
+"""JupyterLab itself, in a real browser, through the queue and the proxy."""
+
+import os
+import socket
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from playwright.sync_api import Browser, Locator, Page, expect
+
+from integration.running_server import RunningServer
+
+JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
+PATIENCE_MS = 120_000
+
+pytestmark = [
+    pytest.mark.skipif(not JUPYTER.exists(), reason="JupyterLab is not there: scripts/install --test brings it"),
+    pytest.mark.timeout(600),
+]
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]  # the same before and after a restart
+    settings = f'proxy_port = {port}\njupyter_command = "{JUPYTER}"\nsimulate_gpus = "2xA100"\n'
+    server = RunningServer(settings)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def page(chromium: Browser, server: RunningServer) -> Iterator[Page]:
+    """Without an ear for the console: JupyterLab says there what it likes."""
+    context = chromium.new_context()
+    context.set_default_timeout(PATIENCE_MS)
+    page = context.new_page()
+    page.goto(server.ask("POST", "/login/link", {}).json["url"])
+    yield page
+    context.close()
+
+
+def run_cell(page: Page, number: int, code: str) -> Locator:
+    """Its output."""
+    cell = page.locator(".jp-Notebook-cell").nth(number)
+    editor = cell.locator(".cm-content")
+    editor.click()
+    editor.fill(code)
+    expect(editor).to_have_text(code)
+    editor.press("Shift+Enter")
+    return cell.locator(".jp-OutputArea-output")
+
+
+def test_a_notebook_opens_by_itself_runs_cells_and_outlives_the_server(page: Page, server: RunningServer) -> None:
+    page.goto(f"{server.url}/sessions/new")
+    page.get_by_label("For how long").fill("1h")
+    page.get_by_role("button", name="Start").click()
+    page.wait_for_url("**/s/*/lab**", timeout=PATIENCE_MS)
+    page.locator(".jp-LauncherCard[data-category=Notebook]").first.click()
+    expect(page.get_by_role("button", name="| Idle")).to_be_visible(timeout=PATIENCE_MS)  # its kernel has answered
+    expect(run_cell(page, 0, "seen = 6 * 7; print(seen, 'GPU' )")).to_contain_text("42 GPU", timeout=PATIENCE_MS)
+    os.kill(server.pid, 9)
+    server.process.wait(20)
+    server.start()
+    page.reload()  # what was typed is not saved yet; what was computed is in the kernel
+    expect(page.get_by_role("button", name="| Idle")).to_be_visible(timeout=PATIENCE_MS)  # its kernel has answered
+    after = run_cell(page, 0, "print(seen + 1, 'still there')")
+    expect(after).to_contain_text("43 still there", timeout=PATIENCE_MS)
