@@ -17,6 +17,7 @@ PAGES = (
     "/schedules/new",
     "/workflows",
     "/workflows?all=true",
+    "/sweeps",
     "/cluster",
     "/cluster?state=busy&span=month",
     "/cluster/a100-01",

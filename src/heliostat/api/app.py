@@ -32,6 +32,7 @@ from heliostat.api import (
     slurm,
     stats,
     streams,
+    sweeps,
     uploads,
     workflows,
 )
@@ -68,6 +69,7 @@ _MODULES = (
     environments,
     schedules,
     workflows,
+    sweeps,
     sessions,
 )
 

@@ -42,6 +42,7 @@ from heliostat.client.shapes import (
 )
 from heliostat.client.slurm import SlurmVerbs
 from heliostat.client.stats import StatsVerbs
+from heliostat.client.sweeps import SweepVerbs
 from heliostat.client.transport import Query, Transport
 from heliostat.client.uploads import UploadVerbs
 from heliostat.client.workflows import WorkflowVerbs
@@ -67,6 +68,7 @@ class Client(
     EnvironmentVerbs,
     ScheduleVerbs,
     WorkflowVerbs,
+    SweepVerbs,
     SessionVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
