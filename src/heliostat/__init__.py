@@ -3,16 +3,16 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from heliostat.client import Client, JobHandle
+    from heliostat.client import Client, JobHandle, Workflow
     from heliostat.errors import HeliostatError
 
 __version__ = "0.1.0"
-__all__ = ["Client", "HeliostatError", "JobHandle", "__version__"]
+__all__ = ["Client", "HeliostatError", "JobHandle", "Workflow", "__version__"]
 
 
 def __getattr__(name: str) -> Any:
     """Import on first use: the command line starts faster without the rest."""
-    if name in {"Client", "JobHandle"}:
+    if name in {"Client", "JobHandle", "Workflow"}:
         from heliostat import client
 
         return getattr(client, name)

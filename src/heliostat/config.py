@@ -34,6 +34,11 @@ class Home:
         return self.path / "jobs"
 
     @property
+    def workflows(self) -> Path:
+        """What jobs of workflows hand on as files: a folder for each job, which belongs to its user."""
+        return self.path / "workflows"
+
+    @property
     def images(self) -> Path:
         """What containers are made of; a folder for each Unix user."""
         return self.path / "images"

@@ -45,10 +45,12 @@ from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
 from heliostat.workers.recorder import Recorder, Seen
+from heliostat.workers.results import Results
 from heliostat.workers.sampler import Sampler, Watched
 from heliostat.workers.sweeper import Sweeper
 from heliostat.workers.timekeeper import Timekeeper
 from heliostat.workers.upload_sweeper import UploadSweeper
+from heliostat.workers.workflow_sweeper import WorkflowSweeper
 
 log = structlog.get_logger()
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
@@ -123,7 +125,8 @@ def _start_parts(
     fleet = Fleet(engine, store)
     rules = Rules(store)
     keeper = EnvironmentKeeper(store, settings, utc_now)
-    parts = Parts(store, engine, fleet, rules, keeper.settle)
+    results = Results(store, settings.home)
+    parts = Parts(store, engine, fleet, rules, lambda job, seen: keeper.settle(job, results.settle(job, seen)))
     controller = Controller(parts, utc_now, policy_from(settings))
     identities = Identities(store, settings, utc_now)
     stack.callback(identities.close)
@@ -133,9 +136,10 @@ def _start_parts(
     forecaster = Forecaster(store, controller, utc_now, foresees=not engine.capabilities.queues_itself)
     forecaster.start()
     stack.callback(forecaster.close)
-    sweeper = Sweeper(store, settings.home.jobs, settings.keep_job_folders_days, utc_now)
-    sweeper.start()
-    stack.callback(sweeper.close)
+    for kind, folder in ((Sweeper, settings.home.jobs), (WorkflowSweeper, settings.home.workflows)):
+        sweeper = kind(store, folder, settings.keep_job_folders_days, utc_now)
+        sweeper.start()
+        stack.callback(sweeper.close)
     uploads = Uploads(settings.home.uploads)
     upload_sweeper = UploadSweeper(store, uploads, settings.keep_uploads_days, utc_now)
     upload_sweeper.start()

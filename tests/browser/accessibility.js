@@ -51,7 +51,7 @@
     all(CONTROLS).filter(seen).filter((element) => !element.matches("main") && !name(element)).forEach((element) => say("no name", element));
     all("img:not([alt])").forEach((element) => say("no alt", element));
     all("svg").filter((svg) => svg.getAttribute("aria-hidden") !== "true" && !svg.closest("[aria-hidden=true]"))
-      .filter((svg) => svg.getAttribute("role") !== "img" || !(svg.getAttribute("aria-label") || svg.querySelector("title")?.textContent))
+      .filter((svg) => !["img", "group"].includes(svg.getAttribute("role")) || !(svg.getAttribute("aria-label") || svg.querySelector("title")?.textContent))
       .forEach((svg) => say("a picture that is neither named nor hidden", svg));
     all("input:not([type=hidden]), select, textarea").filter(seen)
       .filter((element) => !element.labels.length && !element.getAttribute("aria-label") && !element.getAttribute("aria-labelledby"))

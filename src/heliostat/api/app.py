@@ -34,7 +34,9 @@ from heliostat.api import (
     slurm,
     stats,
     streams,
+    sweeps,
     uploads,
+    workflows,
 )
 from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
@@ -70,6 +72,8 @@ _MODULES = (
     images,
     schedules,
     notices,
+    workflows,
+    sweeps,
     sessions,
 )
 

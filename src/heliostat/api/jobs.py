@@ -128,6 +128,7 @@ def show(job_id: IdPath, caller: CallerDep, context: ContextDep) -> Response:
     forecast = forecast_view(context.forecaster.of(job))
     view = job_detail_view(job, context.controller.reason(job), forecast, attempts) | family_view(family)
     view["schedule"] = origin_view(origin)
+    view["part"] = job.part and {"of": job.part.of, "number": job.part.number, "key": job.part.key}
     view["accounted"] = None if accounted is None else asdict(accounted)
     for shown in (view["spec"]["env"], view["request"].get("env") or {}):
         shown.pop(TOKEN, None)

@@ -22,6 +22,8 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("env", "env:env", "The software of jobs, built once."),
         Entry("image", "image:image", "Images of your own: build, push, use."),
         Entry("schedule", "schedules:schedule", "Submit a job again and again, at times or after others."),
+        Entry("workflow", "workflow:workflow", "Jobs that need one another, from one file."),
+        Entry("sweep", "sweep:sweep", "One command over many values, and what came of each."),
     ),
     "Watch": (
         Entry("ps", "jobs:ps", "List jobs, newest first."),
@@ -49,6 +51,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("extend", "extend:extend", "Give a running or waiting session more time."),
         Entry("port", "port:port", "Open a port of a running job in your browser."),
         Entry("ssh", "ssh:ssh", "Open a shell inside a running job, or run a command there on a terminal."),
+        Entry("report-metric", "report_metric:report_metric", "Say from within a job how well it does."),
         Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (

@@ -37,6 +37,9 @@ def run(
     name: Annotated[str | None, typer.Option(help="A name for the job.")] = None,
     project: Annotated[str | None, typer.Option(help="Whose share it uses.")] = None,
     array: Annotated[str | None, typer.Option(help="0-99: one job per index; 0-99%8: 8 at once.")] = None,
+    sweep: Annotated[
+        list[str] | None, typer.Option(help="lr=0.1,0.01 or seed=1..5: a run of each. May repeat.")
+    ] = None,
     env: Annotated[
         list[str] | None, typer.Option(help="K=V, K to copy yours; or its software: requirements.txt.")
     ] = None,
@@ -94,6 +97,8 @@ def run(
         raise typer.BadParameter("Say what to run: helio run [OPTIONS] -- CMD", param_hint="CMD")
     if follow and array is not None:
         raise typer.BadParameter("An array has many outputs: use --wait, then helio logs.", param_hint="--follow")
+    if sweep and (array is not None or wait or follow):
+        raise typer.BadParameter("A sweep is an array of its own: see helio sweep show.", param_hint="--sweep")
     if isolate and (image is not None or runtime not in (None, "bubblewrap")):
         raise typer.BadParameter("That is --runtime bubblewrap, without an image.", param_hint="--isolate")
     client = connect()
@@ -142,7 +147,9 @@ def run(
     }
     if no_record:
         fields["record"] = False
-    if array is not None:
+    if sweep:
+        _finish_sweep(client, fields, sweep, as_json)
+    elif array is not None:
         _finish_array(client.submit(**fields), wait, as_json)
     else:
         finish(client, client.submit(**fields), wait, follow, as_json)
@@ -181,6 +188,13 @@ def finish(client: "Client", job: "JobHandle", wait: bool, follow: bool, as_json
         (print_json_line if follow else print_json)(job.data)
     say_end(job.data)
     raise typer.Exit(exit_code(job.data))
+
+
+def _finish_sweep(client: "Client", fields: dict[str, Any], sweep: list[str], as_json: bool) -> None:
+    from heliostat.cli.sweep import grid_of, said
+
+    job = {name: value for name, value in fields.items() if value is not None and name not in ("record", "name")}
+    said(client.submit_sweep(job, name=fields["name"] or "sweep", grid=grid_of(sweep)), as_json)
 
 
 def _finish_array(array: "JobArray", wait: bool, as_json: bool) -> None:

@@ -4,6 +4,7 @@ from heliostat.client.client import Client
 from heliostat.client.jobs import JobArray, JobHandle
 from heliostat.client.shapes import Event, JobFields, LogChunk, LogEnd, LogPart, Node
 from heliostat.client.sse import ServerEvent
+from heliostat.client.workflow import Workflow, WorkflowStep
 
 __all__ = [
     "Client",
@@ -16,4 +17,6 @@ __all__ = [
     "LogPart",
     "Node",
     "ServerEvent",
+    "Workflow",
+    "WorkflowStep",
 ]

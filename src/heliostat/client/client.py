@@ -44,8 +44,10 @@ from heliostat.client.shapes import (
 )
 from heliostat.client.slurm import SlurmVerbs
 from heliostat.client.stats import StatsVerbs
+from heliostat.client.sweeps import SweepVerbs
 from heliostat.client.transport import Query, Transport
 from heliostat.client.uploads import UploadVerbs
+from heliostat.client.workflows import WorkflowVerbs
 from heliostat.errors import Invalid, ServerUnreachable
 
 _ASK_AGAIN_SECONDS = 30.0
@@ -69,6 +71,8 @@ class Client(
     EnvironmentVerbs,
     ScheduleVerbs,
     NoticeVerbs,
+    WorkflowVerbs,
+    SweepVerbs,
     SessionVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.

@@ -118,6 +118,7 @@ class JobData(TypedDict, total=False):
     source: str | None  # where it ran, if it was brought in from elsewhere: slurm
     source_number: str | None  # its number there
     schedule: dict[str, Any] | None  # that submitted it: id, name, due_at
+    part: dict[str, Any] | None  # what it is of a workflow or sweep: of, number, key
     accounted: dict[str, Any] | None  # what it used in all, if the engine keeps accounts
     spec: dict[str, Any]
     attempts: list[dict[str, Any]]

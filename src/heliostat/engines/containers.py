@@ -7,6 +7,7 @@ from heliostat.config import Settings
 from heliostat.engines.environment import IMAGE_FILE, Person, own_image, own_software
 from heliostat.engines.folders import Refused
 from heliostat.engines.templates import start_of
+from heliostat.engines.workflow_folders import workflow_mounts
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
 from heliostat.models.environments import OUR_SCRIPTS
@@ -95,6 +96,7 @@ def _own_mounts(attempt: Attempt, brought: Belongings, installation: str) -> lis
         mounts.append(Mount(brought.workdir, brought.workdir))
     if folder := own_software(attempt.job, installation):
         mounts.append(Mount(folder, folder, read_only=True))
+    mounts += workflow_mounts(attempt.job, installation)
     if brought.script is not None:
         mounts.append(Mount(brought.script, brought.script, read_only=True))
     return mounts

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from heliostat.engines.workflow_folders import workflow_variables
 from heliostat.models import Attempt, Job
 from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.models.images import ARCHIVE
@@ -80,6 +81,7 @@ def job_environment(
         **devices,
         "OMP_NUM_THREADS": str(job.resources.cpus),
         **_array(job),
+        **workflow_variables(job, around.installation),
     }
 
 

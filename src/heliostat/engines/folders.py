@@ -8,6 +8,7 @@ from pathlib import Path
 
 from heliostat.engines.environment import Person, own_image, own_software
 from heliostat.engines.uploads import Gone, lay_out_upload
+from heliostat.engines.workflow_folders import lay_out_workflow
 from heliostat.models import Attempt, Job, JobId
 
 
@@ -63,6 +64,7 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder, uploads: Path) 
             _lay_out_code(attempt.job, uploads, workdir, person)
         make_private(workdir, person)
     make_private(folder.checkpoints, person)
+    lay_out_workflow(attempt.job, str(uploads.parent), person)
     return workdir, script
 
 

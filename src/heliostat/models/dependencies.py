@@ -21,10 +21,11 @@ class Rule(StrEnum):
     ANY = "any"  # it is over, however
     FAILED = "failed"  # it is over, and has not completed
     BUILT = "built"  # it completes: the environment the child runs in is there
+    DECIDED = "decided"  # it is over; what that means for the child, their workflow decides
 
     def is_met_by(self, state: JobState) -> bool:
         """By a parent that has ended like this."""
-        if self is Rule.ANY:
+        if self in (Rule.ANY, Rule.DECIDED):
             return state in TERMINAL
         return state in TERMINAL and (state is JobState.COMPLETED) == (self is not Rule.FAILED)
 

@@ -11,6 +11,7 @@ from heliostat.models.environments import Software
 from heliostat.models.records import Code
 from heliostat.models.retries import USUAL_RETRY, Retry
 from heliostat.models.states import TERMINAL, JobState
+from heliostat.models.workflows import Part
 
 JobId = int
 AttemptId = str
@@ -191,6 +192,7 @@ class Job:
     environment: str | None = None  # the digest of the one it runs in; of a build, of the one it makes
     retry: Retry = USUAL_RETRY  # after which ends it is tried again, and when
     notify: tuple[str, ...] = ()  # what its owner wants to be told of it
+    part: Part | None = None  # what it is of a workflow or a sweep
 
     @property
     def task_places(self) -> tuple[Place, ...]:

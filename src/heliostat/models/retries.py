@@ -6,7 +6,7 @@ from dataclasses import dataclass
 LONGEST_DELAY_SECONDS = 3600
 """However often the delay has doubled."""
 DEFAULT_CAUSES = ("lost", "preempted")
-_CAUSES = ("lost", "preempted", "timed_out", "out_of_memory", "exit")
+ANY_FAILURE = ("lost", "preempted", "timed_out", "out_of_memory", "exit")
 _MOST_CAUSES = 20
 _EXIT = re.compile(r"exit:(\d{1,3})", re.ASCII)
 
@@ -44,11 +44,11 @@ def parse_retry_on(value: object) -> tuple[str, ...]:
 
 
 def _cause(word: str) -> str:
-    if word in _CAUSES:
+    if word in ANY_FAILURE:
         return word
     found = _EXIT.fullmatch(word)
     if found and 1 <= int(found[1]) <= 255:
         return f"exit:{int(found[1])}"
     if found:
         raise ValueError(f"{word!a} is no exit code of a failure; these are 1 to 255")
-    raise ValueError(f"{word[:40]!a} is not one of {', '.join(_CAUSES)}, exit:75")
+    raise ValueError(f"{word[:40]!a} is not one of {', '.join(ANY_FAILURE)}, exit:75")

@@ -63,9 +63,9 @@ def may_follow(parent: Job, rule: Rule) -> bool:
     The engine knows of one execution only, we know of the job. One that completes is never tried again, so for
     `ok` that is the same. For the other rules it is if the job runs and no end of it leads to another try. While
     it is being stopped nobody can say what its end will mean; and what a build has made is put into its place by
-    us, after its end.
+    us, after its end. Nor may those follow by themselves over whom a workflow decides.
     """
-    if parent.stop_requested is not None or parent.kind in BUILDS or rule is Rule.BUILT:
+    if parent.stop_requested is not None or parent.kind in BUILDS or rule in (Rule.BUILT, Rule.DECIDED):
         return False
     if rule is Rule.OK:
         return parent.handed_over or parent.state in ACTIVE
@@ -117,7 +117,8 @@ def _within_limits(waiting: Sequence[Job], in_hand: Counter[int], *, whole_array
     untouched = {job.array_id for job in waiting if whole_arrays and not in_hand[job.array_id or 0]}
     chosen: list[Job] = []
     for job in waiting:
-        is_limited = job.array_limit is not None and job.array_id not in untouched
+        is_taken_whole = job.array_id in untouched and job.part is None  # which each goes alone
+        is_limited = job.array_limit is not None and not is_taken_whole
         if is_limited and in_hand[job.array_id or 0] >= (job.array_limit or 0):
             continue
         in_hand[job.array_id or 0] += 1

@@ -8,10 +8,10 @@ from typing import Any
 
 from sqlalchemy import Table, bindparam, delete, insert, select, update
 
-from heliostat.models import TERMINAL, WAITING, Attempt, Job, JobEvent, JobId, JobState, may_move
+from heliostat.models import TERMINAL, WAITING, Attempt, Job, JobEvent, JobId, JobState, Rule, may_move
 from heliostat.models.dependencies import broken_words, ended_words
 from heliostat.models.environments import CANNOT_BUILD
-from heliostat.store import dependencies, schema
+from heliostat.store import dependencies, gates, schema
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
 from heliostat.store.rows import event_to_row, job_to_row, places_to_text, to_column
@@ -116,6 +116,10 @@ def _tell_children(tx: Transaction, parent: Move) -> list[Move]:
         state, attempt, _ = _STATE.first(tx.conn, {"id": child.job_id}) or (None, 0, False)
         if state is None or JobState(state) in TERMINAL:
             continue
+        verdict = gates.open_gate(tx, child.job_id) if child.rule is Rule.DECIDED else None
+        if verdict is not None and verdict.outcome is not None:
+            broken.append(cancelled_by(verdict.reason, child.job_id, parent.at))
+            continue
         if child.rule.is_met_by(parent.to):
             _come_nearer(tx, child.job_id, JobState(state), attempt, parent)
             continue
@@ -123,9 +127,14 @@ def _tell_children(tx: Transaction, parent: Move) -> list[Move]:
         if JobState(state) not in WAITING:
             _stop_early_child(tx, child.job_id, reason)
             continue
-        values = {"ended_at": parent.at, "reason": reason}
-        broken.append(Move(child.job_id, JobState.CANCELLED, "ended", parent.at, None, values, reason))
+        broken.append(cancelled_by(reason, child.job_id, parent.at))
     return broken
+
+
+def cancelled_by(reason: str | None, job_id: JobId, at: datetime) -> Move:
+    """Of one that waits: it is not to start."""
+    values = {"ended_at": at, "reason": reason}
+    return Move(job_id, JobState.CANCELLED, "ended", at, None, values, reason)
 
 
 def _stop_early_child(tx: Transaction, child: JobId, reason: str) -> None:

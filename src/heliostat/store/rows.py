@@ -23,6 +23,7 @@ from heliostat.models import (
     Rule,
 )
 from heliostat.models.retries import USUAL_RETRY, Retry
+from heliostat.models.workflows import Part
 from heliostat.store import schema
 from heliostat.store.times import to_seconds, to_time
 
@@ -47,7 +48,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "gpu_type": job.resources.gpu_type,
         "gpu_memory_mib": job.resources.gpu_memory_mib,
         "placement": _placement_to_text(job.placement),
-        "spec": json.dumps(_spec_to_json(job.spec)),
+        "spec": spec_to_text(job.spec),
         "time_limit_seconds": job.time_limit_seconds,
         "priority": job.priority,
         "max_retries": job.max_retries,
@@ -81,6 +82,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "environment": job.environment,
         "retry": _retry_to_text(job.retry),
         "notify": json.dumps(job.notify),
+        "part": part_to_text(job.part),
     }
 
 
@@ -135,6 +137,7 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         environment=values["environment"],
         retry=_text_to_retry(values["retry"]),
         notify=() if values["notify"] == "[]" else tuple(json.loads(values["notify"])),
+        part=_text_to_part(values["part"]),
     )
 
 
@@ -245,6 +248,18 @@ def _text_to_after(text: str) -> tuple[Dependency, ...]:
     return () if text == "[]" else tuple(Dependency(parent, Rule(rule)) for parent, rule in json.loads(text))
 
 
+def part_to_text(part: Part | None) -> str | None:
+    return None if part is None else json.dumps([part.of, part.number, part.key])
+
+
+def _text_to_part(text: str | None) -> Part | None:
+    return None if text is None else Part(*json.loads(text))
+
+
+def spec_to_text(spec: JobSpec) -> str:
+    return json.dumps(_spec_to_json(spec))
+
+
 def places_to_text(places: tuple[Place, ...]) -> str:
     return json.dumps([[place.node, place.devices] for place in places]) if places else "[]"
 
@@ -259,6 +274,8 @@ def to_column(value: object) -> object:
         return places_to_text(value)
     if isinstance(value, datetime):
         return to_seconds(value)
+    if isinstance(value, Part):
+        return part_to_text(value)
     if isinstance(value, JobState):
         return value.value
     return json.dumps(value) if isinstance(value, tuple) else value

@@ -182,6 +182,7 @@ jobs = Table(
     Column("environment", String),
     Column("retry", Text, nullable=False, server_default="{}"),
     Column("notify", Text, nullable=False, server_default="[]"),
+    Column("part", Text),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
     Index(
         "jobs_unfinished",

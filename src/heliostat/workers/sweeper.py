@@ -58,14 +58,15 @@ class Sweeper:
 
     def _due(self, before: datetime) -> Iterator[int]:
         """Never the highest: it says which numbers were given, should the database be restored from a backup."""
-        numbers = sorted(_numbers(self._folder))[:-1]
+        numbers = sorted(numbers_in(self._folder))[:-1]
         for start in range(0, len(numbers), _MANY):
             with self._store.read() as conn:
                 over = ended_before(conn, numbers[start : start + _MANY], before)
             yield from sorted(over)
 
 
-def _numbers(folder: Path) -> Iterator[int]:
+def numbers_in(folder: Path) -> Iterator[int]:
+    """Of the folders there that have one for a name."""
     with os.scandir(folder) as entries:
         for entry in entries:
             if entry.name.isdecimal() and entry.is_dir(follow_symlinks=False):

@@ -77,7 +77,7 @@ def chunks_of(
     groups: dict[tuple[object, int | None], list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         bonds = bonds_of(attempt, handed or {})
-        is_alone = attempt.job.array_id is None
+        is_alone = attempt.job.array_id is None or attempt.job.part is not None  # runs something of its own
         pairs_with = None if is_alone else _pairs_with(attempt, bonds, max_array_size)
         asked = _asked_alone(attempt, bonds) if is_alone else (_asked(attempt), pairs_with or bonds)
         groups[(asked, pairs_with)].append(attempt)
@@ -210,7 +210,7 @@ def _like(attempts: Sequence[Attempt]) -> Chunk:
 def _asked_alone(attempt: Attempt, bonds: Bonds) -> object:
     """The same for jobs that are no array: what they run may differ, and they wait for nobody."""
     job, spec = attempt.job, attempt.job.spec
-    if bonds or spec.wants_container or spec.template or job.placement.tasks > 1:
+    if bonds or spec.wants_container or spec.template or job.placement.tasks > 1 or job.part is not None:
         return attempt.id
     has_script, own = spec.script is not None, (spec.workdir, spec.grace_seconds, *spec.env.items())
     return (_asked(attempt), job.kind, job.begin_at, job.environment, has_script, own)

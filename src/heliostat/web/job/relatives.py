@@ -8,7 +8,12 @@ from heliostat.services.families import Family
 from heliostat.services.rights import may_inspect
 
 _SHOWN = 20
-_RULES = {Rule.ANY: "however it ends", Rule.FAILED: "if it fails", Rule.BUILT: "builds its environment"}
+_RULES = {
+    Rule.ANY: "however it ends",
+    Rule.FAILED: "if it fails",
+    Rule.BUILT: "builds its environment",
+    Rule.DECIDED: "as their workflow says",
+}
 
 
 @dataclass(frozen=True, slots=True)

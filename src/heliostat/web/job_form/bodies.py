@@ -82,7 +82,7 @@ def request_of(job: Job) -> JobRequest:
         overtime=job.overtime,
         max_retries=job.max_retries,
         array=None if job.array_index is None else ArrayRange((job.array_index,)),
-        after=tuple(Parent(str(one.parent), one.rule) for one in job.after if one.rule is not Rule.BUILT),
+        after=tuple(Parent(str(one.parent), one.rule) for one in job.after if one.rule in _AFTER),
         begin=None if job.retries else job.begin_at,  # else it is when it was tried again
         environment=job.environment,
         retry=job.retry,

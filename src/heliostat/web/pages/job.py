@@ -12,6 +12,7 @@ from heliostat.errors import HeliostatError, NotFound
 from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
 from heliostat.models.nodes import Device
 from heliostat.models.schedules import Origin
+from heliostat.models.workflows import Part
 from heliostat.services import jobs as services
 from heliostat.services.context import Context
 from heliostat.services.job_files import has_folder
@@ -59,6 +60,7 @@ class JobView:
     facts: Facts
     relatives: tuple[Relatives, ...]
     schedule: Origin | None
+    part: Part | None
     repeat: Repeat
     has_files: bool
     log: LogView | None  # None: only other parts of the page are wanted
@@ -177,6 +179,7 @@ def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
         facts=facts(job, visit.user, devices),
         relatives=relatives(job, story.family, visit.user),
         schedule=story.schedule,
+        part=job.part,
         repeat=repeat(job_record(visit.context, visit.caller, job.id)),
         has_files=has_folder(visit.context, job),
         log=log_view(visit, job, query) if is_whole else None,

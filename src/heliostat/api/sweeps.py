@@ -1,0 +1,89 @@
+"""Sweeps over HTTP."""
+
+from typing import Annotated, Any, Literal
+
+from fastapi import APIRouter, Header, Path, Query
+from pydantic import BaseModel, ConfigDict, Field
+from starlette.responses import JSONResponse, Response
+
+from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.api.people_schemas import Page
+from heliostat.api.refusals import read_job
+from heliostat.api.schemas import Json
+from heliostat.api.views import time_view
+from heliostat.models.workflows import Metric, Sweep
+from heliostat.services import sweeps as services
+
+router = APIRouter(tags=["sweeps"])
+Number = Annotated[int, Path(ge=1, le=2**53)]
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+Sort = Annotated[str | None, Query(max_length=100, description="A parameter or metric; -acc: the largest first.")]
+
+
+class SweepBody(BaseModel):
+    """A sweep to submit."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    sweep: dict[str, Any] = Field(description="As in a sweep file: name, job, and grid, list or random.")
+
+
+@router.post("/sweeps", status_code=201, summary="Submit a sweep: all its runs or none")
+def submit_sweep(body: SweepBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Json:
+    return sweep_view(services.submit_sweep(context, caller, body.sweep, read_job, idempotency_key))
+
+
+@router.get("/sweeps", summary="Your sweeps, newest first")
+def list_sweeps(
+    caller: CallerDep,
+    context: ContextDep,
+    everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
+    limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE,
+    before: Annotated[int | None, Query(ge=1, le=2**53, description="Only those with smaller numbers.")] = None,
+) -> Page[Json]:
+    found = services.list_sweeps(context, caller, everybodys=everybodys, limit=limit, before=before)
+    return Page(items=[sweep_view(one) for one in found])
+
+
+@router.get("/sweeps/{number}", summary="One sweep: what each run got and what it reported", response_model=None)
+def show_sweep(
+    number: Number,
+    caller: CallerDep,
+    context: ContextDep,
+    sort: Sort = None,
+    form: Annotated[Literal["json", "csv"], Query(alias="format")] = "json",
+) -> Response:
+    found = services.find_sweep(context, caller, number, sort)
+    if form == "csv":
+        headers = {"Content-Disposition": f'attachment; filename="heliostat-sweep-{number}.csv"'}
+        return Response(services.as_csv(found), media_type="text/csv; charset=utf-8", headers=headers)
+    runs = [_run_view(run) for run in found.runs]
+    return JSONResponse({**sweep_view(found.sweep), "metrics": list(found.metrics), "runs": runs})
+
+
+def sweep_view(one: Sweep) -> Json:
+    return {
+        "id": one.id,
+        "name": one.name,
+        "user": one.user,
+        "project": one.project,
+        "created_at": time_view(one.created_at),
+        "array_id": one.array_id,
+        "count": len(one.table),
+        "parameters": list(one.table[0]) if one.table else [],
+    }
+
+
+def _run_view(run: services.Run) -> Json:
+    return {
+        "index": run.index,
+        "job_id": run.job.id,
+        "state": run.job.state.value,
+        "reason": run.job.reason,
+        "values": dict(run.values),
+        "metrics": {name: _metric_view(one) for name, one in run.metrics.items()},
+    }
+
+
+def _metric_view(one: Metric) -> Json:
+    return {"value": one.value, "step": one.step, "least": one.least, "most": one.most, "count": one.count}

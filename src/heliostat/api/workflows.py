@@ -1,0 +1,131 @@
+"""Workflows over HTTP."""
+
+import json
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Path, Query
+from pydantic import BaseModel, ConfigDict, Field, StrictBool
+
+from heliostat.api.deps import CallerDep, ContextDep
+from heliostat.api.people_schemas import Page
+from heliostat.api.refusals import read_job
+from heliostat.api.schemas import Json
+from heliostat.api.views import time_view
+from heliostat.models import Caller, Job
+from heliostat.models.workflows import WorkflowJob
+from heliostat.services import workflows as services
+from heliostat.services.context import Context
+from heliostat.services.workflow_plans import plan_workflow
+
+router = APIRouter(tags=["workflows"])
+Number = Annotated[int, Path(ge=1, le=2**53)]
+Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
+
+
+class WorkflowBody(BaseModel):
+    """A workflow to submit."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    workflow: dict[str, Any] = Field(description="As in a workflow file: name, project, params, jobs.")
+    params: Annotated[dict[str, Any], Field(max_length=200)] = Field(
+        default={}, description="Values of its parameters; what is left out has its default."
+    )
+    dry_run: StrictBool = Field(default=False, description="Only check it, and say what it would become.")
+
+
+@router.post("/workflows", status_code=201, summary="Submit a workflow: all its jobs or none")
+def submit_workflow(
+    body: WorkflowBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None
+) -> Json:
+    plan = plan_workflow(body.workflow, body.params, read_job)
+    if body.dry_run:
+        nodes = plan.expanded.nodes
+        jobs = [{"key": node.key, "values": dict(node.values), "needs": list(node.needs)} for node in nodes]
+        return {"params": dict(plan.expanded.params), "jobs": jobs}
+    made = services.submit_workflow(context, caller, plan, idempotency_key)
+    return workflow_view(services.count_workflow(context, caller, made.id))
+
+
+@router.get("/workflows", summary="Your workflows, newest first")
+def list_workflows(
+    caller: CallerDep,
+    context: ContextDep,
+    everybodys: Annotated[bool, Query(alias="all", description="Also of projects you manage.")] = False,
+    limit: Annotated[int, Query(ge=1, le=200)] = services.PAGE,
+    before: Annotated[int | None, Query(ge=1, le=2**53, description="Only those with smaller numbers.")] = None,
+) -> Page[Json]:
+    found = services.list_workflows(context, caller, everybodys=everybodys, limit=limit, before=before)
+    return Page(items=[workflow_view(one) for one in found])
+
+
+@router.get("/workflows/{number}", summary="One workflow, with its jobs and what they handed on")
+def show_workflow(number: Number, caller: CallerDep, context: ContextDep) -> Json:
+    return _detail_view(context, caller, number)
+
+
+@router.get("/workflows/{number}/document", summary="The file of a workflow of yours")
+def show_document(number: Number, caller: CallerDep, context: ContextDep) -> Json:
+    found: Json = json.loads(services.document_of(context, caller, number))
+    return found
+
+
+@router.post("/workflows/{number}/retry", summary="Run what failed once more, and all that needs it")
+def retry_workflow(number: Number, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Json:
+    job_ids = services.retry_workflow(context, caller, number, read_job, idempotency_key)
+    return {**_detail_view(context, caller, number), "job_ids": job_ids}
+
+
+@router.post("/workflows/{number}/cancel", summary="Cancel all jobs of a workflow that are not over")
+def cancel_workflow(number: Number, caller: CallerDep, context: ContextDep) -> Json:
+    job_ids = services.cancel_workflow(context, caller, number)
+    return {**workflow_view(services.count_workflow(context, caller, number)), "job_ids": job_ids}
+
+
+def workflow_view(found: services.Found) -> Json:
+    one, tally = found.workflow, found.tally
+    return {
+        "id": one.id,
+        "name": one.name,
+        "user": one.user,
+        "project": one.project,
+        "state": tally.state.value,
+        "created_at": time_view(one.created_at),
+        "params": dict(one.params),
+        "counts": {
+            "total": tally.total,
+            "waiting": tally.waiting,
+            "active": tally.active,
+            "completed": tally.completed,
+            "failed": tally.failed,
+            "forgiven": tally.forgiven,
+            "cancelled": tally.cancelled,
+            "skipped": tally.skipped,
+        },
+    }
+
+
+def _detail_view(context: Context, caller: Caller, number: int) -> Json:
+    found = services.find_workflow(context, caller, number)
+    jobs = [_job_view(row, job, found.outputs.get(job.id, {})) for row, job in found.jobs]
+    return {**workflow_view(found), "jobs": jobs}
+
+
+def _job_view(row: WorkflowJob, job: Job, outputs: dict[str, str]) -> Json:
+    return {
+        "key": row.key,
+        "job": row.step,
+        "values": dict(row.values),
+        "needs": list(row.needs),
+        "if": row.condition,
+        "continue_on_failure": row.goes_on,
+        "job_id": job.id,
+        "state": row.outcome or job.state.value,
+        "reason": job.reason,
+        "started_at": time_view(job.started_at),
+        "ended_at": time_view(job.ended_at),
+        "exit_code": job.exit_code,
+        "retries": job.retries,
+        "outputs": outputs,
+        "earlier": list(row.earlier),
+    }

@@ -1,0 +1,133 @@
+"""`helio sweep`: one command over many values, and what came of each."""
+
+import sys
+from typing import Annotated, Any
+
+import typer
+
+from heliostat.cli.app import noun
+from heliostat.cli.connect import connect
+from heliostat.cli.output import Column, JsonFlag, State, counted, print_json, print_table
+from heliostat.cli.units import clock
+
+sweep = noun("One command over many values, and what came of each.")
+_COLUMNS = (
+    Column("ID", right=True),
+    Column("NAME", shrinks=True),
+    Column("USER", optional=True),
+    Column("RUNS", right=True),
+    Column("ARRAY", right=True),
+    Column("PARAMETERS", shrinks=True),
+    Column("SUBMITTED"),
+)
+_MOST_SHOWN = 200
+
+
+@sweep.command()
+def submit(
+    file: Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - for standard input.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Submit the sweep of a file: all its runs or none."""
+    from pathlib import Path
+
+    from heliostat.cli.workflow_files import read_file, tidied, wrong
+
+    document = read_file(file)
+    job = tidied(document.pop("job", None), Path.cwd())
+    if not isinstance(job, dict):
+        raise wrong(file, "it has no `job`: a set of fields, such as `command: [python, train.py, '{lr}']`")
+    try:
+        made = connect().submit_sweep(job, **{str(name): value for name, value in document.items()})
+    except TypeError as error:
+        raise wrong(file, str(error)) from error
+    said(made, as_json)
+
+
+@sweep.command("list")
+def list_sweeps(
+    everybodys: Annotated[bool, typer.Option("--all", "-a", help="Also those of projects you manage.")] = False,
+    limit: Annotated[int, typer.Option("--limit", "-n", help="How many.", min=1, max=200)] = 20,
+    as_json: JsonFlag = False,
+) -> None:
+    """List sweeps, newest first."""
+    found = connect().sweeps(everybodys=everybodys, limit=limit)
+    if as_json:
+        print_json(found)
+    elif not found:
+        print("No sweeps. Submit one: helio run --sweep lr=0.1,0.01 -- python train.py --lr {lr}")
+    else:
+        print_table(_COLUMNS, (_row(one) for one in found))
+
+
+@sweep.command()
+def show(
+    number: Annotated[int, typer.Argument(metavar="SWEEP", help="Its number.", min=1)],
+    sort: Annotated[
+        str | None, typer.Option(metavar="NAME", help="By a parameter or metric; -acc: the largest first.")
+    ] = None,
+    as_csv: Annotated[bool, typer.Option("--csv", help="Print CSV.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Show what each run of a sweep got, and what it reported."""
+    client = connect()
+    if as_csv:
+        sys.stdout.write(client.sweep_csv(number, sort).replace("\r\n", "\n"))
+        return
+    found = client.sweep(number, sort)
+    if as_json:
+        print_json(found)
+        return
+    names, metrics = found["parameters"], found["metrics"]
+    columns = [Column("RUN", right=True), Column("JOB", right=True), Column("STATE")]
+    columns += [Column(name, right=True) for name in (*names, *metrics)]
+    print_table(columns, (_run_row(run, names, metrics) for run in found["runs"][:_MOST_SHOWN]))
+    if len(found["runs"]) > _MOST_SHOWN:
+        print(f"{len(found['runs']) - _MOST_SHOWN} more; --csv and --json print all.")
+
+
+def said(made: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(made)
+        return
+    runs = counted(made["count"], "run")
+    print(f"Sweep {made['id']} ({made['name']}): {runs} submitted as array {made['array_id']}.")
+    print(f"See what comes of it: helio sweep show {made['id']}")
+
+
+def grid_of(given: list[str]) -> dict[str, list[Any]]:
+    """`lr=0.1,0.01` and `seed=1..5`."""
+    found: dict[str, list[Any]] = {}
+    for text in given:
+        name, equals, values = text.partition("=")
+        if not equals or not values or name in found:
+            raise typer.BadParameter(f"Write lr=0.1,0.01 or seed=1..5, not {text!a}.", param_hint="--sweep")
+        found[name] = [one for part in values.split(",") for one in _values(part.strip())]
+    return found
+
+
+def _values(text: str) -> list[Any]:
+    first, dots, last = text.partition("..")
+    if dots and first.lstrip("-").isdecimal() and last.lstrip("-").isdecimal():
+        low, high = int(first), int(last)
+        if not low <= high < low + 10_000:
+            raise typer.BadParameter(f"{text} is no range of at most 10000 numbers.", param_hint="--sweep")
+        return list(range(low, high + 1))
+    for kind in (int, float):
+        try:
+            return [kind(text)]
+        except ValueError:
+            continue
+    return [text]
+
+
+def _row(one: dict[str, Any]) -> list[str]:
+    names = ", ".join(one["parameters"])
+    numbers = [str(one["count"]), str(one["array_id"])]
+    return [str(one["id"]), one["name"], one["user"], *numbers, names, clock(one["created_at"])]
+
+
+def _run_row(run: dict[str, Any], names: list[str], metrics: list[str]) -> list[str]:
+    told = [f"{run['metrics'][name]['value']:g}" if name in run["metrics"] else "-" for name in metrics]
+    values = [str(run["values"].get(name, "-")) for name in names]
+    return [str(run["index"]), str(run["job_id"]), State(run["state"]), *values, *told]

@@ -1,0 +1,136 @@
+"""Workflow and sweep files: YAML or JSON, read without aliases, so that a small file stays small."""
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from heliostat.cli.after import begin_of
+
+MOST_BYTES = 32 * 2**20
+
+
+def read_file(file: str) -> dict[str, Any]:
+    """A set of fields, with the files its jobs name read here, where they are."""
+    content = _parse(file, _read(file))
+    if not isinstance(content, dict):
+        raise wrong(file, "it must be a set of fields")
+    return content
+
+
+def read_workflow(file: str) -> dict[str, Any]:
+    content = read_file(file)
+    jobs = content.get("jobs")
+    if isinstance(jobs, dict):
+        content["jobs"] = {str(name): tidied(job, Path.cwd()) for name, job in jobs.items()}
+    return content
+
+
+def tidied(job: Any, here: Path) -> Any:
+    """A job as the API takes it: software by content, times as text, paths from here."""
+    if not isinstance(job, dict):
+        return job
+    tidy = dict(job)
+    if isinstance(begin := job.get("begin"), str):
+        tidy["begin"] = begin_of(begin)
+    if isinstance(software := job.get("environment"), str) and "${{" not in software:
+        tidy |= _software(software)
+    if isinstance(workdir := job.get("workdir"), str) and not workdir.startswith(("/", "${{")):
+        tidy["workdir"] = str((here / workdir).resolve())
+    return tidy
+
+
+def values_of(given: list[str] | None, option: str) -> dict[str, str]:
+    """`lr=0.1`, each name once."""
+    found: dict[str, str] = {}
+    for text in given or ():
+        name, equals, value = text.partition("=")
+        if not equals or not name.strip() or name.strip() in found:
+            raise typer.BadParameter(
+                f"Write {option} NAME=VALUE, each name once, not {text!a}.", param_hint=option
+            )
+        found[name.strip()] = value
+    return found
+
+
+def wrong(file: str, why: str) -> typer.BadParameter:
+    return typer.BadParameter(f"{'standard input' if file == '-' else file}: {why}.", param_hint="FILE")
+
+
+def _software(given: str) -> dict[str, Any]:
+    from heliostat.client.environments import environment_body
+
+    if given.startswith("image:"):
+        return {"environment": None, "image": given.removeprefix("image:")}
+    return {"environment": environment_body(given)}
+
+
+def _read(file: str) -> str:
+    try:
+        data = sys.stdin.buffer.read(MOST_BYTES + 1) if file == "-" else _bytes(Path(file))
+        if len(data) > MOST_BYTES:
+            raise wrong(file, f"it has more than {MOST_BYTES // 2**20} MiB")
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise wrong(file, "it is not a text file") from error
+    except OSError as error:
+        raise wrong(file, f"it cannot be read: {error.strerror}") from error
+
+
+def _bytes(path: Path) -> bytes:
+    with path.open("rb") as opened:
+        return opened.read(MOST_BYTES + 1)
+
+
+def _parse(file: str, text: str) -> Any:
+    try:
+        if text.lstrip()[:1] == "{":
+            return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        if file.endswith(".json"):
+            raise wrong(file, f"it is not JSON: {error}") from error
+    import yaml
+
+    try:
+        return yaml.load(text, _loader())  # noqa: S506 - a SafeLoader
+    except RecursionError as error:
+        raise wrong(file, "it is nested too deeply") from error
+    except (yaml.YAMLError, ValueError) as error:
+        raise wrong(file, f"it is neither YAML nor JSON: {error}") from error
+
+
+def _loader() -> Any:
+    import yaml
+
+    class Loader(yaml.SafeLoader):
+        """Without aliases: ten lines of them make a billion words. `1:30` stays as it is, and so do dates; a
+        name that is there twice is an error, where YAML would keep the last."""
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                at = self.peek_event().start_mark  # type: ignore[no-untyped-call]
+                raise yaml.YAMLError(
+                    f"line {at.line + 1}: aliases (*name) are not read; write it out, or use params"
+                )
+            return super().compose_node(parent, index)
+
+        def construct_mapping(self, node: Any, deep: bool = False) -> Any:
+            seen: set[Any] = set()
+            for key_node, _ in node.value:
+                key = self.construct_object(key_node, deep=True)
+                if isinstance(key, str | int) and key in seen:
+                    raise yaml.YAMLError(f"line {key_node.start_mark.line + 1}: {key!a} is there twice")
+                seen.add(key if isinstance(key, str | int) else repr(key))
+            return super().construct_mapping(node, deep)
+
+        def construct_yaml_int(self, node: Any) -> Any:
+            return node.value if ":" in node.value else super().construct_yaml_int(node)
+
+        def construct_yaml_timestamp(self, node: Any) -> Any:
+            return node.value
+
+    Loader.add_constructor("tag:yaml.org,2002:int", Loader.construct_yaml_int)
+    Loader.add_constructor("tag:yaml.org,2002:timestamp", Loader.construct_yaml_timestamp)
+    return Loader

@@ -1,0 +1,74 @@
+"""The client's verbs on sweeps, and what a job reports."""
+
+import json
+import math
+import os
+import re
+import uuid
+from collections.abc import Mapping
+from typing import Any
+
+from heliostat.client.address import Address
+from heliostat.client.bodies import job_body
+from heliostat.client.transport import Request, Transport
+from heliostat.errors import Conflict, Invalid
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
+
+
+class SweepVerbs:
+    _transport: Transport
+
+    @property
+    def address(self) -> Address:
+        raise NotImplementedError
+
+    def submit_sweep(
+        self, job: Mapping[str, Any], *, idempotency_key: str | None = None, **sweep: Any
+    ) -> dict[str, Any]:
+        """`submit_sweep({"command": ["python", "t.py", "{lr}"]}, name="lr", grid={"lr": [0.1, 0.01]})`.
+
+        Instead of `grid`: `list`, or `random={"count": 20, "seed": 7, "values": {…}}`. Also: at_once, retries,
+        retry_wait.
+        """
+        workdir = job.get("workdir") or (None if job.get("upload") else self.address.default_workdir())
+        body = {**job_body(job), **({} if workdir is None else {"workdir": str(workdir)})}
+        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
+        asked = {"sweep": {**sweep, "job": body}}
+        answer: dict[str, Any] = self._transport.call("POST", "/sweeps", asked, headers=headers)
+        return answer
+
+    def sweeps(
+        self, *, everybodys: bool = False, limit: int = 50, before: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Yours, newest first; with `everybodys`, also those of projects you manage."""
+        query: list[tuple[str, Any]] = [("limit", limit)]
+        query += [("all", "true")] if everybodys else []
+        query += [("before", before)] if before is not None else []
+        found: list[dict[str, Any]] = self._transport.call("GET", "/sweeps", query=query)["items"]
+        return found
+
+    def sweep(self, number: int, sort: str | None = None) -> dict[str, Any]:
+        """With its runs: what each got and reported; by a parameter or metric, `-acc` for the largest first."""
+        query = [("sort", sort)] if sort else []
+        answer: dict[str, Any] = self._transport.call("GET", f"/sweeps/{int(number)}", query=query)
+        return answer
+
+    def sweep_csv(self, number: int, sort: str | None = None) -> str:
+        query = [("format", "csv"), *([("sort", sort)] if sort else [])]
+        return self._transport.send(Request("GET", f"/sweeps/{int(number)}", query=query)).body.decode("utf-8")
+
+
+def report_metric(name: str, value: float, step: int | None = None) -> None:
+    """From within a job of a sweep or workflow. Needs no server and no token: it is a line in a file."""
+    if _NAME.fullmatch(name) is None:
+        why = "has up to 63 letters, digits, _ . - and begins with a letter"
+        raise Invalid(f"name: {why}.", "Choose another name.", fields={"name": why})
+    if not math.isfinite(value):
+        raise Invalid("value: must be a finite number.", "Report only numbers.", fields={"value": "is not finite"})
+    folder = os.environ.get("HELIOSTAT_CHECKPOINT_DIR")
+    if folder is None:
+        raise Conflict("Metrics are reported from within a job.", "Call it from the command of a sweep.")
+    line = json.dumps({"name": name, "value": float(value), **({} if step is None else {"step": int(step)})})
+    with open(os.path.join(folder, "metrics.jsonl"), "ab", buffering=0) as file:
+        file.write(f"{line}\n".encode())  # at once: several may report at the same time

@@ -1,0 +1,102 @@
+"""Decides over jobs of workflows when those they need are over: in the transaction of the last one's end, once."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import bindparam, select, update
+
+from heliostat.models import JobId, JobSpec, JobState, Rule
+from heliostat.store import jobs as stored
+from heliostat.store import schema
+from heliostat.store.database import Transaction
+from heliostat.store.prepared import Prepared
+from heliostat.store.rows import spec_to_text
+from heliostat.store.workflow_tables import job_outputs, workflow_jobs, workflows
+from heliostat.workflows.deciding import Gate, Over, Verdict, decide
+
+_w, _d, _jobs = workflow_jobs.c, schema.dependencies.c, schema.jobs.c
+_ROW = Prepared(
+    select(_w.key, _w.condition, _w["values"], _w.is_late, workflows.c.params)
+    .join(workflows, workflows.c.id == _w.workflow_id)
+    .where(_w.job_id == bindparam("job"))
+)
+_STILL_OPEN = Prepared(
+    select(_d.parent_id).where(
+        _d.job_id == bindparam("job"), _d.rule == bindparam("rule"), _d.is_settled == bindparam("settled")
+    )
+)
+_OVER = Prepared(
+    select(
+        _w.key,
+        _w.step,
+        _w["values"],
+        _w.goes_on,
+        _w.is_after_failure,
+        _w.outcome,
+        _jobs.state,
+        job_outputs.c.content,
+    )
+    .select_from(schema.dependencies)
+    .join(workflow_jobs, _w.job_id == _d.parent_id)
+    .join(schema.jobs, _jobs.id == _d.parent_id)
+    .outerjoin(job_outputs, job_outputs.c.job_id == _d.parent_id)
+    .where(_d.job_id == bindparam("job"), _d.rule == bindparam("rule"))
+    .order_by(_w.place)
+)
+_NOTE = Prepared(
+    update(workflow_jobs)
+    .where(_w.job_id == bindparam("job"))
+    .values(outcome=bindparam("outcome"), is_after_failure=bindparam("is_after_failure"))
+)
+_SET_SPEC = Prepared(update(schema.jobs).where(_jobs.id == bindparam("job")).values(spec=bindparam("spec")))
+
+
+def open_gate(tx: Transaction, job_id: JobId) -> Verdict | None:
+    """What becomes of it, written down; None: somebody it needs is not over, or it is of no workflow.
+
+    Who is to start has its command and variables filled in; who is not is for the caller to cancel.
+    """
+    row = _ROW.first(tx.conn, {"job": job_id})
+    if row is None or _STILL_OPEN.first(tx.conn, {"job": job_id, "rule": Rule.DECIDED.value, "settled": False}):
+        return None
+    key, condition, values, is_late, params = row
+    job = stored.get_job(tx.conn, job_id) if is_late else None
+    words = _words(job.spec) if job is not None else []
+    verdict = decide(Gate(key, condition, json.loads(params), json.loads(values), words), _those_over(tx, job_id))
+    noted = {"job": job_id, "outcome": verdict.outcome, "is_after_failure": verdict.is_after_failure}
+    _NOTE.run(tx.conn, noted)
+    if job is not None and verdict.outcome is None:
+        set_spec(tx, job_id, _with_words(job.spec, verdict.words))
+    return verdict
+
+
+def set_spec(tx: Transaction, job_id: JobId, spec: JobSpec) -> None:
+    """Of one that has not started. Nobody keeps a picture of it: whoever starts it reads it from here."""
+    _SET_SPEC.run(tx.conn, {"job": job_id, "spec": spec_to_text(spec)})
+
+
+def _those_over(tx: Transaction, job_id: JobId) -> list[Over]:
+    return [_over(row) for row in _OVER.all(tx.conn, {"job": job_id, "rule": Rule.DECIDED.value})]
+
+
+def _over(row: tuple[Any, ...]) -> Over:
+    key, step, values, goes_on, is_after_failure, outcome, state, outputs = row
+    return Over(
+        key=key,
+        step=step,
+        state=outcome if outcome == "skipped" else JobState(state).value,
+        outputs=json.loads(outputs) if outputs else {},
+        is_one_of_many=values != "{}",
+        goes_on=bool(goes_on),
+        is_after_failure=bool(is_after_failure),
+    )
+
+
+def _words(spec: JobSpec) -> list[str]:
+    return [*spec.command, *spec.env.values()]
+
+
+def _with_words(spec: JobSpec, words: tuple[str, ...]) -> JobSpec:
+    count = len(spec.command)
+    return replace(spec, command=words[:count], env=dict(zip(spec.env, words[count:], strict=True)))

@@ -1,0 +1,174 @@
+"""Workflows in the database: how to make, find and count them. `gates` decides over their jobs."""
+
+import json
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy.sql import ColumnElement
+
+from heliostat.models import ACTIVE, Job, JobId, JobState
+from heliostat.models.workflows import Tally, Workflow, WorkflowId, WorkflowJob
+from heliostat.store import schema
+from heliostat.store.database import Transaction
+from heliostat.store.rows import LISTED_COLUMNS, values_to_job
+from heliostat.store.times import to_seconds, to_time
+from heliostat.store.workflow_tables import workflow_jobs, workflows
+
+_f, _w, _jobs = workflows.c, workflow_jobs.c, schema.jobs.c
+_LISTED = (_f.id, _f.name, _f.user, _f.project, _f.created_at, _f.params)
+
+
+def add_workflow(tx: Transaction, made: Workflow, document: str) -> WorkflowId:
+    values = {
+        "name": made.name,
+        "user": made.user,
+        "project": made.project,
+        "created_at": to_seconds(made.created_at),
+        "params": json.dumps(dict(made.params)),
+        "document": document,
+    }
+    key = tx.conn.execute(insert(workflows).values(values)).inserted_primary_key
+    return int(key[0]) if key else 0
+
+
+def add_workflow_jobs(tx: Transaction, jobs: Iterable[WorkflowJob]) -> None:
+    tx.conn.execute(insert(workflow_jobs), [_values(job) for job in jobs])
+
+
+def replace_jobs(tx: Transaction, workflow_id: WorkflowId, replaced: Iterable[tuple[WorkflowJob, JobId]]) -> None:
+    """Another job in the place of one that is over."""
+    for job, job_id in replaced:
+        where = (_w.workflow_id == workflow_id) & (_w.key == job.key)
+        values = {
+            "job_id": job_id,
+            "earlier": json.dumps([*job.earlier, job.job_id]),
+            "outcome": None,
+            "is_after_failure": False,
+        }
+        tx.conn.execute(update(workflow_jobs).where(where).values(values))
+
+
+def find_workflow(conn: Connection, workflow_id: WorkflowId) -> Workflow | None:
+    row = conn.execute(select(*_LISTED).where(_f.id == workflow_id)).first()
+    return None if row is None else _workflow(row)
+
+
+def document_of(conn: Connection, workflow_id: WorkflowId) -> str:
+    found: str = conn.execute(select(_f.document).where(_f.id == workflow_id)).scalar_one()
+    return found
+
+
+def workflow_of(conn: Connection, job_id: JobId) -> WorkflowId | None:
+    """Whose job it is now."""
+    found: WorkflowId | None = conn.execute(select(_w.workflow_id).where(_w.job_id == job_id)).scalar()
+    return found
+
+
+def list_workflows(
+    conn: Connection, user: str | None, projects: Collection[str], limit: int, before: WorkflowId | None = None
+) -> list[Workflow]:
+    """Newest first: those of a user and of these projects; None: all."""
+    query = select(*_LISTED).order_by(_f.id.desc()).limit(limit)
+    if user is not None:
+        whose: list[ColumnElement[bool]] = [_f.user == user, _f.project.in_(list(projects))]
+        query = query.where(or_(*whose))
+    if before is not None:
+        query = query.where(_f.id < before)
+    return [_workflow(row) for row in conn.execute(query)]
+
+
+def jobs_of(conn: Connection, workflow_id: WorkflowId) -> list[tuple[WorkflowJob, Job]]:
+    """In the order of the file; the jobs without their spec."""
+    query = (
+        select(workflow_jobs, *(column.label(f"its_{column.name}") for column in LISTED_COLUMNS))
+        .join(schema.jobs, _jobs.id == _w.job_id)
+        .where(_w.workflow_id == workflow_id)
+        .order_by(_w.place)
+    )
+    names = [f"its_{column.name}" for column in LISTED_COLUMNS]
+    found: list[tuple[WorkflowJob, Job]] = []
+    for row in conn.execute(query):
+        values = row._mapping
+        job = {name.removeprefix("its_"): values[name] for name in names}
+        found.append((_workflow_job(values), values_to_job(job)))
+    return found
+
+
+def tallies(conn: Connection, ids: Sequence[WorkflowId]) -> dict[WorkflowId, Tally]:
+    query = (
+        select(_w.workflow_id, _jobs.state, _w.outcome, _w.goes_on, func.count())
+        .join(schema.jobs, _jobs.id == _w.job_id)
+        .where(_w.workflow_id.in_(list(ids)))
+        .group_by(_w.workflow_id, _jobs.state, _w.outcome, _w.goes_on)
+    )
+    counts: dict[WorkflowId, dict[str, int]] = {number: {} for number in ids}
+    for number, state, outcome, goes_on, count in conn.execute(query):
+        kind = kind_of(JobState(state), outcome, goes_on=bool(goes_on))
+        counts[number][kind] = counts[number].get(kind, 0) + count
+    return {number: Tally(**found) for number, found in counts.items()}
+
+
+def kind_of(state: JobState, outcome: str | None, *, goes_on: bool) -> str:
+    """As what a job counts for its workflow: a field of Tally."""
+    if outcome is not None:
+        return "skipped" if outcome == "skipped" else "failed"
+    if state in ACTIVE:
+        return "active"
+    if state in (JobState.COMPLETED, JobState.CANCELLED):
+        return state.value
+    if state in (JobState.FAILED, JobState.TIMED_OUT, JobState.LOST):
+        return "forgiven" if goes_on else "failed"
+    return "waiting"
+
+
+def over_before(conn: Connection, ids: Sequence[WorkflowId], before: float) -> set[WorkflowId]:
+    """Those of these whose jobs were all over by then, or that are not known."""
+    query = (
+        select(_w.workflow_id)
+        .join(schema.jobs, _jobs.id == _w.job_id)
+        .where(_w.workflow_id.in_(list(ids)), or_(_jobs.ended_at.is_(None), _jobs.ended_at >= before))
+        .distinct()
+    )
+    return set(ids) - set(conn.execute(query).scalars())
+
+
+def _workflow(row: Any) -> Workflow:
+    params = json.loads(row.params)
+    return Workflow(row.id, row.name, row.user, row.project, to_time(row.created_at), params)
+
+
+def _values(job: WorkflowJob) -> dict[str, Any]:
+    return {
+        "workflow_id": job.workflow_id,
+        "key": job.key,
+        "job_id": job.job_id,
+        "step": job.step,
+        "place": job.place,
+        "values": json.dumps(dict(job.values)),
+        "needs": json.dumps(job.needs),
+        "condition": job.condition,
+        "goes_on": job.goes_on,
+        "is_late": job.is_late,
+        "outcome": job.outcome,
+        "is_after_failure": job.is_after_failure,
+        "earlier": json.dumps(job.earlier),
+    }
+
+
+def _workflow_job(values: Any) -> WorkflowJob:
+    return WorkflowJob(
+        workflow_id=values["workflow_id"],
+        key=values["key"],
+        job_id=values["job_id"],
+        step=values["step"],
+        place=values["place"],
+        values=json.loads(values["values"]),
+        needs=tuple(json.loads(values["needs"])),
+        condition=values["condition"],
+        goes_on=bool(values["goes_on"]),
+        is_late=bool(values["is_late"]),
+        outcome=values["outcome"],
+        is_after_failure=bool(values["is_after_failure"]),
+        earlier=tuple(json.loads(values["earlier"])),
+    )

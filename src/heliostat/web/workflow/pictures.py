@@ -1,0 +1,106 @@
+"""From a workflow and its jobs to what is drawn of it."""
+
+from collections import Counter
+from collections.abc import Sequence
+from datetime import datetime
+
+from markupsafe import Markup
+
+from heliostat.models import Job, JobState
+from heliostat.models.workflows import WorkflowJob
+from heliostat.services.workflows import Found
+from heliostat.web import words
+from heliostat.web.workflow.drawing import Bar, Label, draw_bars, draw_graph
+from heliostat.web.workflow.layers import lay_out
+
+MOST_BARS = 60
+_TIMES = "\N{MULTIPLICATION SIGN}"
+_WORST_FIRST = (
+    *("failed", "refused", "timed_out", "lost", "running", "starting", "pending", "held", "cancelled"),
+    *("completed", "skipped"),
+)
+_OVER = frozenset({"failed", "refused", "timed_out", "lost", "cancelled", "completed", "skipped"})
+Jobs = Sequence[tuple[WorkflowJob, Job]]
+
+
+def look_of(row: WorkflowJob, job: Job) -> str:
+    """A state of a job, or skipped or refused."""
+    return row.outcome or job.state.value
+
+
+def steps_of(found: Found) -> dict[str, list[tuple[WorkflowJob, Job]]]:
+    steps: dict[str, list[tuple[WorkflowJob, Job]]] = {}
+    for row, job in found.jobs:
+        steps.setdefault(row.step, []).append((row, job))
+    return steps
+
+
+def graph(found: Found, now: datetime) -> Markup:
+    """A box for each step: variants of a matrix share one."""
+    steps = steps_of(found)
+    drawing = lay_out({name: jobs[0][0].needs for name, jobs in steps.items()})
+    here = f"/workflows/{found.workflow.id}"
+    labels = [
+        _label(box.names, [pair for name in box.names for pair in steps[name]], here, now) for box in drawing.boxes
+    ]
+    return draw_graph(drawing, labels, f"The jobs of {found.workflow.name} and whom each needs")
+
+
+def gantt(found: Found, now: datetime) -> Markup:
+    """A row for each job while they are few, for each step otherwise."""
+    here = f"/workflows/{found.workflow.id}"
+    if len(found.jobs) <= MOST_BARS:
+        bars = [_bar(row.key, [(row, job)], f"/jobs/{job.id}", now) for row, job in found.jobs]
+    else:
+        steps = list(steps_of(found).items())[:MOST_BARS]
+        bars = [_bar(name, jobs, _of_step(here, [name]), now) for name, jobs in steps]
+    return draw_bars(bars, now, f"When the jobs of {found.workflow.name} ran")
+
+
+def worst_of(jobs: Jobs) -> str:
+    looks = {look_of(row, job) for row, job in jobs}
+    return next((look for look in _WORST_FIRST if look in looks), "pending")
+
+
+def counted(jobs: Jobs) -> str:
+    """`3 completed, 1 running`."""
+    counts = Counter(look_of(row, job) for row, job in jobs)
+    return ", ".join(f"{counts[look]:,} {look.replace('_', ' ')}" for look in _WORST_FIRST if counts[look])
+
+
+def took(jobs: Jobs, now: datetime) -> str:
+    began, ended = _span(jobs)
+    return "" if began is None else words.duration(((ended or now) - began).total_seconds())
+
+
+def _label(names: Sequence[str], jobs: Jobs, here: str, now: datetime) -> Label:
+    if len(jobs) == 1:
+        row, job = jobs[0]
+        time = took(jobs, now)
+        below = look_of(row, job).replace("_", " ") + (f", {time}" if time else "")
+        return Label(row.key, below, look_of(row, job), f"/jobs/{job.id}")
+    title = f"{names[0]} {_TIMES} {len(jobs):,}" if len(names) == 1 else f"{len(jobs):,} jobs"
+    part = sum(look_of(row, job) in _OVER for row, job in jobs) / len(jobs)
+    return Label(title, counted(jobs), worst_of(jobs), _of_step(here, names), part if part < 1 else 0.0)
+
+
+def _of_step(here: str, names: Sequence[str]) -> str:
+    return f"{here}?step={names[0]}#jobs" if len(names) == 1 else f"{here}#jobs"
+
+
+def _bar(title: str, jobs: Jobs, href: str, now: datetime) -> Bar:
+    began, ended = _span(jobs)
+    told = f"{counted(jobs)}, {took(jobs, now)}" if began else counted(jobs)
+    return Bar(
+        title if len(jobs) == 1 else f"{title} {_TIMES} {len(jobs):,}", worst_of(jobs), href, began, ended, told
+    )
+
+
+def _span(jobs: Jobs) -> tuple[datetime | None, datetime | None]:
+    """From the first start to the last end; None: not yet."""
+    starts = [job.started_at for _, job in jobs if job.started_at]
+    if not starts:
+        return None, None
+    runs = any(job.state in (JobState.RUNNING, JobState.STARTING) for _, job in jobs)
+    ends = [job.ended_at for _, job in jobs if job.ended_at and job.started_at]
+    return min(starts), None if runs or not ends else max(ends)

@@ -1,0 +1,184 @@
+"""What becomes of a job when those it needs are over: it starts, with their values filled in, or it does not."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from heliostat.workflows.expressions import (
+    Call,
+    Expression,
+    Joined,
+    Path,
+    Scope,
+    Value,
+    Wrong,
+    as_number,
+    as_text,
+    calls_in,
+    is_true,
+    parse,
+    value_of,
+)
+from heliostat.workflows.matrix import Values
+from heliostat.workflows.templates import has_template, parse_template
+
+STATUS_FUNCTIONS = frozenset({"success", "failure", "always"})
+FUNCTIONS = STATUS_FUNCTIONS | {"min", "max", "argmin", "argmax", "join", "count"}
+SKIPPED = "skipped"
+_LONGEST = 128 * 1024 - 1  # bytes of one word: Linux takes no longer one
+
+
+@dataclass(frozen=True, slots=True)
+class Over:
+    """A job that is over, as those who need it see it."""
+
+    key: str
+    step: str  # the job of the file it is a variant of
+    state: str  # a job's, or skipped
+    outputs: Mapping[str, str] = field(default_factory=dict)
+    is_one_of_many: bool = False
+    goes_on: bool = False  # its failure is no failure
+    is_after_failure: bool = False  # one of those it needed, or before these, has failed
+
+    @property
+    def is_ok(self) -> bool:
+        return self.state == "completed" or (self.goes_on and self.state != SKIPPED)
+
+    @property
+    def has_failed(self) -> bool:
+        return not self.is_ok and self.state != SKIPPED
+
+
+@dataclass(frozen=True, slots=True)
+class Gate:
+    """What decides over a job's start."""
+
+    key: str
+    condition: str | None
+    params: Values
+    matrix: Values
+    words: Sequence[str] = ()  # that may hold expressions
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    words: tuple[str, ...] = ()  # filled in
+    outcome: str | None = None  # skipped, refused; None: it starts
+    reason: str | None = None
+    is_after_failure: bool = False
+
+
+class _Many(list[Value]):
+    """Values of the variants of one job, and which variant each is of."""
+
+    def __init__(self, pairs: Sequence[tuple[str, Value]]) -> None:
+        super().__init__(value for _, value in pairs)
+        self.keys = [key for key, _ in pairs]
+
+
+def read_condition(text: str | None) -> Expression:
+    """Where it does not say otherwise, all that were needed must have succeeded. Raises Wrong."""
+    if text is None:
+        return Call("success")
+    found = parse(text)
+    if any(call.function in STATUS_FUNCTIONS for call in calls_in(found)):
+        return found
+    return Joined("and", Call("success"), found)
+
+
+def decide(gate: Gate, over: Sequence[Over]) -> Verdict:
+    """Given all that it needed. The same question gives the same answer."""
+    after_failure = any(one.has_failed or one.is_after_failure for one in over)
+    try:
+        if not is_true(value_of(read_condition(gate.condition), scope_of(gate, over, is_strict=False))):
+            return Verdict((), SKIPPED, _why_skipped(gate, over), after_failure)
+        scope = scope_of(gate, over, is_strict=True)
+        words = tuple(_filled(word, scope) for word in gate.words)
+    except Wrong as error:
+        return Verdict((), "refused", f"its workflow cannot start it: {error}", after_failure)
+    return Verdict(words, is_after_failure=after_failure)
+
+
+def scope_of(gate: Gate, over: Sequence[Over], *, is_strict: bool) -> Scope:
+    """What expressions may name. Strict: what was not handed on is an error, not null."""
+    by_step: dict[str, list[Over]] = {}
+    for one in over:
+        by_step.setdefault(one.step, []).append(one)
+
+    def look_up(path: Path) -> Value:
+        if len(path) == 2 and path[0] in ("params", "matrix"):
+            values = gate.params if path[0] == "params" else gate.matrix
+            if path[1] in values:
+                return values[path[1]]
+        if len(path) > 2 and path[0] == "jobs" and path[1] in by_step:
+            return _of_job(path, by_step[path[1]], is_strict)
+        raise Wrong(f"there is no {'.'.join(path)[:80]} here")
+
+    return Scope(look_up, _functions(over))
+
+
+def _functions(over: Sequence[Over]) -> dict[str, Callable[..., Value]]:
+    return {
+        "success": lambda: all(one.is_ok for one in over),
+        "failure": lambda: any(one.has_failed or one.is_after_failure for one in over),
+        "always": lambda: True,
+        "min": lambda values: _best(values, min)[1],
+        "max": lambda values: _best(values, max)[1],
+        "argmin": lambda values: _best(values, min)[0],
+        "argmax": lambda values: _best(values, max)[0],
+        "join": as_text,
+        "count": lambda values: len(values) if isinstance(values, list) else 1,
+    }
+
+
+def _best(values: Value, choose: Callable[[list[float]], float]) -> tuple[str, Value]:
+    if not isinstance(values, _Many):
+        raise Wrong("min, max, argmin and argmax are for values of a job with a matrix")
+    found = [
+        (number, key, value)
+        for key, value in zip(values.keys, values, strict=True)
+        if (number := as_number(value)) is not None
+    ]
+    if not found:
+        raise Wrong("no variant has handed on a number")
+    best = choose([one[0] for one in found])
+    _, key, value = next(one for one in found if one[0] == best)
+    return key, value
+
+
+def _of_job(path: Path, variants: Sequence[Over], is_strict: bool) -> Value:
+    is_many = variants[0].is_one_of_many and len(variants) > 1
+    if path[2:] == ("state",):
+        return _Many([(one.key, one.state) for one in variants]) if is_many else variants[0].state
+    if len(path) != 4 or path[2] != "outputs":
+        raise Wrong(f"there is no {'.'.join(path)[:80]}; write jobs.{path[1]}.outputs.NAME")
+    found = [(one.key, one.outputs[path[3]]) for one in variants if path[3] in one.outputs]
+    if is_many:
+        return _Many(found)
+    if not found and is_strict:
+        raise Wrong(f"{path[1]} has handed on no value {path[3][:60]}")
+    return found[0][1] if found else None
+
+
+def _filled(word: str, scope: Scope) -> str:
+    if not has_template(word):
+        return word
+    filled = as_text(parse_template(word).filled(scope))
+    if "\0" in filled or len(filled.encode("utf-8", "replace")) > _LONGEST:
+        raise Wrong("a value is too long, or holds a NUL character")
+    return filled
+
+
+def _why_skipped(gate: Gate, over: Sequence[Over]) -> str:
+    if gate.condition is not None:
+        return f"skipped: {gate.condition[:200]} is not true"
+    bad = next((one for one in over if not one.is_ok), None)
+    return "skipped" if bad is None else f"skipped: {bad.key} {_ENDED.get(bad.state, bad.state)}"
+
+
+_ENDED = {
+    "failed": "failed",
+    "cancelled": "was cancelled",
+    "timed_out": "ran out of time",
+    "lost": "was lost",
+    SKIPPED: "was skipped",
+}

@@ -1,0 +1,272 @@
+"""A small language for conditions and values: `success() and params.lr < 0.1`. Parsed, never evaluated as Python.
+
+    either  = both { ("or" | "||") both }
+    both    = denied { ("and" | "&&") denied }
+    denied  = ("not" | "!") denied | compared
+    compared = value [ ("==" | "!=" | "<" | "<=" | ">" | ">=") value ]
+    value   = NUMBER | 'TEXT' | true | false | null | NAME { "." NAME } | NAME "(" [ either { "," either } ] ")"
+            | "(" either ")"
+
+It knows no loops, no assignment and no functions but those its scope names; its cost is that of its length.
+"""
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+
+LONGEST = 1000  # characters of one expression
+_DEEPEST = 40
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>-?\d{1,15}(?:\.\d{1,15})?(?:[eE][+-]?\d{1,3})?(?![\w.]))"
+    r"|(?P<text>'[^']*'|\"[^\"]*\")"
+    r"|(?P<name>[A-Za-z_][A-Za-z0-9_-]*)"
+    r"|(?P<sign>==|!=|<=|>=|&&|\|\||[<>!().,]))",
+    re.ASCII,
+)
+_CONSTANTS: dict[str, "Value"] = {"true": True, "false": False, "null": None}
+_COMPARISONS = ("==", "!=", "<", "<=", ">", ">=")
+_SAME = {"&&": "and", "||": "or", "!": "not"}
+
+Value = str | float | int | bool | None | list["Value"]
+Path = tuple[str, ...]
+
+
+class Wrong(ValueError):
+    """The expression cannot be read, or has no value; says why in a sentence without its full stop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    value: Value
+
+
+@dataclass(frozen=True, slots=True)
+class Name:
+    path: Path
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    function: str
+    arguments: tuple["Expression", ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """Of `not` only the first counts."""
+
+    sign: str  # and, or, not, or a comparison
+    first: "Expression"
+    second: "Expression"
+
+
+Expression = Constant | Name | Call | Joined
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """What names and functions mean."""
+
+    look_up: Callable[[Path], Value]  # raises Wrong
+    functions: Mapping[str, Callable[..., Value]] = field(default_factory=dict)
+
+
+def parse(text: str) -> Expression:
+    """Raises Wrong."""
+    if len(text) > LONGEST:
+        raise Wrong(f"an expression may have {LONGEST} characters, this one has {len(text)}")
+    reader = _Reader(_tokens(text))
+    found = reader.either(0)
+    if reader.next is not None:
+        raise Wrong(f"did not expect {reader.next!a}")
+    return found
+
+
+def names_in(expression: Expression) -> Iterator[Path]:
+    """All that it looks up."""
+    if isinstance(expression, Name):
+        yield expression.path
+    for part in _parts(expression):
+        yield from names_in(part)
+
+
+def calls_in(expression: Expression) -> Iterator[Call]:
+    if isinstance(expression, Call):
+        yield expression
+    for part in _parts(expression):
+        yield from calls_in(part)
+
+
+def value_of(expression: Expression, scope: Scope) -> Value:
+    """Raises Wrong when it has none."""
+    if isinstance(expression, Constant):
+        return expression.value
+    if isinstance(expression, Name):
+        return scope.look_up(expression.path)
+    if isinstance(expression, Call):
+        return _called(expression, scope)
+    first = value_of(expression.first, scope)
+    if expression.sign == "not":
+        return not is_true(first)
+    if expression.sign in ("and", "or"):
+        return first if is_true(first) == (expression.sign == "or") else value_of(expression.second, scope)
+    return _compared(expression.sign, first, value_of(expression.second, scope))
+
+
+def is_true(value: Value) -> bool:
+    """What a job hands on is text: `false`, `0` and nothing are not true there either."""
+    return value.strip().lower() not in ("", "false", "0", "no") if isinstance(value, str) else bool(value)
+
+
+def as_number(value: Value) -> float | None:
+    """Also of text that is one."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    try:
+        found = float(value) if not isinstance(value, str) or len(value) <= 40 else None
+    except ValueError:
+        return None
+    return found if found is not None and abs(found) < float("inf") else None
+
+
+def as_text(value: Value) -> str:
+    """As a word of a command has it."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, list):
+        return ",".join(as_text(one) for one in value)
+    if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
+        return str(int(value))
+    return "" if value is None else str(value)
+
+
+def _tokens(text: str) -> list[str]:
+    found: list[str] = []
+    at, end = 0, len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise Wrong(f"cannot read {text[at : at + 20].strip()!a}")
+        token = match.group().strip()
+        found.append(_SAME.get(token, token))
+        at = match.end()
+    return found
+
+
+class _Reader:
+    """Goes through the tokens once, from left to right."""
+
+    def __init__(self, tokens: list[str]) -> None:
+        self._tokens, self._at = tokens, 0
+
+    @property
+    def next(self) -> str | None:
+        return self._tokens[self._at] if self._at < len(self._tokens) else None
+
+    def either(self, depth: int) -> Expression:
+        return self._joined("or", self._both, depth)
+
+    def _both(self, depth: int) -> Expression:
+        return self._joined("and", self._denied, depth)
+
+    def _joined(self, sign: str, part: Callable[[int], Expression], depth: int) -> Expression:
+        if depth > _DEEPEST:
+            raise Wrong("it is nested too deeply")
+        found = part(depth)
+        while self._takes(sign):
+            found = Joined(sign, found, part(depth))
+        return found
+
+    def _denied(self, depth: int) -> Expression:
+        denials = 0
+        while self._takes("not"):
+            denials += 1
+        found = self._compared(depth)
+        return Joined("not", found, found) if denials % 2 else found
+
+    def _compared(self, depth: int) -> Expression:
+        found = self._value(depth)
+        sign = self.next
+        if sign not in _COMPARISONS or sign is None:
+            return found
+        self._at += 1
+        return Joined(sign, found, self._value(depth))
+
+    def _value(self, depth: int) -> Expression:
+        if self._takes("("):
+            found = self.either(depth + 1)
+            self._need(")")
+            return found
+        token = self._take()
+        if token[0] in "'\"":
+            return Constant(token[1:-1])
+        if token[0].isdigit() or token[0] == "-":
+            return Constant(float(token) if set(token) & set(".eE") else int(token))
+        if not (token[0].isalpha() or token[0] == "_") or token in ("and", "or", "not"):
+            raise Wrong(f"did not expect {token!a}")
+        if token in _CONSTANTS:
+            return Constant(_CONSTANTS[token])
+        return Call(token, self._arguments(depth)) if self._takes("(") else Name(self._path(token))
+
+    def _path(self, first: str) -> Path:
+        path = [first]
+        while self._takes("."):
+            path.append(self._take())
+        return tuple(path)
+
+    def _arguments(self, depth: int) -> tuple[Expression, ...]:
+        found: list[Expression] = []
+        while not self._takes(")"):
+            if found:
+                self._need(",")
+            found.append(self.either(depth + 1))
+        return tuple(found)
+
+    def _take(self) -> str:
+        if self.next is None:
+            raise Wrong("it ends too early")
+        self._at += 1
+        return self._tokens[self._at - 1]
+
+    def _takes(self, token: str) -> bool:
+        if self.next != token:
+            return False
+        self._at += 1
+        return True
+
+    def _need(self, token: str) -> None:
+        if not self._takes(token):
+            raise Wrong(f"{token!a} is missing" if self.next is None else f"expected {token!a}, not {self.next!a}")
+
+
+def _parts(expression: Expression) -> tuple[Expression, ...]:
+    if isinstance(expression, Call):
+        return expression.arguments
+    if not isinstance(expression, Joined):
+        return ()
+    return (expression.first,) if expression.sign == "not" else (expression.first, expression.second)
+
+
+def _called(call: Call, scope: Scope) -> Value:
+    if call.function not in scope.functions:
+        raise Wrong(f"there is no function {call.function[:40]}(); there are {_listed(scope.functions)}")
+    try:
+        return scope.functions[call.function](*(value_of(one, scope) for one in call.arguments))
+    except TypeError:
+        raise Wrong(f"{call.function}() takes other arguments") from None
+
+
+def _listed(functions: Mapping[str, object]) -> str:
+    return ", ".join(f"{name}()" for name in sorted(functions)) or "none here"
+
+
+def _compared(sign: str, first: Value, second: Value) -> bool:
+    if isinstance(first, bool) or isinstance(second, bool):
+        first, second = is_true(first), is_true(second)
+    one, other = as_number(first), as_number(second)
+    if sign in ("==", "!="):
+        same = one == other if one is not None and other is not None else first == second
+        return same == (sign == "==")
+    if one is None or other is None:
+        raise Wrong(f"{as_text(first)[:40]!a} {sign} {as_text(second)[:40]!a} does not compare numbers")
+    return {"<": one < other, "<=": one <= other, ">": one > other, ">=": one >= other}[sign]

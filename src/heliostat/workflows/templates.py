@@ -1,0 +1,59 @@
+"""`${{ params.lr }}` inside of texts: found, checked, and filled in as words that no shell ever reads."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from heliostat.workflows.expressions import Expression, Scope, Value, Wrong, as_text, parse, value_of
+
+OPEN, CLOSE = "${{", "}}"
+_MOST = 100  # in one text
+
+
+@dataclass(frozen=True, slots=True)
+class Template:
+    """Text and expressions in turn."""
+
+    parts: tuple[str | Expression, ...]
+
+    @property
+    def expressions(self) -> Iterator[Expression]:
+        return (part for part in self.parts if not isinstance(part, str))
+
+    def filled(self, scope: Scope) -> Value:
+        """An expression alone keeps its kind; within text it becomes text. Raises Wrong."""
+        if len(self.parts) == 1 and not isinstance(self.parts[0], str):
+            return value_of(self.parts[0], scope)
+        return "".join(part if isinstance(part, str) else as_text(value_of(part, scope)) for part in self.parts)
+
+
+def has_template(text: str) -> bool:
+    return OPEN in text
+
+
+@lru_cache(maxsize=2000)
+def parse_template(text: str) -> Template:
+    """Raises Wrong."""
+    parts: list[str | Expression] = []
+    before, *rest = text.split(OPEN)
+    if len(rest) > _MOST:
+        raise Wrong(f"a text may hold {_MOST} expressions")
+    parts += [before] if before else []
+    for piece in rest:
+        inside, closing, after = piece.partition(CLOSE)
+        if not closing:
+            raise Wrong(f"{OPEN} is not closed: write {OPEN} params.lr {CLOSE}")
+        parts.append(parse(inside))
+        parts += [after] if after else []
+    return Template(tuple(parts))
+
+
+def walk(value: object, change: Callable[[str], object]) -> object:
+    """The same lists and sets of fields, with each text that holds an expression changed."""
+    if isinstance(value, str):
+        return change(value) if has_template(value) else value
+    if isinstance(value, list):
+        return [walk(one, change) for one in value]
+    if isinstance(value, dict):
+        return {name: walk(one, change) for name, one in value.items()}
+    return value

@@ -1,0 +1,120 @@
+"""Sweeps on a real server: an array with its table, and metrics of jobs that have no token."""
+
+import csv
+import io
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliostat.client import Client
+from heliostat.client.sweeps import report_metric
+from heliostat.errors import Conflict, HeliostatError, Invalid
+from integration.running_server import RunningServer
+
+SMALL = {"cpus": 1, "memory": 64}
+REPORT = (
+    "import os, sys; sys.path[:0] = {path!r}; from heliostat.client.sweeps import report_metric as report; "
+    "report('acc', float(sys.argv[1]), 1); report('acc', float(sys.argv[1]) * 2, 2); "
+    "print(sys.argv[1], os.environ['HELIOSTAT_PARAM_LR'], 'HELIOSTAT_TOKEN' in os.environ)"
+)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    server = RunningServer('simulate_gpus = "2xA100"\nnode_name = "here"\n')
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def client(server: RunningServer) -> Iterator[Client]:
+    with Client(home=server.home) as client:
+        yield client
+
+
+def helio(server: RunningServer, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-c", "import sys; from heliostat.cli.main import main; sys.exit(main())", *words]
+    env = {**os.environ, "HELIOSTAT_HOME": str(server.home), "TZ": "UTC", **environ}
+    return subprocess.run(command, capture_output=True, text=True, check=False, env=env, timeout=120)
+
+
+def test_runs_get_their_values_and_what_they_report_is_a_table(server: RunningServer, client: Client) -> None:
+    words = [sys.executable, "-c", REPORT.format(path=sys.path), "{lr}"]
+    made = client.submit_sweep({"command": words, **SMALL}, name="lr", grid={"lr": [0.1, 0.3, 0.2]}, at_once=2)
+    found = client.sweep(made["id"])
+    client.wait([run["job_id"] for run in found["runs"]], timeout=120)
+    found = client.sweep(made["id"], sort="-acc")
+    assert [run["values"]["lr"] for run in found["runs"]] == [0.3, 0.2, 0.1]
+    best = found["runs"][0]["metrics"]["acc"]
+    assert (best["value"], best["least"], best["most"], best["step"], best["count"]) == (0.6, 0.3, 0.6, 2, 2)
+    assert client.job(found["runs"][0]["job_id"]).logs().split() == ["0.3", "0.3", "False"]
+    rows = list(csv.DictReader(io.StringIO(client.sweep_csv(made["id"], "acc"))))
+    assert [(row["lr"], row["acc"], row["state"]) for row in rows] == [
+        ("0.1", "0.2", "completed"),
+        ("0.2", "0.4", "completed"),
+        ("0.3", "0.6", "completed"),
+    ]
+    shown = helio(server, "sweep", "show", str(made["id"]), "--sort", "-acc", "--csv").stdout
+    assert shown.splitlines()[0] == "index,job,state,lr,acc"
+    with pytest.raises(Invalid, match="there is no 'accuracy'"):
+        client.sweep(made["id"], sort="accuracy")
+
+
+def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client: Client, tmp_path: Path) -> None:
+    options = ("--cpus", "1", "--memory", "64M", "--json", "--sweep", "lr=0.1,0.01", "--sweep", "seed=1..3")
+    done = helio(server, "run", *options, "--", "echo", "{lr}", "s{seed}", "{x}")
+    made = json.loads(done.stdout)
+    assert (made["count"], made["parameters"]) == (6, ["lr", "seed"])
+    runs = client.sweep(made["id"])["runs"]
+    client.wait([run["job_id"] for run in runs], timeout=120)
+    assert client.job(runs[4]["job_id"]).logs().strip() == "0.01 s2 {x}"
+    assert client.job_data(runs[4]["job_id"])["array_id"] == made["array_id"]
+    assert "0.01" in helio(server, "sweep", "show", str(made["id"])).stdout
+    assert str(made["id"]) in helio(server, "sweep", "list").stdout
+    file = tmp_path / "sweep.yaml"
+    file.write_text("name: s\njob: {command: [echo, '{a}'], cpus: 1, memory: 64}\nlist: [{a: 1}, {a: 2}]\n")
+    assert "2 runs submitted as array" in helio(server, "sweep", "submit", str(file)).stdout
+    refused = helio(server, "run", "--sweep", "lr=1,2", "--", "echo {lr}")
+    assert "a shell would read {lr}" in refused.stderr
+
+
+def test_the_same_key_gives_the_same_sweep(client: Client) -> None:
+    job = {"command": ["true"], "held": True, **SMALL}
+    made = [client.submit_sweep(job, grid={"x": [1, 2]}, idempotency_key="one")["id"] for _ in range(2)]
+    assert made[0] == made[1]
+    with pytest.raises(HeliostatError, match="idempotency key"):
+        client.submit_sweep(job, grid={"x": [1, 2, 3]}, idempotency_key="one")
+
+
+def test_cells_that_a_spreadsheet_would_run_are_kept_from_it(client: Client) -> None:
+    made = client.submit_sweep({"command": ["true"], "held": True, **SMALL}, list=[{"x": "=cmd()"}, {"x": "ok"}])
+    assert "'=cmd()" in client.sweep_csv(made["id"])
+
+
+def test_metrics_are_reported_from_within_jobs_only(
+    server: RunningServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("HELIOSTAT_CHECKPOINT_DIR", raising=False)
+    with pytest.raises(Conflict, match="from within a job"):
+        report_metric("acc", 1.0)
+    monkeypatch.setenv("HELIOSTAT_CHECKPOINT_DIR", str(tmp_path))
+    for name, value in (("a b", 1.0), ("acc", float("nan"))):
+        with pytest.raises(Invalid):
+            report_metric(name, value)
+    report_metric("acc", 0.5, 3)
+    done = helio(
+        server, "report-metric", "loss", "2", "--step", "4", "--json", HELIOSTAT_CHECKPOINT_DIR=str(tmp_path)
+    )
+    assert json.loads(done.stdout) == {"name": "loss", "value": 2.0, "step": 4}
+    lines = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    assert lines == [{"name": "acc", "value": 0.5, "step": 3}, {"name": "loss", "value": 2.0, "step": 4}]
+
+
+def test_strangers_see_no_sweep(client: Client) -> None:
+    with pytest.raises(HeliostatError, match="There is no sweep 999999"):
+        client.sweep(999999)

@@ -1,0 +1,138 @@
+"""The small language of conditions and values."""
+
+import contextlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as some
+
+from heliostat.workflows.expressions import (
+    LONGEST,
+    Path,
+    Scope,
+    Value,
+    Wrong,
+    as_text,
+    is_true,
+    names_in,
+    parse,
+    value_of,
+)
+from heliostat.workflows.templates import parse_template
+
+_KNOWN: dict[Path, Value] = {("params", "lr"): 0.1, ("params", "mode"): "full", ("jobs", "a", "outputs", "x"): "7"}
+
+
+def look_up(path: Path) -> Value:
+    if path not in _KNOWN:
+        raise Wrong(f"there is no {'.'.join(path)}")
+    return _KNOWN[path]
+
+
+SCOPE = Scope(look_up, {"success": lambda: True, "failure": lambda: False})
+
+
+def told(text: str) -> Value:
+    return value_of(parse(text), SCOPE)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1 < 2", True),
+        ("params.lr == 0.1", True),
+        ("params.lr == '0.1'", True),
+        ("params.lr <= 0.05 or params.mode == 'full'", True),
+        ("!(params.mode == 'full')", False),
+        ("not not true", True),
+        ("failure() || success() && 1 == 2", False),
+        ("jobs.a.outputs.x >= 7", True),
+        ('params.mode != "quick"', True),
+        ("null == null", True),
+        ("true and 'yes'", "yes"),
+        ("-3 < 2e1", True),
+        ("'a' == 'b'", False),
+        ("true == 'true'", True),
+    ],
+)
+def test_what_expressions_say(text: str, value: Value) -> None:
+    assert told(text) == value
+
+
+def test_what_is_decided_already_is_not_looked_at() -> None:
+    assert told("true or nothing.like.this") is True
+    assert told("false and nothing.like.this") is False
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "ends too early"),
+        ("1 + x", "cannot read"),
+        ("a.", "ends too early"),
+        ("(1", "')' is missing"),
+        ("f(1 2)", "expected ','"),
+        ("1 2", "did not expect '2'"),
+        ("'open", "cannot read"),
+        ("and", "did not expect 'and'"),
+        ("__import__('os').system('id')", "did not expect '.'"),
+        ("[x for x in y]", "cannot read"),
+        ("a" * (LONGEST + 1), "may have 1000 characters"),
+        ("(" * 100 + "1" + ")" * 100, "nested too deeply"),
+    ],
+)
+def test_what_cannot_be_read_says_why(text: str, why: str) -> None:
+    with pytest.raises(Wrong, match=why.replace("(", r"\(").replace(")", r"\)")):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("shell('id')", "no function shell"),
+        ("success(1)", "takes other arguments"),
+        ("params.mode < 3", "does not compare numbers"),
+        ("params.__class__", "there is no params.__class__"),
+    ],
+)
+def test_what_has_no_value_says_why(text: str, why: str) -> None:
+    with pytest.raises(Wrong, match=why):
+        told(text)
+
+
+def test_all_names_of_an_expression_are_found() -> None:
+    found = names_in(parse("not (params.lr < 1) and success(jobs.a.state)"))
+    assert list(found) == [("params", "lr"), ("jobs", "a", "state")]
+
+
+@given(some.text(alphabet="params.lr()<>=!&|'\" 0123456789andornotuccessfailure,-", max_size=120))
+def test_whatever_is_written_is_read_or_refused_in_words(text: str) -> None:
+    with contextlib.suppress(Wrong):
+        told(text)
+
+
+@given(some.text(max_size=300))
+def test_no_text_does_anything_but_be_read_or_refused(text: str) -> None:
+    with contextlib.suppress(Wrong):
+        value_of(parse(text), SCOPE)
+    with contextlib.suppress(Wrong):
+        parse_template(text).filled(SCOPE)
+
+
+def test_an_expression_alone_keeps_its_kind_and_within_text_becomes_text() -> None:
+    assert parse_template("${{ params.lr }}").filled(SCOPE) == 0.1
+    assert parse_template("--lr=${{ params.lr }},${{ 2.0 }}").filled(SCOPE) == "--lr=0.1,2"
+    with pytest.raises(Wrong, match="not closed"):
+        parse_template("${{ params.lr")
+
+
+def test_what_counts_as_true_in_text() -> None:
+    assert [is_true(one) for one in ("false", "0", "", " no ", "x", "1")] == [
+        False,
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]
+    assert as_text(["a", 1.0, True, None]) == "a,1,true,"
