@@ -4,7 +4,11 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, inspect, text
 
-from heliostat.store import notice_tables, schedule_tables  # noqa: F401 - their tables belong to the schema
+from heliostat.store import (  # noqa: F401 - their tables belong to the schema
+    image_tables,
+    notice_tables,
+    schedule_tables,
+)
 from heliostat.store.database import sqlite_address
 
 HEAD = "0018"  # the newest file in migrations/versions; a test keeps this true
