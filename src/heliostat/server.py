@@ -31,6 +31,7 @@ from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
 from heliostat.services.firing import tend
+from heliostat.services.notifying import make_notifier
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -139,7 +140,7 @@ def _start_parts(
     upload_sweeper = UploadSweeper(store, uploads, settings.keep_uploads_days, utc_now)
     upload_sweeper.start()
     stack.callback(upload_sweeper.close)
-    recorder = Recorder(Seen(store, engine, fleet), settings.home.jobs, utc_now)
+    recorder = Recorder(Seen(store, engine, fleet), settings, utc_now)
     if settings.keep_records:
         recorder.start()
         stack.callback(recorder.close)
@@ -153,6 +154,9 @@ def _start_parts(
     timekeeper = Timekeeper(store, partial(tend, context), utc_now)
     timekeeper.start()
     stack.callback(timekeeper.close)
+    notifier = make_notifier(context)
+    notifier.start()
+    stack.callback(notifier.close)
     return context
 
 
