@@ -214,8 +214,8 @@ def test_it_leaves_when_nobody_listens_and_stays_while_its_job_is_told_to_end(in
             client.transport.write(b"ehello")
             await until(lambda: client.data == b"hello")
             client.transport.close()
-            await until(lambda: link.is_lost)
-            assert link._process.wait(30) == 0
+            await link.gone()
+            assert link._process.returncode == 0
 
     run(test)
 

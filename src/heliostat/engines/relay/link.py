@@ -47,7 +47,7 @@ class Link(asyncio.Protocol):
     """Lives on one event loop. Made by `start`."""
 
     def __init__(self, process: "subprocess.Popen[bytes]") -> None:
-        self._process = process
+        self._process, self._descriptor = process, os.pidfd_open(process.pid)
         self._reader = frames.FrameReader()
         self._noise = b""
         self._numbers = itertools.count(1)
@@ -173,7 +173,7 @@ class Link(asyncio.Protocol):
 
     async def _see_off(self) -> None:
         """Once the program is gone it has said why."""
-        await _gone(self._process)
+        await _gone(self._process, self._descriptor)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._said.over.wait(), 1.0)
         waiting: list[asyncio.Future[Any]] = [self._hello, *self._asked.values()]
@@ -243,9 +243,9 @@ def _spawn(inside: Inside, stream: socket.socket) -> "subprocess.Popen[bytes]":
     )
 
 
-async def _gone(process: "subprocess.Popen[bytes]") -> None:
-    """It leaves by itself when nobody listens; if not, it is told to."""
-    loop, over, descriptor = asyncio.get_running_loop(), asyncio.Event(), os.pidfd_open(process.pid)
+async def _gone(process: "subprocess.Popen[bytes]", descriptor: int) -> None:
+    """It leaves by itself when nobody listens; if not, it is told to. `descriptor` is its pidfd, closed here."""
+    loop, over = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, over.set)
     try:
         for number in (signal.SIGTERM, signal.SIGKILL):
