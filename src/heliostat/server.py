@@ -30,6 +30,8 @@ from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
 from heliostat.services.firing import tend
+from heliostat.services.service_health import Looks
+from heliostat.services.service_tending import tend as tend_services
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -42,6 +44,7 @@ from heliostat.workers.environments import EnvironmentKeeper
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
+from heliostat.workers.reconciler import Reconciler
 from heliostat.workers.recorder import Recorder
 from heliostat.workers.sampler import Sampler, Watched
 from heliostat.workers.sweeper import Sweeper
@@ -151,7 +154,18 @@ def _start_parts(
     timekeeper = Timekeeper(store, partial(tend, context), utc_now)
     timekeeper.start()
     stack.callback(timekeeper.close)
+    _start_services(context, stack)
     return context
+
+
+def _start_services(context: Context, stack: contextlib.ExitStack) -> None:
+    looks = Looks()
+    reconciler = Reconciler(context.store, partial(tend_services, context, looks))
+    looks.wake = reconciler.wake
+    context.store.on_commit(context.traffic.on_commit)
+    stack.callback(looks.close)
+    reconciler.start()
+    stack.callback(reconciler.close)
 
 
 def _start_sampling(settings: Settings, watched: Watched, stack: contextlib.ExitStack) -> SampleStore:

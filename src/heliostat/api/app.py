@@ -28,6 +28,7 @@ from heliostat.api import (
     reports,
     reservations,
     schedules,
+    services,
     sessions,
     slurm,
     stats,
@@ -67,6 +68,7 @@ _MODULES = (
     environments,
     schedules,
     sessions,
+    services,
 )
 
 

@@ -9,6 +9,7 @@ from heliostat.config import Settings
 from heliostat.engines.contract import Engine
 from heliostat.services.addresses import Addresses
 from heliostat.services.recent import Recent
+from heliostat.services.traffic import Traffic
 from heliostat.services.turns import Turns
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
@@ -40,4 +41,5 @@ class Context:
     searches: Turns = field(default_factory=lambda: Turns("search"))
     uploading: Turns = field(default_factory=lambda: Turns("upload", most=1000))
     now: Callable[[], datetime] = field(default=utc_now)
+    traffic: Traffic = field(default_factory=Traffic)
     addresses: Addresses = field(default_factory=Addresses)

@@ -7,6 +7,7 @@ if the kernel shows the same listening sockets before and after it was made, all
 import os
 from collections.abc import Collection, Iterable
 
+from heliostat.engines.local.listeners import CannotAsk, listeners
 from heliostat.models.sessions import Listening
 
 _LISTEN = "0A"
@@ -37,6 +38,14 @@ def find_listening(port: int, pids: Iterable[int]) -> Listening:
 
 def _listeners(port: int) -> list[tuple[str, int]]:
     """(address, inode) of every socket that listens on this port."""
+    try:
+        return listeners(port)
+    except CannotAsk:
+        return _read_listeners(port)
+
+
+def _read_listeners(port: int) -> list[tuple[str, int]]:
+    """The same where the kernel cannot be asked: slower, as it tells of every connection."""
     ending = f":{port:04X}"
     found = []
     for table in _TABLES:
