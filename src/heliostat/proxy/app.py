@@ -207,7 +207,10 @@ class _Exchange:
         self._has_started = True
         await _start(self._send, head.status, response_headers(head.headers, self._admitted.passing))
         async for part in connection.body():
-            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+            is_last = connection.is_complete
+            await self._send({"type": "http.response.body", "body": part, "more_body": not is_last})
+            if is_last:
+                return
         await self._send({"type": "http.response.body", "body": b""})
 
 

@@ -23,12 +23,13 @@ class Watch:
         self._loop = asyncio.get_running_loop()
         self._waiting = asyncio.current_task()
         self._tasks: list[asyncio.Task[None]] = []
-        self._later: list[asyncio.TimerHandle] = [self._loop.call_later(CHECK_SECONDS, self._check_on)]
+        self._looks_too = False
+        self._later = self._loop.call_later(_SOON_SECONDS, self._begin)
         self._has_left = self._is_over = False
 
     def look_later(self) -> None:
         """For a request that carries nothing."""
-        self._later.append(self._loop.call_later(_SOON_SECONDS, self._add, self._until_gone))
+        self._looks_too = True
 
     def send(self, sending: Coroutine[Any, Any, None]) -> None:
         """What the request carries; after that, look whether they are still there."""
@@ -42,15 +43,17 @@ class Watch:
 
     async def end(self) -> None:
         self._is_over = True
-        for handle in self._later:
-            handle.cancel()
+        self._later.cancel()
         for task in self._tasks:
             task.cancel()
         if self._tasks:
             await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    def _check_on(self) -> None:
+    def _begin(self) -> None:
+        """It takes a while."""
         self._add(self._until_shut_out)
+        if self._looks_too:
+            self._add(self._until_gone)
 
     def _add(self, make: Callable[[], Coroutine[Any, Any, None]]) -> None:
         self._tasks.append(self._loop.create_task(make()))
@@ -71,6 +74,7 @@ class Watch:
         self._leave()
 
     async def _until_shut_out(self) -> None:
+        await asyncio.sleep(CHECK_SECONDS)
         while await self._is_let_in():
             await asyncio.sleep(CHECK_SECONDS)
         self._leave()

@@ -183,8 +183,9 @@ def remove_service(context: Context, caller: Caller, name: str) -> None:
         found = stored.find_service(tx.conn, name)
         if found is None or found.id != seen.id:
             raise no_service(name)
-        live = stored.live_replicas(tx.conn, found.id)
-        if found.state is ServiceState.ACTIVE or live:
+        numbers = [one.job_id for one in stored.live_replicas(tx.conn, found.id)]
+        is_left = any(not job.is_over for job in stored_jobs.get_jobs(tx.conn, numbers).values())
+        if found.state is ServiceState.ACTIVE or is_left:
             raise Conflict(f"Service {name} is not stopped.", f"First: helio service stop {name}.")
         stored.remove_service(tx, found.id)
         people.add_audit(tx, caller, "service.remove", f"service {name}", _told(found), context.now())

@@ -3,6 +3,7 @@
 import http.client
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -296,6 +297,51 @@ def test_others_see_and_use_only_what_they_may(server: RunningServer, ann: Perso
         server.ask("PATCH", "/services/anns", {"visibility": "private"}, uid=ann.uid)
         again = Visitor(server).get(f"{url}echo", headers=[("Authorization", f"Bearer {told['key']}")])
         assert again.status == 403
+
+
+@needs_root
+def test_with_a_host_name_each_a_public_service_opens_in_anybodys_browser(ann: Person, bob: Person) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = f'proxy_port = {port}\nproxy_url = "http://*.sessions.test:{port}"\n'
+    server = RunningServer(settings)
+    try:
+        with running(server, "shown", ann.uid, visibility="public") as url:
+            assert url == f"http://shown.sessions.test:{port}/s/shown/"
+            visitor = Visitor(server).log_in(bob.uid)
+            here, host = f"http://127.0.0.1:{port}", f"shown.sessions.test:{port}"
+            told = [("Host", host), ("Accept", "text/html")]
+            asked = visitor.get(f"{here}/s/shown/echo", headers=told)
+            way = urlsplit(asked.location)  # to the control plane, wherever that is found
+            let_in = visitor.get(f"{server.url}{way.path}?{way.query}", headers=[("Accept", "text/html")])
+            assert let_in.location.startswith(f"http://{host}/s/shown/_heliostat/enter?code=")
+            entered = visitor.get(let_in.location.replace(f"http://{host}", here), headers=told)
+            assert entered.location == "/s/shown/echo"
+            got = visitor.get(f"{here}/s/shown/echo", headers=told)
+            assert (got.status, got.json["target"]) == (200, "/echo")
+            for other in (f"other.sessions.test:{port}", f"127.0.0.1:{port}", f"1.sessions.test:{port}"):
+                assert visitor.get(f"{here}/s/shown/echo", headers=[("Host", other)]).status == 404
+    finally:
+        server.remove()
+
+
+def test_its_pages_show_it_and_let_its_owner_change_it(server: RunningServer) -> None:
+    with running(server, "paged") as url:
+        visitor = Visitor(server).log_in()
+        assert f'href="{url}"' in visitor.get(f"{server.url}/services").body.decode()
+        page = visitor.get(f"{server.url}/services/paged").body.decode()
+        assert "1 of 1 replicas are healthy." in page
+        token = page.partition('name="csrf" value="')[2].partition('"')[0]
+        origin = [("Origin", server.url), ("Content-Type", "application/x-www-form-urlencoded")]
+        sent = f"csrf={token}&replicas=2".encode()
+        assert visitor.send("POST", f"{server.url}/services/paged/scale", body=sent, headers=origin).status == 303
+        until_whole(server, "paged")
+        assert len(live(server, "paged")) == 2
+        wrong = f"csrf={token}&replicas=many".encode()
+        answer = visitor.send("POST", f"{server.url}/services/paged/scale", body=wrong, headers=origin)
+        assert answer.status == 422
+        unsigned = visitor.send("POST", f"{server.url}/services/paged/stop", body=b"", headers=origin)
+        assert unsigned.status == 403
 
 
 def test_the_commands_do_all_of_it(server: RunningServer, tmp_path: Path) -> None:
