@@ -1,12 +1,14 @@
 """Looks at replicas: do they answer? With the same proof of whose port it is as the proxy wants."""
 
 import http.client
+import math
 import socket
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.models import Attempt, Job, JobId
@@ -20,6 +22,7 @@ Look = Callable[[Context, Service, Job], str]
 _AT_ONCE = 8
 _EARLY_SECONDS = 0.5  # between two looks at one that has not answered yet
 _LONGEST_PROBLEM = 200
+_GRID_SECONDS = 0.5
 
 
 def look_at(context: Context, service: Service, job: Job) -> str:
@@ -89,18 +92,22 @@ class Looks:
             watch.looking = None
             watch.failed = watch.failed + 1 if problem else 0
             verdict = judged(service, replica, job, Outcome(problem, watch.failed, context.now()))
-            answers = replica.is_healthy(job.attempt) or verdict == (Health.HEALTHY, "")
-            pause = service.check.interval_seconds
-            watch.due_at = time.monotonic() + (pause if answers else min(pause, _EARLY_SECONDS))
         if watch.looking is None and time.monotonic() >= watch.due_at and replica.draining_at is None:
-            watch.looking = self._threads.submit(self._look, context, service, job)
-            watch.looking.add_done_callback(lambda _: self.wake())
+            answers = replica.is_healthy(job.attempt) or verdict == (Health.HEALTHY, "")
+            self._begin(watch, answers, partial(self._look, context, service, job), service.check)
         return verdict
 
+    def _begin(self, watch: _Watch, answers: bool, look: Callable[[], str], check: HealthCheck) -> None:
+        """All is well, as before, is no news: that is seen when the next look is due."""
+        pause = check.interval_seconds if answers else min(check.interval_seconds, _EARLY_SECONDS)
+        watch.due_at = together(time.monotonic() + pause)
+        watch.looking = self._threads.submit(look)
+        watch.looking.add_done_callback(lambda done: None if answers and not _result(done) else self.wake())
+
     def seconds_until_due(self, attempts: Collection[str]) -> float:
-        """Until one of these is to be looked at; who is being looked at says so itself."""
+        """Until one of these is to be looked at again."""
         now = time.monotonic()
-        due = [one.due_at - now for key, one in self._watches.items() if key in attempts and one.looking is None]
+        due = [one.due_at - now for key, one in self._watches.items() if key in attempts]
         return max(0.05, min(due, default=60.0))
 
     def forget_others(self, jobs: Collection[JobId]) -> None:
@@ -135,6 +142,13 @@ def judged(service: Service, replica: Replica, job: Job, outcome: Outcome) -> Ve
     return Health.UNHEALTHY, f"it was not healthy within {grace:g} seconds: {problem}"
 
 
+def together(at: float) -> float:
+    """Looks that are due at about the same time are due at the same time: one round for all."""
+    return math.ceil(at / _GRID_SECONDS) * _GRID_SECONDS
+
+
 def _result(looking: "Future[str]") -> str:
+    if looking.cancelled():
+        return ""
     error = looking.exception()
     return looking.result() if error is None else f"it could not be looked at: {error}"[:_LONGEST_PROBLEM]
