@@ -25,6 +25,7 @@ from heliostat.api.app import create_app
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
 from heliostat.engines.contract import Engine
+from heliostat.engines.relay.relays import relays_of
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
@@ -45,7 +46,7 @@ from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
 from heliostat.workers.reconciler import Reconciler
-from heliostat.workers.recorder import Recorder
+from heliostat.workers.recorder import Recorder, Seen
 from heliostat.workers.sampler import Sampler, Watched
 from heliostat.workers.sweeper import Sweeper
 from heliostat.workers.timekeeper import Timekeeper
@@ -72,7 +73,8 @@ def serve(
         url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings, sockets[0])
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
-        context = replace(context, addresses=addresses(settings, url, _url(proxy_socket)))
+        places = addresses(settings, url, _url(proxy_socket))
+        context = replace(context, addresses=places, relays=relays_of(context.engine))
         facts = {
             "pid": os.getpid(),
             "url": url,
@@ -140,7 +142,7 @@ def _start_parts(
     upload_sweeper = UploadSweeper(store, uploads, settings.keep_uploads_days, utc_now)
     upload_sweeper.start()
     stack.callback(upload_sweeper.close)
-    recorder = Recorder(store, engine, fleet, utc_now)
+    recorder = Recorder(Seen(store, engine, fleet), settings.home.jobs, utc_now)
     if settings.keep_records:
         recorder.start()
         stack.callback(recorder.close)

@@ -23,6 +23,8 @@ PAGES = (
     "/compare?a=1&b=2",
     "/environments",
     "/environments?everybodys=true",
+    "/images",
+    "/images?everybodys=true",
     "/share?people=true",
     "/reports?by=user",
     "/admin",

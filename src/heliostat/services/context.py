@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from heliostat.auth.identity import Identities
 from heliostat.config import Settings
 from heliostat.engines.contract import Engine
+from heliostat.engines.relay.relays import Relays
 from heliostat.services.addresses import Addresses
 from heliostat.services.recent import Recent
 from heliostat.services.traffic import Traffic
@@ -43,3 +44,4 @@ class Context:
     now: Callable[[], datetime] = field(default=utc_now)
     traffic: Traffic = field(default_factory=Traffic)
     addresses: Addresses = field(default_factory=Addresses)
+    relays: Relays | None = None  # to ports of jobs on other machines

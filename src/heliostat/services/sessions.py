@@ -5,17 +5,18 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heliostat.errors import HeliostatError, NotFound
+from heliostat.errors import HeliostatError, Invalid, NotFound
 from heliostat.models import Caller, Job, JobRequest, JobState
 from heliostat.models.sessions import APPS, Session, Target
 from heliostat.services.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.logs import LogRange, read_log
 from heliostat.services.proxying import check_entry, find_way, listening
-from heliostat.services.submission import prepare_submission
+from heliostat.services.submission import Submitted, prepare_submission
 from heliostat.store import jobs as stored
 from heliostat.store import sessions as kept
 from heliostat.store.database import Transaction
@@ -42,7 +43,7 @@ def start_session(
 ) -> SessionState:
     """Put it into the queue. With a key, the same request again gives the same session again."""
     secret = _secret(context, caller.user.name, key)
-    change = prepare_submission(context, caller, [_as_job(context, app, request, secret)], key)
+    change = _prepared(context, caller, _as_job(context, app, request, secret), key)
 
     def start(tx: Transaction) -> Job:
         job = change(tx).jobs[0]
@@ -70,6 +71,18 @@ def show_session(context: Context, caller: Caller, job_id: int) -> SessionState:
     state = _state(context, job, session)
     failed = job.state in (JobState.FAILED, JobState.TIMED_OUT)
     return replace(state, log_tail=_last_lines(context, job)) if failed or _is_late(context, state) else state
+
+
+def _prepared(
+    context: Context, caller: Caller, request: JobRequest, key: str | None
+) -> Callable[[Transaction], Submitted]:
+    """What sessions get unless they ask for another class is not known to every Slurm."""
+    try:
+        return prepare_submission(context, caller, [request], key)
+    except Invalid as error:
+        if request.priority_class != "interactive" or "priority_class" not in error.fields:
+            raise
+    return prepare_submission(context, caller, [replace(request, priority_class="normal")], key)
 
 
 def _secret(context: Context, user: str, key: str | None) -> str:
@@ -128,7 +141,7 @@ def _is_late(context: Context, state: SessionState) -> bool:
 
 def _is_up(context: Context, job: Job) -> bool:
     try:
-        listening(context, find_way(context, Target(job.id)))
+        listening(context, find_way(context, Target(job.id)), again=False)
     except HeliostatError:
         return False
     return True

@@ -168,7 +168,8 @@ class LocalEngine:
             raise Conflict(f"Job {attempt.job.id}: {error}.", hint, code="not_listening") from error
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
-        self._traces.extend(attempt.id, limit_seconds)
+        if limit_seconds > (attempt.job.time_limit_seconds or 0):
+            self._traces.extend(attempt.id, limit_seconds)
 
     def driver_version(self) -> str | None:
         try:
@@ -239,7 +240,7 @@ class LocalEngine:
                 is_contained = bool(payload.commands) and containers.has_container(place, attempt.id)
                 self._running[attempt.id] = running = Running(attempt, claim, group, is_contained=is_contained)
                 self._queued.discard(attempt.id)
-                if not payload.commands:
+                if not payload.commands and not payload.places.tool:
                     self._uncontained.add(attempt.id)
         except OSError:
             group.remove()

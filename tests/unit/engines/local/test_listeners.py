@@ -7,6 +7,7 @@ import pytest
 from heliostat.engines.local import ports
 from heliostat.engines.local.listeners import CannotAsk, listeners
 from heliostat.engines.local.ports import NotListening, find_listening
+from heliostat.engines.relay.listeners import read_listeners
 
 
 @pytest.mark.parametrize(
@@ -25,9 +26,9 @@ def test_the_kernel_says_the_same_as_proc(family: int, host: str) -> None:
         except OSError:
             pytest.skip("this machine has no IPv6")
         port = here.getsockname()[1]
-        assert listeners(port) == ports._read_listeners(port) == []
+        assert listeners(port) == read_listeners(port) == []
         here.listen()
-        assert listeners(port) == ports._read_listeners(port)
+        assert listeners(port) == read_listeners(port)
         assert len(listeners(port)) == 1
 
 
