@@ -174,10 +174,13 @@ def stop(name: Name, as_json: JsonFlag = False) -> None:
 
 
 @service.command()
-def remove(name: Name) -> None:
+def remove(name: Name, as_json: JsonFlag = False) -> None:
     """Forget a service that is stopped; its name is free again."""
     connect().remove_service(name)
-    print(f"Service {name} is removed.")
+    if as_json:
+        print_json({"removed": name})
+    else:
+        print(f"Service {name} is removed.")
 
 
 @service.command()
