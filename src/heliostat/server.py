@@ -142,7 +142,7 @@ def _start_parts(
     upload_sweeper = UploadSweeper(store, uploads, settings.keep_uploads_days, utc_now)
     upload_sweeper.start()
     stack.callback(upload_sweeper.close)
-    recorder = Recorder(Seen(store, engine, fleet), settings.home.jobs, utc_now)
+    recorder = Recorder(Seen(store, engine, fleet), settings, utc_now)
     if settings.keep_records:
         recorder.start()
         stack.callback(recorder.close)

@@ -5,11 +5,11 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import structlog
 
 from heliostat import __version__
+from heliostat.config import Settings
 from heliostat.engines.contract import Engine, KnowsDriver
 from heliostat.engines.environment import IMAGE_FILE
 from heliostat.engines.folders import JobFolder
@@ -19,6 +19,7 @@ from heliostat.models.states import TERMINAL
 from heliostat.store import jobs as stored
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.job_records import add_machines, forget_machines, lacks_image, unrecorded_attempts
+from heliostat.workers.datasets import Datasets
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.leftovers import read_safely
 
@@ -40,9 +41,9 @@ class Seen:
 class Recorder:
     """Hears of starts from commits; what the last server left out is caught up with at the start."""
 
-    def __init__(self, seen: Seen, jobs: Path, now: Callable[[], datetime]) -> None:
+    def __init__(self, seen: Seen, settings: Settings, now: Callable[[], datetime]) -> None:
         self._store, self._engine, self._fleet, self._now = seen.store, seen.engine, seen.fleet, now
-        self._jobs = jobs
+        self._jobs, self._datasets = settings.home.jobs, Datasets(settings.mount_paths)
         self._nameless: set[tuple[JobId, int]] = set()  # that run in an image of which nobody knows yet what it is
         self._waiting: set[tuple[JobId, int]] = set()
         self._lock = threading.Lock()
@@ -101,6 +102,7 @@ class Recorder:
             driver=knows.driver_version() if knows else None,
             image_digest=digest_in(job.spec.image) or self._noted_digest(job),
             environment=job.environment,
+            datasets=self._datasets.versions(job) if job.spec.mounts else (),
             heliostat=__version__,
         )
 
