@@ -28,6 +28,8 @@ MANY_CPUS = Path(__file__).parents[2] / "support" / "many_cpus"
 def server() -> Iterator[RunningServer]:
     server = RunningServer(environment={**os.environ, "PYTHONPATH": str(MANY_CPUS)})
     yield server
+    for one in server.ask("GET", "/services").json["items"]:  # else what is cancelled is started again
+        server.ask("POST", f"/services/{one['name']}/stop")
     server.remove()
 
 
