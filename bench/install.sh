@@ -1,6 +1,6 @@
 #!/bin/sh
 # Install what the benchmarks compare Heliostat with: task-spooler and Slurm from Debian (needs root), HyperQueue
-# from PyPI in an environment of its own. What cannot be installed is reported and left out; `python -m bench`
+# from PyPI in an environment of its own, configurable-http-proxy from npm. What cannot be installed is reported and left out; `python -m bench`
 # then shows it as not available.
 set -u
 here=$(cd "$(dirname "$0")" && pwd)
@@ -21,6 +21,11 @@ install_hyperqueue() {
     "$work/venv/bin/python" -m pip install --quiet --disable-pip-version-check hyperqueue==0.27.0
 }
 
+install_configurable_http_proxy() {
+    command -v npm >/dev/null || { echo "configurable-http-proxy: needs npm" >&2; return 1; }
+    npm install --silent --no-fund --no-audit --prefix "$work/npm" configurable-http-proxy@5.3.0
+}
+
 failed=0
 if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
     install_packages >"$work/apt.log" 2>&1 || { echo "packages: failed, see $work/apt.log" >&2; failed=1; }
@@ -29,4 +34,5 @@ else
     failed=1
 fi
 install_hyperqueue || { echo "hyperqueue: failed" >&2; failed=1; }
+install_configurable_http_proxy || { echo "configurable-http-proxy: failed" >&2; failed=1; }
 exit $failed

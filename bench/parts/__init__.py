@@ -8,6 +8,7 @@ from bench.parts import (
     latency,
     memory,
     plan,
+    proxy,
     replay,
     runtimes,
     samples,
@@ -36,6 +37,7 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "environments": environments.measure,
     "replay": replay.measure,
     "web": web.measure,
+    "proxy": proxy.measure,
     "slurm": slurm.measure,
     "slurm-observe": slurm_observe.measure,
 }

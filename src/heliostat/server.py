@@ -32,6 +32,8 @@ from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
 from heliostat.services.firing import tend
 from heliostat.services.notifying import make_notifier
+from heliostat.services.service_health import Looks
+from heliostat.services.service_tending import tend as tend_services
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -44,6 +46,7 @@ from heliostat.workers.environments import EnvironmentKeeper
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
+from heliostat.workers.reconciler import Reconciler
 from heliostat.workers.recorder import Recorder, Seen
 from heliostat.workers.results import Results
 from heliostat.workers.sampler import Sampler, Watched
@@ -161,7 +164,18 @@ def _start_parts(
     notifier = make_notifier(context)
     notifier.start()
     stack.callback(notifier.close)
+    _start_services(context, stack)
     return context
+
+
+def _start_services(context: Context, stack: contextlib.ExitStack) -> None:
+    looks = Looks()
+    reconciler = Reconciler(context.store, partial(tend_services, context, looks))
+    looks.wake = reconciler.wake
+    context.store.on_commit(context.traffic.on_commit)
+    stack.callback(looks.close)
+    reconciler.start()
+    stack.callback(reconciler.close)
 
 
 def _start_sampling(settings: Settings, watched: Watched, stack: contextlib.ExitStack) -> SampleStore:

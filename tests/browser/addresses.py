@@ -13,6 +13,7 @@ PAGES = (
     "/jobs/new?gpus=2&time_limit=4h",
     "/sessions",
     "/sessions/new",
+    "/services",
     "/schedules",
     "/schedules/new",
     "/workflows",

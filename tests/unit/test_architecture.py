@@ -46,6 +46,7 @@ ALLOWED: dict[str, set[str]] = {
     "web": {"models", "errors", "services", "auth"},
     "api": {"models", "errors", "inotify", "schedules", "services", "store", "web"},
     "client": {"errors", "config", "models"},
+    "integrations": {"client", "errors"},
     "proxy": {"models", "errors", "config", "auth", "services"},
     "server": {"errors", "config", "store", "engines", "workers", "auth", "services", "api", "proxy"},
     "demo": {"models", "errors", "config", "store", "engines", "services", "server"},
@@ -72,6 +73,7 @@ OUTSIDE: dict[str, set[str]] = {
     "pathspec": {"client"},
     "yaml": {"cli", "web", "services"},
     "uv": {"services"},
+    "distributed": {"integrations"},
     "structlog": {"store", "engines", "workers", "auth", "api", "demo", "server", "proxy"},
 }
 """Each library and the parts that may know it."""

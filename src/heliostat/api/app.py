@@ -30,6 +30,7 @@ from heliostat.api import (
     reports,
     reservations,
     schedules,
+    services,
     sessions,
     slurm,
     stats,
@@ -75,6 +76,7 @@ _MODULES = (
     workflows,
     sweeps,
     sessions,
+    services,
 )
 
 

@@ -36,6 +36,11 @@ class Cache(Generic[K, V]):
                 self._kept[key] = (now, value)
         return value
 
+    def has(self, key: K) -> bool:
+        """Whether `get` would find it here now."""
+        kept = self._kept.get(key)
+        return kept is not None and timedelta() <= self._now() - kept[0] < _TRUSTED_FOR
+
     def clear(self) -> None:
         with self._lock:
             self._generation += 1

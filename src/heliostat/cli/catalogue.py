@@ -17,6 +17,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("run", "run:run", "Put a command into the queue."),
         Entry("notebook", "notebook:notebook", "Start JupyterLab on the cluster and open it."),
         Entry("session", "session:session", "Interactive sessions: JupyterLab, or a web server of your own."),
+        Entry("service", "service:service", "Web servers that stay up, as several replicas behind one address."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
         Entry("rerun", "rerun:rerun", "Repeat a job: the same request, the same code."),
         Entry("env", "env:env", "The software of jobs, built once."),

@@ -40,7 +40,7 @@ def submit(
     if any(is_chronos(job) for job in asked):
         put_chronos(client, file, asked, as_json)
         return
-    bodies = with_uploads(client, [_tidied(body, client.address.default_workdir()) for body in asked])
+    bodies = with_uploads(client, [tidied(body, client.address.default_workdir()) for body in asked])
     answer = client.submit_bodies(bodies, record=not no_record)
     ids: list[int] = answer["job_ids"]
     if as_json and not wait:
@@ -107,7 +107,7 @@ def _parse(file: str, text: str) -> Any:
         raise _wrong(file, f"it is neither YAML nor JSON: {error}") from error
 
 
-def _tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
+def tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
     """YAML reads `1` and `yes` as numbers and truths where a job means text."""
     tidy = dict(job)
     if isinstance(job.get("env"), dict):

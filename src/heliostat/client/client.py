@@ -31,6 +31,7 @@ from heliostat.client.people import PeopleVerbs
 from heliostat.client.queue import QueueVerbs
 from heliostat.client.records import RecordVerbs, with_record
 from heliostat.client.schedules import ScheduleVerbs
+from heliostat.client.services import ServiceVerbs
 from heliostat.client.sessions import SessionVerbs
 from heliostat.client.shapes import (
     Event,
@@ -74,6 +75,7 @@ class Client(
     WorkflowVerbs,
     SweepVerbs,
     SessionVerbs,
+    ServiceVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.
 

@@ -4,20 +4,25 @@ import re
 from dataclasses import dataclass
 from datetime import datetime
 
-_NAME = re.compile(r"([1-9][0-9]{0,14})(?:-([1-9][0-9]{0,4}))?")
+from heliostat.models.services import NAME
+
+_NUMBER = re.compile(r"([1-9][0-9]{0,14})(?:-([1-9][0-9]{0,4}))?")
 MOST_PORT = 65535
 
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The server of a session, or a port of any running job."""
+    """The server of a session, a port of any running job, or a service."""
 
-    job_id: int
+    job_id: int  # 0: a service
     port: int | None = None  # None: the session's own server
+    service: str = ""  # its name
 
     @property
     def name(self) -> str:
-        """`12`, or `12-6006`: as it stands in an address."""
+        """`12`, `12-6006`, or that of a service: as it stands in an address."""
+        if self.service:
+            return self.service
         return str(self.job_id) if self.port is None else f"{self.job_id}-{self.port}"
 
     @property
@@ -28,7 +33,9 @@ class Target:
 
 def parse_target(name: str) -> Target | None:
     """None: it is no such name. Each target has one name only."""
-    found = _NAME.fullmatch(name)
+    if NAME.fullmatch(name):
+        return Target(0, service=name)
+    found = _NUMBER.fullmatch(name)
     if found is None or int(found[2] or 1) > MOST_PORT:
         return None
     return Target(int(found[1]), int(found[2]) if found[2] else None)

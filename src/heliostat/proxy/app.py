@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import structlog
 
-from heliostat.errors import EngineUnavailable, HeliostatError, NotAuthenticated
+from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotAuthenticated
 from heliostat.models import JobState
 from heliostat.models.sessions import Target
 from heliostat.proxy import pages
@@ -17,26 +17,24 @@ from heliostat.proxy.headers import Header, request_headers, response_headers, v
 from heliostat.proxy.paths import Asked, own_host, parse_path
 from heliostat.proxy.pool import Pool
 from heliostat.proxy.upstream import Connection, UpstreamLost, request_head
+from heliostat.proxy.watch import ClientGone, Receive, Watch
 from heliostat.services.addresses import ENTER
 from heliostat.services.context import Context
+from heliostat.services.proxying import Way
 
 log = structlog.get_logger()
 Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
-CHECK_SECONDS = 5.0  # how long somebody may go on who is no longer let in
 _EARLY = frozenset({"session_starting", "not_listening", *(f"job_{state}" for state in JobState)})
+_SMALL_BYTES = 256 * 1024
 _REPEATABLE = frozenset({"GET", "HEAD", "OPTIONS"})
-
-
-class ClientGone(Exception):
-    """Nobody waits for the answer any more."""
 
 
 class Proxy:
     def __init__(self, context: Context) -> None:
         self.gate = Gate(context)
         self.pool = Pool(context)
+        self.traffic = context.traffic
         self._context = context
 
     async def __call__(self, scope: Message, receive: Receive, send: Send) -> None:
@@ -103,6 +101,7 @@ class _Exchange:
         self._proxy, self._admitted, self._request = proxy, admitted, request
         self._receive, self._send = receive, send
         self._has_started = self._has_sent = False
+        self._may_repeat = request.method in _REPEATABLE and not _has_body(request)
 
     async def run(self) -> None:
         try:
@@ -116,8 +115,29 @@ class _Exchange:
             raise EngineUnavailable(said, "Look at the job's log.") from error
 
     async def _forward(self) -> None:
-        way, request = self._admitted.way, self._request
-        may_repeat = request.method in _REPEATABLE and not _has_body(request)
+        """To one replica after the other, as long as nothing was done by halves."""
+        *ways, last = (self._admitted.way, *self._admitted.others)
+        for way in ways:
+            try:
+                await self._forward_to(way)
+                return
+            except (Conflict, EngineUnavailable):  # nothing was sent there
+                self._proxy.gate.balancer.suspect(way)
+            except UpstreamLost:
+                self._proxy.gate.balancer.suspect(way)
+                if self._has_started or not self._may_repeat:
+                    raise
+        await self._forward_to(last)
+
+    async def _forward_to(self, way: Way) -> None:
+        if not way.target.service:
+            await self._forward_on(way)
+            return
+        with self._proxy.traffic.counted(way.attempt.job.id):
+            await self._forward_on(way)
+
+    async def _forward_on(self, way: Way) -> None:
+        may_repeat = self._may_repeat
         while True:
             connection, was_used = await self._proxy.pool.connection(way, may_be_used=may_repeat)
             try:
@@ -131,43 +151,44 @@ class _Exchange:
 
     async def _exchange(self, connection: Connection) -> None:
         connection.begin(self._request.method.encode())
-        answering = asyncio.ensure_future(self._answer(connection))
-        others = [asyncio.ensure_future(self._listen(connection)), asyncio.ensure_future(self._until_shut_out())]
-        waiting = {answering, *others}
+        watch = Watch(self._receive, self._is_let_in)
         try:
-            while not answering.done():
-                done, waiting = await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                for task in done - {answering}:
-                    if not isinstance(task.exception(), UpstreamLost):  # else it may have answered before
-                        raise ClientGone
-            answering.result()
+            connection.write_at_once(self._head())
+            if _has_body(self._request):
+                watch.send(self._send_body(connection))
+            else:
+                self._has_sent = True
+                watch.look_later()
+            await self._answer(connection)
             if not self._has_sent:
                 connection.close()  # it has answered without reading all
-        except BaseException:
+        except BaseException as error:
             connection.close()
+            if isinstance(error, asyncio.CancelledError) and watch.is_left():
+                raise ClientGone from None
             raise
         finally:
-            await _end(answering, *others)
+            await watch.end()
 
-    async def _listen(self, connection: Connection) -> None:
-        """The request, and what it carries as it comes. Raises ClientGone in the end."""
+    def _head(self) -> bytes:
         request, admitted = self._request, self._admitted
         headers = request_headers(request.headers, admitted.passing)
-        is_chunked = bool(values(request.headers, b"transfer-encoding"))
-        if is_chunked:
+        if values(request.headers, b"transfer-encoding"):
             headers.append((b"transfer-encoding", b"chunked"))
         path = admitted.asked.upstream_path(admitted.way.keeps_prefix)
-        method = request.method.encode()
-        await connection.write(request_head(method, path, headers))
-        if _has_body(request):
-            async for part in self._body():
-                await connection.write(b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part)
-            if is_chunked:
-                await connection.write(b"0\r\n\r\n")
+        return request_head(request.method.encode(), path, headers)
+
+    async def _send_body(self, connection: Connection) -> None:
+        """What the request carries, as it comes. Raises ClientGone."""
+        is_chunked = bool(values(self._request.headers, b"transfer-encoding"))
+        async for part in self._body():
+            await connection.write(b"%x\r\n%b\r\n" % (len(part), part) if is_chunked else part)
+        if is_chunked:
+            await connection.write(b"0\r\n\r\n")
         self._has_sent = True
-        while (await self._receive())["type"] != "http.disconnect":
-            pass
-        raise ClientGone
+
+    async def _is_let_in(self) -> bool:
+        return await self._proxy.gate.still(self._admitted)
 
     async def _body(self) -> AsyncIterator[bytes]:
         more = True
@@ -181,22 +202,16 @@ class _Exchange:
 
     async def _answer(self, connection: Connection) -> None:
         head = await connection.head()
+        if self._admitted.others and self._may_repeat:
+            await connection.wait_if_small(_SMALL_BYTES)  # another replica may still answer instead
         self._has_started = True
         await _start(self._send, head.status, response_headers(head.headers, self._admitted.passing))
         async for part in connection.body():
-            await self._send({"type": "http.response.body", "body": part, "more_body": True})
+            is_last = connection.is_complete
+            await self._send({"type": "http.response.body", "body": part, "more_body": not is_last})
+            if is_last:
+                return
         await self._send({"type": "http.response.body", "body": b""})
-
-    async def _until_shut_out(self) -> None:
-        await asyncio.sleep(CHECK_SECONDS)
-        while await self._proxy.gate.still(self._admitted):
-            await asyncio.sleep(CHECK_SECONDS)
-
-
-async def _end(*tasks: "asyncio.Future[None]") -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def _start(send: Send, status: int, headers: list[Header]) -> None:

@@ -11,6 +11,7 @@ from heliostat.auth.grants import Shown
 from heliostat.auth.web import digest_of, new_secret
 from heliostat.errors import BadRequest, Forbidden, HeliostatError, NotAuthenticated, NotFound
 from heliostat.models.sessions import Target
+from heliostat.proxy.balance import Balancer
 from heliostat.proxy.headers import Headers, Passing, cookie_named, cookies_named, values
 from heliostat.proxy.paths import Asked, own_host, parse_path
 from heliostat.services.addresses import Addresses
@@ -52,6 +53,7 @@ class Admitted:
     asked: Asked
     way: Way
     passing: Passing
+    others: tuple[Way, ...] = ()  # of a service: its other replicas, the best one first
 
 
 class Gate:
@@ -60,6 +62,7 @@ class Gate:
     def __init__(self, context: Context) -> None:
         self._context = context
         self._ways: dict[Target, tuple[float, Way]] = {}
+        self.balancer = Balancer(context)
 
     def asked(self, request: Request) -> Asked:
         """Raises NotFound. Where each target has its own host name, only under that."""
@@ -78,7 +81,10 @@ class Gate:
         secret, is_program = self._secret(request.headers)
         if not is_program:
             check_origin(request)
-        user = await self._in_thread(lambda: self._holder(secret, asked.target))
+        user = await self._user(secret, asked.target)
+        if asked.target.service:
+            way, *others = await self.balancer.ways(asked.target, user, is_program=is_program)
+            return Admitted(user, secret, asked, way, self._passing(request, way), tuple(others))
         way = await self._way(asked.target)
         if user not in way.people:
             raise Forbidden("This is somebody else's.", "Ask them to share it with you.")
@@ -88,7 +94,9 @@ class Gate:
         """Whether who came some time ago may still be here."""
         target = admitted.asked.target
         try:
-            user = await self._in_thread(lambda: self._holder(admitted.secret, target))
+            user = await self._user(admitted.secret, target)
+            if target.service:  # a replica that drains goes on with what it has begun
+                return user in (await self.balancer.choices(target)).people
             way = await self._way(target)
         except HeliostatError:
             return False
@@ -113,6 +121,8 @@ class Gate:
 
     def page_of(self, request: Request, target: Target) -> str:
         """In the control plane."""
+        if target.service:
+            return f"{self._seen(request).control}/services/{target.service}"
         kind = "sessions" if target.port is None else "jobs"
         return f"{self._seen(request).control}/{kind}/{target.job_id}"
 
@@ -126,6 +136,11 @@ class Gate:
         if scheme.lower() == "bearer" and secret:
             return secret.strip(), True
         return _text(cookie_named(headers, self._name(_COOKIE))), False
+
+    async def _user(self, secret: str, target: Target) -> str:
+        if secret and self._context.identities.grants.is_known(secret):
+            return self._holder(secret, target)
+        return await self._in_thread(lambda: self._holder(secret, target))
 
     def _holder(self, secret: str, target: Target) -> str:
         if not secret:

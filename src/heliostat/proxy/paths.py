@@ -6,7 +6,7 @@ from urllib.parse import unquote_to_bytes
 
 from heliostat.models.sessions import Target, parse_target
 
-_PATH = re.compile(rb"/s/([0-9]{1,15}(?:-[0-9]{1,5})?)(/.*)?", re.DOTALL)
+_PATH = re.compile(rb"/s/([0-9]{1,15}(?:-[0-9]{1,5})?|[a-z][a-z0-9-]{0,39})(/.*)?", re.DOTALL)
 _ODD = re.compile(rb"[\x00-\x20\x7f-\xff#\\]")
 
 

@@ -11,12 +11,14 @@ from typing import Any, cast
 import httptools
 import structlog
 
-from heliostat.errors import BadRequest, EngineUnavailable, HeliostatError
+from heliostat.errors import BadRequest, Conflict, EngineUnavailable, HeliostatError
 from heliostat.proxy import pages
-from heliostat.proxy.app import CHECK_SECONDS, Proxy
+from heliostat.proxy.app import Proxy
 from heliostat.proxy.gate import Admitted, Request
 from heliostat.proxy.headers import UPGRADE, Header, request_headers, response_headers
 from heliostat.proxy.upstream import request_head
+from heliostat.proxy.watch import CHECK_SECONDS
+from heliostat.services.proxying import Way
 
 log = structlog.get_logger()
 _LONGEST_HEAD = 64 * 1024
@@ -33,6 +35,7 @@ class Tunnel(asyncio.Protocol):
         self._inner: _Inner | None = None
         self._early = b""  # from the browser, before the server inside has agreed
         self._has_head = False
+        self._counting = contextlib.ExitStack()
         self.transport: asyncio.Transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -80,10 +83,11 @@ class Tunnel(asyncio.Protocol):
 
     async def _run(self, head: bytes) -> None:
         try:
-            request = _parse(head, self.transport)
-            admitted = await self._proxy.gate.admit(request)
-            await self._connect(request, admitted)
-            await self._until_over(admitted)
+            with self._counting:
+                request = _parse(head, self.transport)
+                admitted = await self._proxy.gate.admit(request)
+                await self._connect(request, admitted)
+                await self._until_over(admitted)
         except HeliostatError as error:
             self.refuse(error)
         except Exception as error:  # noqa: BLE001 - a task nobody waits for
@@ -91,7 +95,7 @@ class Tunnel(asyncio.Protocol):
             self.transport.abort()
 
     async def _connect(self, request: Request, admitted: Admitted) -> None:
-        inner = await self._proxy.pool.open(admitted.way, lambda: _Inner(self, admitted))
+        inner = await self._open(admitted)
         if self.transport.is_closing():
             inner.leave()
             return
@@ -99,6 +103,22 @@ class Tunnel(asyncio.Protocol):
         path = admitted.asked.upstream_path(admitted.way.keeps_prefix)
         headers = [*request_headers(request.headers, admitted.passing), *UPGRADE]
         _write(inner.transport, request_head(b"GET", path, headers))
+
+    async def _open(self, admitted: Admitted) -> "_Inner":
+        """To the best replica that takes it."""
+        *ways, last = (admitted.way, *admitted.others)
+        for way in ways:
+            try:
+                return await self._open_to(way, admitted)
+            except (Conflict, EngineUnavailable):
+                self._proxy.gate.balancer.suspect(way)
+        return await self._open_to(last, admitted)
+
+    async def _open_to(self, way: Way, admitted: Admitted) -> "_Inner":
+        inner = await self._proxy.pool.open(way, lambda: _Inner(self, admitted))
+        if way.target.service:
+            self._counting.enter_context(self._proxy.traffic.counted(way.attempt.job.id))
+        return inner
 
     async def _until_over(self, admitted: Admitted) -> None:
         inner = self._inner

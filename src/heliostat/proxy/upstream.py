@@ -66,10 +66,24 @@ class Connection(asyncio.Protocol):
         self._transport.write(data)
         await self._may_write.wait()
 
+    def write_at_once(self, data: bytes) -> None:
+        """Little enough not to wait for."""
+        if self._transport is None or self.is_lost:
+            raise UpstreamLost(self._error or "it has closed the connection")
+        self._transport.write(data)
+
     async def head(self) -> Head:
         while self._head is None:
             await self._next()
         return self._head
+
+    async def wait_if_small(self, most: int) -> None:
+        """Until the answer is complete, if it says that it is short."""
+        head = await self.head()
+        lengths = [value for name, value in head.headers if name == b"content-length"]
+        if lengths and lengths[0].isdigit() and int(lengths[0]) <= most:
+            while not self._is_complete:
+                await self._next()
 
     async def body(self) -> AsyncIterator[bytes]:
         while True:

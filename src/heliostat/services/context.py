@@ -10,6 +10,7 @@ from heliostat.engines.contract import Engine
 from heliostat.engines.relay.relays import Relays
 from heliostat.services.addresses import Addresses
 from heliostat.services.recent import Recent
+from heliostat.services.traffic import Traffic
 from heliostat.services.turns import Turns
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
@@ -41,5 +42,6 @@ class Context:
     searches: Turns = field(default_factory=lambda: Turns("search"))
     uploading: Turns = field(default_factory=lambda: Turns("upload", most=1000))
     now: Callable[[], datetime] = field(default=utc_now)
+    traffic: Traffic = field(default_factory=Traffic)
     addresses: Addresses = field(default_factory=Addresses)
     relays: Relays | None = None  # to ports of jobs on other machines

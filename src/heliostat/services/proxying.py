@@ -2,6 +2,7 @@
 
 import os
 import stat
+from collections.abc import Container
 from dataclasses import dataclass
 
 from heliostat.engines.contract import OpensPorts
@@ -23,7 +24,7 @@ class Way:
 
     target: Target
     attempt: Attempt
-    people: frozenset[str]  # who may use it
+    people: Container[str]  # who may use it
     port: int
     keeps_prefix: bool = False  # the server inside knows where it stands
     authorization: str | None = None  # what it wants to see

@@ -57,7 +57,7 @@ def tell(port: int) -> None:
 
 
 def prefix() -> str:
-    return "/s/{}/".format(os.environ["HELIOSTAT_JOB_ID"])
+    return "/s/{}/".format(os.environ.get("HELIOSTAT_SERVICE") or os.environ["HELIOSTAT_JOB_ID"])
 
 
 def environment(port: int) -> dict[str, str]:
@@ -66,6 +66,8 @@ def environment(port: int) -> dict[str, str]:
 
 
 def command(app: str, words: list[str], port: int) -> list[str]:
+    if app == "service":
+        return [word.replace("{port}", str(port)) for word in words]
     if app != "jupyter":
         return words
     options = {

@@ -41,6 +41,7 @@ class Changes:
     rules: bool = False  # shares, quotas, data classes, reservations
     schedules: bool = False
     notices: bool = False
+    services: bool = False
 
     def extend(self, other: "Changes") -> None:
         self.added += other.added
@@ -50,6 +51,7 @@ class Changes:
         self.rules = self.rules or other.rules
         self.schedules = self.schedules or other.schedules
         self.notices = self.notices or other.notices
+        self.services = self.services or other.services
 
 
 @dataclass(slots=True)

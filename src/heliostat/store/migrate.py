@@ -8,11 +8,12 @@ from heliostat.store import (  # noqa: F401 - their tables belong to the schema
     image_tables,
     notice_tables,
     schedule_tables,
+    service_tables,
     workflow_tables,
 )
 from heliostat.store.database import sqlite_address
 
-HEAD = "0018"  # the newest file in migrations/versions; a test keeps this true
+HEAD = "0021"  # the newest file in migrations/versions; a test keeps this true
 
 
 def migrate(path: Path) -> None:

@@ -20,6 +20,7 @@ def add_grant(tx: Transaction, grant: Grant, digest: str) -> None:
             user=grant.user,
             job_id=grant.target.job_id,
             port=grant.target.port,
+            service=grant.target.service or None,
             login_id=grant.login_id,
             created_at=to_seconds(grant.created_at),
             expires_at=to_seconds(grant.expires_at),
@@ -42,7 +43,7 @@ def drop_old_grants(tx: Transaction, user: str, now: datetime, most: int) -> Non
 def _grant(row: Row[Any]) -> Grant:
     return Grant(
         user=row.user,
-        target=Target(row.job_id, row.port),
+        target=Target(row.job_id, row.port, row.service or ""),
         login_id=row.login_id,
         created_at=to_time(row.created_at),
         expires_at=to_time(row.expires_at),

@@ -397,6 +397,7 @@ proxy_grants = Table(
     Column("login_id", Integer),
     Column("created_at", Float, nullable=False),
     Column("expires_at", Float, nullable=False),
+    Column("service", String),
     Index("proxy_grants_by_user", "user", "created_at"),
 )
 

@@ -1,7 +1,7 @@
 """One stream per open page that says "something you show has changed"; the page then asks for its parts anew.
 
-A commit is turned into topics (`jobs`, `job:12`, `nodes`, `rules`). A page hears only of its own topics, at most
-once a second, and less often the more pages are open (see `pace`).
+A commit is turned into topics (`jobs`, `job:12`, `nodes`, `rules`, `services`). A page hears only of its own
+topics, at most once a second, and less often the more pages are open (see `pace`).
 """
 
 import asyncio
@@ -30,7 +30,7 @@ MOST_PAGES_EACH = 50
 _KEEP_ALIVE_SECONDS = 20.0
 _LEAST_GATHERED_SECONDS = 0.05
 _MOST_GATHERED_SECONDS = 1.0  # when many pages listen: what they read meanwhile is shared
-_PLAIN_TOPICS = frozenset({"jobs", "nodes", "rules"})
+_PLAIN_TOPICS = frozenset({"jobs", "nodes", "rules", "services"})
 _MOST_TOPICS = 8
 
 
@@ -160,5 +160,5 @@ def _check_topic(visit: Visit, topic: str) -> None:
         return
     kind, _, number = topic.partition(":")
     if kind != "job" or not (number.isascii() and number.isdecimal() and len(number) < 16):
-        raise Invalid("There is no such topic.", "Topics are jobs, job:NUMBER, nodes and rules.")
+        raise Invalid("There is no such topic.", "Topics are jobs, job:NUMBER, nodes, rules and services.")
     inspectable_job(visit.context, visit.caller, int(number))

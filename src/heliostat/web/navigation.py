@@ -18,6 +18,7 @@ ENTRIES = (
     Entry("Cluster", "/cluster", "cluster"),
     Entry("Jobs", "/jobs", "jobs"),
     Entry("Sessions", "/sessions", "session"),
+    Entry("Services", "/services", "fabric"),
     Entry("Schedules", "/schedules", "timed_out"),
     Entry("Workflows", "/workflows", "workflow"),
     Entry("Datasets", "/datasets", "dataset"),

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from heliostat.engines.relay.listeners import NotListening, find_held
+from heliostat.engines.local.listeners import CannotAsk, listeners
+from heliostat.engines.relay.listeners import NotListening, find_held, read_listeners
 from heliostat.models.sessions import Listening
 
 __all__ = ["NotListening", "find_listening"]
@@ -10,5 +11,12 @@ __all__ = ["NotListening", "find_listening"]
 
 def find_listening(port: int, pids: Iterable[int]) -> Listening:
     """On the loopback, held by one of these processes. Raises NotListening."""
-    held = find_held(port, pids)
+    held = find_held(port, pids, look=_listeners)
     return Listening(held.host, port, held.sockets)
+
+
+def _listeners(port: int) -> list[tuple[str, int]]:
+    try:
+        return listeners(port)
+    except CannotAsk:
+        return read_listeners(port)

@@ -30,9 +30,17 @@ class Held(NamedTuple):
     sockets: tuple[int, ...]
 
 
-def find_held(port: int, pids: Iterable[int], is_member: Callable[[int], bool] = lambda _: True) -> Held:
-    """On the loopback, held by those of these processes that are members. Raises NotListening."""
-    found = _listeners(port)
+def find_held(
+    port: int,
+    pids: Iterable[int],
+    is_member: Callable[[int], bool] = lambda _: True,
+    look: Callable[[int], list[tuple[str, int]]] | None = None,
+) -> Held:
+    """On the loopback, held by those of these processes that are members. Raises NotListening.
+
+    `look` says who listens; None: as /proc writes it.
+    """
+    found = (look or read_listeners)(port)
     four = _inodes(found, _V4 | _V4_AS_V6)
     six = _inodes(found, _V6)
     if not four and not six:
@@ -44,7 +52,7 @@ def find_held(port: int, pids: Iterable[int], is_member: Callable[[int], bool] =
     raise NotListening(f"what listens on port {port} is not part of the job")
 
 
-def _listeners(port: int) -> list[tuple[str, int]]:
+def read_listeners(port: int) -> list[tuple[str, int]]:
     """(address, inode) of every socket that listens on this port."""
     ending = f":{port:04X}"
     found = []

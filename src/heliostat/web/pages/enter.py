@@ -10,6 +10,7 @@ from heliostat.errors import HeliostatError, NotFound
 from heliostat.models.sessions import Target, parse_target
 from heliostat.services.addresses import Addresses
 from heliostat.services.proxying import check_entry, entry_code, open_port
+from heliostat.services.service_ways import check_service_entry, service_code
 from heliostat.web.job.numbers import JOB
 from heliostat.web.rendering import HEADERS, Page, render
 from heliostat.web.visits import Visit, VisitDep
@@ -36,14 +37,18 @@ def enter(
 ) -> Response:
     """The proxy has sent a browser here that it does not know. `nonce` ties the code to that browser."""
     target = _target(name)
-    code = entry_code(visit.context, visit.user, target, nonce, visit.browser.login.id)
+    make_code = service_code if target.service else entry_code
+    code = make_code(visit.context, visit.user, target, nonce, visit.browser.login.id)
     return RedirectResponse(_addresses(visit).entry(target, code, next), 303, HEADERS)
 
 
 @router.get("/open/{name}")
 def lead_on(visit: VisitDep, name: str) -> Response:
     target = _target(name)
-    check_entry(visit.context, visit.user, target)
+    if target.service:
+        check_service_entry(visit.context, visit.user, target.service)
+    else:
+        check_entry(visit.context, visit.user, target)
     return RedirectResponse(_addresses(visit).of(target), 303, HEADERS)
 
 

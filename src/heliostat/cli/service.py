@@ -1,0 +1,261 @@
+"""`helio service`: web servers that stay up, behind one address."""
+
+import os
+import time as clock
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from heliostat.cli.app import noun
+from heliostat.cli.connect import connect
+from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table, say
+
+if TYPE_CHECKING:
+    from heliostat.client import Client
+
+service = noun("Web servers that stay up, as several replicas behind one address.")
+Name = Annotated[str, typer.Argument(metavar="SERVICE", help="Its name.")]
+File = Annotated[str, typer.Argument(metavar="FILE", help="YAML or JSON; - for standard input.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Wait until all its replicas are healthy.")]
+Replicas = Annotated[int | None, typer.Option(help="How many.", min=0)]
+Visibility = Annotated[str | None, typer.Option(help="Who may use it: private, project, public.")]
+_LOOK_SECONDS = 0.5
+_COLUMNS = (
+    Column("NAME"),
+    Column("USER", optional=True),
+    Column("STATE"),
+    Column("HEALTHY", right=True),
+    Column("SEEN BY", optional=True),
+    Column("ADDRESS", shrinks=True),
+)
+_REPLICAS = (
+    Column("JOB", right=True),
+    Column("STATE"),
+    Column("NODE"),
+    Column("GENERATION", right=True, optional=True),
+    Column("OPEN", right=True),
+    Column("PROBLEM", shrinks=True),
+)
+
+
+@service.command()
+def submit(file: File, wait: Wait = False, as_json: JsonFlag = False) -> None:
+    """Start the service of a YAML or JSON file.
+
+    The file holds name, replicas, visibility, health (path, interval, timeout, threshold, grace), surge, drain,
+    and the fields of a job. Its command finds its port in $PORT; {port} in a word stands for it.
+    """
+    client = connect()
+    _started(client, client.create_service(**_fields(client, file)), wait, as_json)
+
+
+@service.command(context_settings={"allow_interspersed_args": False})
+def run(
+    command: Annotated[list[str], typer.Argument(metavar="[--] CMD...", show_default=False)],
+    name: Annotated[str, typer.Option(help="Its name, which is its address.")],
+    replicas: Replicas = None,
+    visibility: Visibility = None,
+    health: Annotated[str | None, typer.Option(metavar="PATH", help="That answers when it is healthy.")] = None,
+    gpus: Annotated[float | None, typer.Option(help="GPUs of each replica.")] = None,
+    cpus: Annotated[int | None, typer.Option(help="Cores of each replica.")] = None,
+    memory: Annotated[str | None, typer.Option(help="Memory of each replica: 16G.")] = None,
+    time: Annotated[str | None, typer.Option(help="Longest life of a replica: 30d.")] = None,
+    project: Annotated[str | None, typer.Option(help="Whose share it uses.")] = None,
+    env: Annotated[list[str] | None, typer.Option(help="K=V, or its software: requirements.txt.")] = None,
+    workdir: Annotated[str | None, typer.Option(help="Where it runs; here, on the server's machine.")] = None,
+    image: Annotated[str | None, typer.Option(help="Run in this container: python:3.11.")] = None,
+    wait: Wait = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Start a service by its command, which finds its port in $PORT.
+
+    helio service run --name docs --replicas 3 -- python3 -m http.server {port}
+    """
+    from heliostat.cli.run import environment_of, is_software, software_of
+
+    client, given = connect(), env or []
+    fields: dict[str, Any] = {
+        "replicas": replicas,
+        "visibility": visibility,
+        "health": None if health is None else {"path": health},
+        "gpus": int(gpus) if gpus is not None and gpus.is_integer() else gpus,
+        "cpus": cpus,
+        "memory": memory,
+        "time": time,
+        "project": project,
+        "env": environment_of([one for one in given if not is_software(one)]),
+        "environment": software_of([one for one in given if is_software(one)]),
+        "workdir": os.path.abspath(os.path.expanduser(workdir)) if workdir else client.address.default_workdir(),
+        "image": image,
+    }
+    _started(client, client.create_service(name, command, **fields), wait, as_json)
+
+
+@service.command("list")
+def list_all(as_json: JsonFlag = False) -> None:
+    """List the services you may use, by name."""
+    found = connect().services()
+    if as_json:
+        print_json(found)
+    elif not found:
+        print("No services. Start one: helio service run --name docs -- python3 -m http.server {port}")
+    else:
+        rows = [
+            [
+                one["name"],
+                one["user"],
+                _state(one),
+                f"{one['healthy']}/{one['replicas']}",
+                one["visibility"],
+                one["url"],
+            ]
+            for one in found
+        ]
+        print_table(_COLUMNS, rows)
+
+
+@service.command()
+def show(name: Name, as_json: JsonFlag = False) -> None:
+    """Show a service: its replicas, their health and the last problems."""
+    one = connect().service(name)
+    if as_json:
+        print_json(one)
+        return
+    facts = [("service", one["name"]), ("owner", f"{one['user']}, project {one['project']}"), ("is", one["words"])]
+    facts += [("address", one["url"]), ("seen by", one["visibility"])]
+    if one["problem"]:
+        facts.append(("last problem", one["problem"]))
+    print_facts(facts)
+    if replicas := one.get("replica_jobs"):
+        print()
+        print_table(_REPLICAS, (_replica_row(each) for each in replicas))
+
+
+@service.command()
+def scale(
+    name: Name,
+    replicas: Annotated[int | None, typer.Argument(metavar="[REPLICAS]", help="How many.", min=0)] = None,
+    visibility: Visibility = None,
+    wait: Wait = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """More or fewer replicas, or seen by others.
+
+    helio service scale docs 5
+    """
+    if replicas is None and visibility is None:
+        raise typer.BadParameter("Say how many: helio service scale NAME 3.", param_hint="REPLICAS")
+    client = connect()
+    _started(client, client.scale_service(name, replicas, visibility=visibility), wait, as_json)
+
+
+@service.command()
+def update(file: File, wait: Wait = False, as_json: JsonFlag = False) -> None:
+    """Update a service from its file; replicas are replaced one by one, and none before another is healthy."""
+    client = connect()
+    _started(client, client.update_service(**_fields(client, file)), wait, as_json)
+
+
+@service.command()
+def restart(name: Name, wait: Wait = False, as_json: JsonFlag = False) -> None:
+    """Replace every replica, one by one; also start a service that is stopped."""
+    client = connect()
+    _started(client, client.restart_service(name), wait, as_json)
+
+
+@service.command()
+def stop(name: Name, as_json: JsonFlag = False) -> None:
+    """Let open requests be answered, then end all replicas."""
+    one = connect().stop_service(name)
+    if as_json:
+        print_json(one)
+    else:
+        print(f"Service {name}: {one['words']}")
+
+
+@service.command()
+def remove(name: Name, as_json: JsonFlag = False) -> None:
+    """Forget a service that is stopped; its name is free again."""
+    connect().remove_service(name)
+    if as_json:
+        print_json({"removed": name})
+    else:
+        print(f"Service {name} is removed.")
+
+
+@service.command()
+def key(name: Name, as_json: JsonFlag = False) -> None:
+    """Make a secret with which a program uses a service, for some hours.
+
+    curl -H "Authorization: Bearer $(helio service key docs)" ADDRESS
+    """
+    made = connect().service_key(name)
+    if as_json:
+        print_json(made)
+    else:
+        print(made["key"])
+
+
+@service.command()
+def logs(
+    name: Name,
+    replica: Annotated[int | None, typer.Option(metavar="JOB", help="Of this replica; else the newest.")] = None,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until it is over.")] = False,
+    tail: Annotated[int | None, typer.Option(help="Only the last lines of each stream.", min=0)] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Print what a replica has printed."""
+    from heliostat.cli.logs import logs as print_logs
+
+    jobs = [one["job_id"] for one in connect().service(name).get("replica_jobs", [])]
+    if not jobs:
+        say(f"There is no replica of {name} whose log is yours to see.")
+        raise typer.Exit(1)
+    if replica is not None and replica not in jobs:
+        raise typer.BadParameter(
+            f"Replicas of {name} are jobs {', '.join(map(str, jobs))}.", param_hint="--replica"
+        )
+    print_logs(replica or max(jobs), follow=follow, tail=tail, as_json=as_json)
+
+
+def _fields(client: "Client", file: str) -> dict[str, Any]:
+    from heliostat.cli.submit import read_jobs, tidied
+
+    found = read_jobs(file)
+    if len(found) != 1 or "name" not in found[0]:
+        raise typer.BadParameter("The file holds one service, with its name.", param_hint="FILE")
+    return tidied(found[0], client.address.default_workdir())
+
+
+def _started(client: "Client", one: Any, wait: bool, as_json: bool) -> None:
+    if wait:
+        one = _wait_until_healthy(client, one["name"], quiet=as_json)
+    if as_json:
+        print_json(one)
+        return
+    print(f"Service {one['name']}: {one['words']}")
+    print(one["url"])
+
+
+def _wait_until_healthy(client: "Client", name: str, *, quiet: bool) -> Any:
+    """Says what it waits for, as that changes."""
+    said = ""
+    while True:
+        one = client.service(name)
+        if one["healthy"] >= one["replicas"] and one["is_updated"]:
+            return one
+        if one["words"] != said and not quiet:
+            said = one["words"]
+            say(f"… {said}{' ' + one['problem'] if one['problem'] else ''}")
+        clock.sleep(_LOOK_SECONDS)
+
+
+def _state(one: Any) -> str:
+    if one["state"] == "stopped":
+        return "stopped"
+    return "up" if one["healthy"] >= one["replicas"] else "degraded" if one["healthy"] else "down"
+
+
+def _replica_row(one: Any) -> list[str]:
+    node, problem = one["node"] or "-", one["problem"] or ""
+    return [str(one["job_id"]), one["state"], node, str(one["generation"]), str(one["open_requests"]), problem]

@@ -1,0 +1,106 @@
+"""The client's verbs on services."""
+
+from collections.abc import Mapping
+from typing import Any, TypedDict
+from urllib.parse import quote
+
+from heliostat.client.bodies import job_body
+from heliostat.client.sessions import KeyData
+from heliostat.client.transport import Transport
+
+_OWN = ("replicas", "visibility", "health", "surge", "drain", "kind")
+
+
+class ReplicaData(TypedDict):
+    """One job of a service."""
+
+    job_id: int
+    state: str
+    job_state: str | None
+    node: str | None
+    generation: int
+    open_requests: int
+    healthy_at: str | None
+    problem: str | None
+    created_at: str
+
+
+class ServiceData(TypedDict, total=False):
+    """A service; a list of them leaves out the last five."""
+
+    name: str
+    user: str
+    project: str
+    state: str
+    visibility: str
+    replicas: int
+    healthy: int
+    words: str
+    url: str
+    generation: int
+    is_updated: bool
+    failures: int
+    failed_at: str | None
+    problem: str | None
+    retry_at: str | None
+    created_at: str
+    surge: int
+    drain_seconds: float
+    health: dict[str, Any]
+    job: dict[str, Any]
+    replica_jobs: list[ReplicaData]
+
+
+class ServiceVerbs:
+    _transport: Transport
+
+    def create_service(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
+        """A web server that stays up: it finds its port in $PORT. `replicas`, `visibility`, `health`, `surge` and
+        `drain` besides the fields of a job."""
+        return self._call("POST", "/services", service_body({"name": name, "command": command, **fields}))
+
+    def update_service(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
+        """All of it anew; replicas are replaced one by one."""
+        body = service_body({"name": name, "command": command, **fields})
+        return self._call("PUT", f"/services/{quote(name, safe='')}", body)
+
+    def services(self) -> list[ServiceData]:
+        """Those one may use or manages, by name."""
+        items: list[ServiceData] = self._transport.call("GET", "/services")["items"]
+        return items
+
+    def service(self, name: str) -> ServiceData:
+        return self._call("GET", f"/services/{quote(name, safe='')}")
+
+    def scale_service(
+        self, name: str, replicas: int | None = None, *, visibility: str | None = None
+    ) -> ServiceData:
+        given = {"replicas": replicas, "visibility": visibility}
+        body = {field: value for field, value in given.items() if value is not None}
+        return self._call("PATCH", f"/services/{quote(name, safe='')}", body)
+
+    def restart_service(self, name: str) -> ServiceData:
+        """Every replica anew, one by one; also starts one that is stopped."""
+        return self._call("POST", f"/services/{quote(name, safe='')}/restart", {})
+
+    def stop_service(self, name: str) -> ServiceData:
+        return self._call("POST", f"/services/{quote(name, safe='')}/stop", {})
+
+    def remove_service(self, name: str) -> None:
+        """Only one that is stopped."""
+        self._transport.call("DELETE", f"/services/{quote(name, safe='')}")
+
+    def service_key(self, name: str) -> KeyData:
+        """For a program: it sends the key as `Authorization: Bearer KEY` to the service's url."""
+        answer: KeyData = self._transport.call("POST", f"/services/{quote(name, safe='')}/key", {})
+        return answer
+
+    def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> ServiceData:
+        answer: ServiceData = self._transport.call(method, path, body)
+        return answer
+
+
+def service_body(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """As POST /services takes it. What is None is left to the server."""
+    own = {name: fields[name] for name in _OWN if fields.get(name) is not None}
+    return {**job_body({name: value for name, value in fields.items() if name not in _OWN}), **own}

@@ -1,0 +1,129 @@
+"""Dask on the queue: `HeliostatCluster`, whose workers are jobs.
+
+The scheduler runs in the process that makes the cluster. Who connects to it runs code as that person, and every
+user of the machine can try: so it speaks TLS, with certificates made for this cluster that only its workers have.
+"""
+
+import asyncio
+import os
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from distributed import Scheduler, Security
+from distributed.deploy.spec import ProcessInterface, SpecCluster
+
+from heliostat.client import Client
+from heliostat.errors import HeliostatError
+
+_TLS = "DASK_DISTRIBUTED__COMM__TLS__"
+_OVER = ("completed", "failed", "cancelled", "timed_out", "lost")
+
+
+class HeliostatWorker(ProcessInterface):  # type: ignore[misc]
+    """One worker: a job from when it is wanted until it is not."""
+
+    def __init__(self, scheduler: str, name: Any = None, **options: Any) -> None:
+        super().__init__(scheduler=scheduler, name=name)
+        self._scheduler, self._name, self._options = scheduler, name, options
+        self.job_id: int | None = None
+
+    async def start(self) -> None:
+        """The job is in the queue; it may wait there."""
+        self.job_id = await asyncio.to_thread(self._submit)
+        await super().start()
+
+    async def close(self) -> None:
+        """Already gone is success."""
+        if self.job_id is not None:
+            await asyncio.to_thread(self._cancel, self.job_id)
+        await super().close()
+
+    def _submit(self) -> int:
+        options = dict(self._options)
+        client, python = options.pop("client"), options.pop("python")
+        threads, security, name = options.pop("threads"), options.pop("security"), options.pop("job_name")
+        words = worker_command(python, self._scheduler, str(self._name), threads)
+        env = {**(options.pop("env", None) or {}), **worker_environment(security)}
+        return int(client.submit(words, name=name, env=env, **options).id)
+
+    def _cancel(self, job_id: int) -> None:
+        client: Client = self._options["client"]
+        if client.job_data(job_id)["state"] not in _OVER:
+            client.cancel(job_id)
+
+
+class HeliostatCluster(SpecCluster):  # type: ignore[misc]
+    """A Dask cluster whose workers are jobs of Heliostat's queue.
+
+    `with HeliostatCluster(cpus=4, memory="16G") as cluster: cluster.scale(8)`, or `cluster.adapt(maximum=8)`. What
+    is not named here is a field of the job of each worker: gpus, time, project, image, environment…
+    """
+
+    def __init__(
+        self,
+        n_workers: int = 0,
+        *,
+        client: Client | None = None,
+        threads: int | None = None,
+        python: str = sys.executable,
+        scheduler: Mapping[str, Any] | None = None,
+        **job: Any,
+    ) -> None:
+        """`threads` of each worker: as many as it has cpus. `scheduler`: options of Dask's, such as its `host`."""
+        self._heliostat = client or Client()
+        security = Security.temporary()
+        options = {"job_name": job.pop("name", "dask-worker"), **job}  # each worker has a name of its own
+        worker = {
+            "cls": HeliostatWorker,
+            "options": {
+                **options,
+                "client": self._heliostat,
+                "threads": threads or int(job.get("cpus") or 1),
+                "python": python,
+                "security": security,
+            },
+        }
+        own = {"protocol": "tls://", "security": security, "dashboard_address": "127.0.0.1:0"}
+        super().__init__(
+            scheduler={"cls": Scheduler, "options": {**own, **(scheduler or {})}},
+            worker=worker,
+            security=security,
+            name="heliostat",
+        )
+        if n_workers:
+            self.scale(n_workers)
+
+    @property
+    def job_ids(self) -> list[int]:
+        """Of its workers, also of those that wait in the queue."""
+        return sorted(one.job_id for one in self.workers.values() if one.job_id is not None)
+
+    @property
+    def dashboard_link(self) -> str:
+        """Inside a job (a notebook), its address through the proxy; else where the scheduler says."""
+        job_id = os.environ.get("HELIOSTAT_JOB_ID", "")
+        port = self.scheduler_info.get("services", {}).get("dashboard")
+        if job_id.isdecimal() and port:
+            try:
+                return f"{self._heliostat.port(int(job_id), int(port))['url']}status"
+            except HeliostatError:  # no dashboard is no reason to have no cluster
+                pass
+        return str(super().dashboard_link)
+
+
+def worker_command(python: str, scheduler: str, name: str, threads: int) -> list[str]:
+    """The queue limits its memory and ends it, so it needs no nanny."""
+    words = [python, "-m", "distributed.cli.dask_worker", scheduler, "--name", name]
+    return [*words, "--nthreads", str(threads), "--no-nanny", "--no-dashboard", "--death-timeout", "120"]
+
+
+def worker_environment(security: Any) -> Mapping[str, str]:
+    """Its certificate, where only its owner can read it."""
+    tls = security.get_tls_config_for_role("worker")
+    return {
+        "DASK_DISTRIBUTED__COMM__REQUIRE_ENCRYPTION": "True",
+        f"{_TLS}CA_FILE": tls["ca_file"],
+        f"{_TLS}WORKER__CERT": tls["cert"],
+        f"{_TLS}WORKER__KEY": tls["key"],
+    }

@@ -1,0 +1,74 @@
+"""Which replica of a service a request goes to: the one with the fewest open ones, of those that answered last."""
+
+import asyncio
+import time
+
+from heliostat.errors import EngineUnavailable, Forbidden
+from heliostat.models import JobId
+from heliostat.models.sessions import Target
+from heliostat.services.context import Context
+from heliostat.services.proxying import Way
+from heliostat.services.service_ways import Choices, check_origin_of_others, find_choices
+
+_CHOICES_SECONDS = 2.0  # who may use a service is looked up again after this
+_SUSPECT_SECONDS = 2.0  # one that did not answer is the last choice for so long
+_MOST = 1024
+_TRIES = 5
+
+
+class Balancer:
+    """Lives on one event loop; what takes longer is done by threads."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._known: dict[Target, tuple[float, int, Choices]] = {}
+        self._suspects: dict[JobId, float] = {}
+        self._turn = 0
+
+    async def ways(self, target: Target, user: str, *, is_program: bool) -> tuple[Way, ...]:
+        """To every replica that takes requests, the best one first. Raises Forbidden or EngineUnavailable."""
+        choices = await self.choices(target)
+        if user not in choices.people:
+            raise Forbidden("This is somebody else's.", "Ask them to share it with you.")
+        if not is_program:
+            check_origin_of_others(self._context, user, choices.owner)
+        if not choices.ways:
+            said = f"No replica of service {choices.service} is healthy."
+            why = f" The last problem: {choices.problem}." if choices.problem and user == choices.owner else ""
+            raise EngineUnavailable(
+                said + why, f"See `helio service show {choices.service}`.", code="service_down"
+            )
+        return self._ordered(choices.ways)
+
+    async def choices(self, target: Target) -> Choices:
+        """As they are now: what was read before services changed is not used. Raises NotFound."""
+        traffic = self._context.traffic
+        for _ in range(_TRIES):
+            known, version = self._known.get(target), traffic.version
+            if known is not None and known[1] == version and time.monotonic() - known[0] < _CHOICES_SECONDS:
+                return known[2]
+            began, loop = time.monotonic(), asyncio.get_running_loop()
+            choices = await loop.run_in_executor(None, find_choices, self._context, target)
+            if len(self._known) >= _MOST:
+                self._known.clear()
+            self._known[target] = (began, version, choices)
+            if traffic.version == version:
+                break
+        return choices
+
+    def suspect(self, way: Way) -> None:
+        """It has not answered."""
+        now = time.monotonic()
+        self._suspects = {job_id: until for job_id, until in self._suspects.items() if until > now}
+        self._suspects[way.attempt.job.id] = now + _SUSPECT_SECONDS
+
+    def _ordered(self, ways: tuple[Way, ...]) -> tuple[Way, ...]:
+        self._turn += 1
+        turned = (*ways[self._turn % len(ways) :], *ways[: self._turn % len(ways)])
+        now, traffic = time.monotonic(), self._context.traffic
+
+        def worth(way: Way) -> tuple[bool, int]:
+            number = way.attempt.job.id
+            return self._suspects.get(number, 0.0) > now, traffic.open_with(number)
+
+        return tuple(sorted(turned, key=worth))

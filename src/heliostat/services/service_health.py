@@ -1,0 +1,154 @@
+"""Looks at replicas: do they answer? With the same proof of whose port it is as the proxy wants."""
+
+import http.client
+import math
+import socket
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from heliostat.errors import Conflict, HeliostatError
+from heliostat.models import Attempt, Job, JobId
+from heliostat.models.services import Health, HealthCheck, Replica, Service
+from heliostat.models.sessions import Listening, Target
+from heliostat.services.context import Context
+from heliostat.services.proxying import Way, listening, told_port
+
+Verdict = tuple[Health, str]
+Look = Callable[[Context, Service, Job], str]
+_AT_ONCE = 8
+_EARLY_SECONDS = 0.5  # between two looks at one that has not answered yet
+_LONGEST_PROBLEM = 200
+_GRID_SECONDS = 0.5
+
+
+def look_at(context: Context, service: Service, job: Job) -> str:
+    """Empty: it answers as it should; else what is wrong."""
+    port = told_port(context, job)
+    if port is None:
+        return "it has not told its port yet"
+    attempt = Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
+    way = Way(Target(0, service=service.name), attempt, frozenset(), port)
+    try:
+        before = listening(context, way)
+        problem = _ask(before, service)
+        if listening(context, way) != before:
+            raise Conflict("Who listens there has just changed.")
+    except HeliostatError as error:
+        return error.message[:_LONGEST_PROBLEM]
+    return problem
+
+
+def _ask(there: Listening, service: Service) -> str:
+    check = service.check
+    try:
+        if check.path is None:
+            socket.create_connection((there.host, there.port), check.timeout_seconds).close()
+            return ""
+        return _ask_http(there, check, service)
+    except (OSError, http.client.HTTPException) as error:
+        return f"port {there.port}: {error or type(error).__name__}"[:_LONGEST_PROBLEM]
+
+
+def _ask_http(there: Listening, check: HealthCheck, service: Service) -> str:
+    connection = http.client.HTTPConnection(there.host, there.port, timeout=check.timeout_seconds)
+    headers = {"Authorization": f"Bearer {service.secret}", "User-Agent": "heliostat", "Connection": "close"}
+    try:
+        connection.request("GET", check.path or "/", headers=headers)
+        status = connection.getresponse().status
+    finally:
+        connection.close()
+    return "" if 200 <= status < 400 else f"GET {check.path} answers {status}"[:_LONGEST_PROBLEM]
+
+
+@dataclass(slots=True)
+class _Watch:
+    job_id: JobId
+    due_at: float = 0.0  # on the steady clock
+    failed: int = 0  # in a row
+    looking: Future[str] | None = field(default=None)
+
+
+class Looks:
+    """At all replicas, now and then; each look in a thread. Used by one thread only."""
+
+    def __init__(self, look: Look = look_at, wake: Callable[[], None] = lambda: None) -> None:
+        self._look, self.wake = look, wake
+        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="health")
+        self._watches: dict[str, _Watch] = {}
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def look(self, context: Context, service: Service, replica: Replica, job: Job) -> Verdict | None:
+        """What changed of its health since it was last written; looks again when it is time."""
+        watch = self._watches.setdefault(job.attempt_id, _Watch(job.id))
+        verdict = None
+        if watch.looking is not None and watch.looking.done():
+            problem = _result(watch.looking)
+            watch.looking = None
+            watch.failed = watch.failed + 1 if problem else 0
+            verdict = judged(service, replica, job, Outcome(problem, watch.failed, context.now()))
+        if watch.looking is None and time.monotonic() >= watch.due_at and replica.draining_at is None:
+            answers = replica.is_healthy(job.attempt) or verdict == (Health.HEALTHY, "")
+            self._begin(watch, answers, partial(self._look, context, service, job), service.check)
+        return verdict
+
+    def _begin(self, watch: _Watch, answers: bool, look: Callable[[], str], check: HealthCheck) -> None:
+        """All is well, as before, is no news: that is seen when the next look is due."""
+        pause = check.interval_seconds if answers else min(check.interval_seconds, _EARLY_SECONDS)
+        watch.due_at = together(time.monotonic() + pause)
+        watch.looking = self._threads.submit(look)
+        watch.looking.add_done_callback(lambda done: None if answers and not _result(done) else self.wake())
+
+    def seconds_until_due(self, attempts: Collection[str]) -> float:
+        """Until one of these is to be looked at again."""
+        now = time.monotonic()
+        due = [one.due_at - now for key, one in self._watches.items() if key in attempts]
+        return max(0.05, min(due, default=60.0))
+
+    def forget_others(self, jobs: Collection[JobId]) -> None:
+        self._watches = {key: one for key, one in self._watches.items() if one.job_id in jobs}
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a look."""
+
+    problem: str  # empty: all is well
+    failed: int  # looks in a row, with this one
+    at: datetime
+
+
+def judged(service: Service, replica: Replica, job: Job, outcome: Outcome) -> Verdict | None:
+    """What one look changes. An unhealthy one stays so: it is replaced."""
+    problem, failed = outcome.problem, outcome.failed
+    known = replica.health if replica.attempt == job.attempt else Health.STARTING
+    if known is Health.UNHEALTHY or replica.draining_at is not None:
+        return None
+    if not problem:
+        return None if known is Health.HEALTHY else (Health.HEALTHY, "")
+    if known is Health.HEALTHY:
+        if failed < service.check.threshold:
+            return None
+        return Health.UNHEALTHY, f"it did not answer {failed} times in a row: {problem}"
+    grace = service.check.grace_seconds
+    waited = (outcome.at - (job.started_at or replica.created_at)).total_seconds()
+    if waited <= grace:
+        return None
+    return Health.UNHEALTHY, f"it was not healthy within {grace:g} seconds: {problem}"
+
+
+def together(at: float) -> float:
+    """Looks that are due at about the same time are due at the same time: one round for all."""
+    return math.ceil(at / _GRID_SECONDS) * _GRID_SECONDS
+
+
+def _result(looking: "Future[str]") -> str:
+    if looking.cancelled():
+        return ""
+    error = looking.exception()
+    return looking.result() if error is None else f"it could not be looked at: {error}"[:_LONGEST_PROBLEM]

@@ -1,0 +1,66 @@
+"""Looks at replicas: what each changes, and that those which change nothing wake nobody."""
+
+import threading
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from heliostat.models import JobRequest, JobSpec, JobState
+from heliostat.models.services import Health, HealthCheck, Replica, Service, ServiceState, Visibility
+from heliostat.services.context import Context
+from heliostat.services.service_health import Looks, Outcome, judged
+from unit.services.site import a_job
+
+NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
+SERVICE = Service(
+    *(1, "web", "ann", "p", ServiceState.ACTIVE, JobRequest(JobSpec(("true",))), 1, Visibility.PRIVATE, "s", NOW),
+    check=HealthCheck("/", interval_seconds=1, threshold=2, grace_seconds=30),
+)
+JOB = replace(a_job(7, NOW), state=JobState.RUNNING, attempt=1, started_at=NOW)
+STARTING = Replica(7, 1, 1, NOW)
+HEALTHY = replace(STARTING, health=Health.HEALTHY, attempt=1, healthy_at=NOW)
+
+
+@pytest.mark.parametrize(
+    ("replica", "problem", "failed", "seconds", "expected"),
+    [
+        (STARTING, "", 0, 1, Health.HEALTHY),
+        (STARTING, "refused", 9, 30, None),
+        (STARTING, "refused", 9, 31, Health.UNHEALTHY),
+        (HEALTHY, "", 0, 1, None),
+        (HEALTHY, "500", 1, 1, None),
+        (HEALTHY, "500", 2, 1, Health.UNHEALTHY),
+        (replace(HEALTHY, attempt=0), "500", 5, 1, None),  # that was an earlier attempt
+        (replace(HEALTHY, health=Health.UNHEALTHY), "", 0, 1, None),
+        (replace(HEALTHY, draining_at=NOW), "500", 5, 1, None),
+    ],
+)
+def test_what_a_look_changes(
+    replica: Replica, problem: str, failed: int, seconds: int, expected: Health | None
+) -> None:
+    verdict = judged(SERVICE, replica, JOB, Outcome(problem, failed, NOW + timedelta(seconds=seconds)))
+    assert (verdict[0] if verdict else None) == expected
+    assert verdict is None or problem in verdict[1]
+
+
+@pytest.mark.parametrize(
+    ("replica", "problem", "wakes"), [(HEALTHY, "", 0), (HEALTHY, "500", 1), (STARTING, "", 1)]
+)
+def test_only_news_wake(replica: Replica, problem: str, wakes: int) -> None:
+    woken: list[int] = []
+    looked = threading.Event()
+
+    def look(*_: Any) -> str:
+        looked.set()
+        return problem
+
+    looks = Looks(look, lambda: woken.append(1))
+    context = cast(Context, SimpleNamespace(now=lambda: NOW))
+    assert looks.look(context, SERVICE, replica, JOB) is None
+    assert looked.wait(30)
+    looks._threads.shutdown(wait=True)
+    assert len(woken) == wakes
+    assert 0 < looks.seconds_until_due([JOB.attempt_id]) <= 1.5
