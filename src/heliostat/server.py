@@ -30,6 +30,7 @@ from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
 from heliostat.services.firing import tend
+from heliostat.services.session_watch import pause_seconds, watch_sessions
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -44,6 +45,7 @@ from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
 from heliostat.workers.recorder import Recorder
 from heliostat.workers.sampler import Sampler, Watched
+from heliostat.workers.session_keeper import SessionKeeper
 from heliostat.workers.sweeper import Sweeper
 from heliostat.workers.timekeeper import Timekeeper
 from heliostat.workers.upload_sweeper import UploadSweeper
@@ -151,6 +153,9 @@ def _start_parts(
     timekeeper = Timekeeper(store, partial(tend, context), utc_now)
     timekeeper.start()
     stack.callback(timekeeper.close)
+    sessions = SessionKeeper(partial(watch_sessions, context), pause_seconds(context))
+    sessions.start()
+    stack.callback(sessions.close)
     return context
 
 

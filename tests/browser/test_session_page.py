@@ -1,6 +1,7 @@
 """JupyterLab itself, in a real browser, through the queue and the proxy."""
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from integration.running_server import RunningServer
+from integration.running_server import RunningServer, wait_for
 
 JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
 PATIENCE_MS = 120_000
@@ -63,6 +64,8 @@ def test_a_notebook_opens_by_itself_runs_cells_and_outlives_the_server(page: Pag
     os.kill(server.pid, 9)
     server.process.wait(20)
     server.start()
+    number = int(re.search(r"/s/(\d+)/", page.url)[1])  # type: ignore[index]
+    wait_for(lambda: server.ask("GET", f"/sessions/{number}").json["is_up"], "it is found again", seconds=120)
     page.reload()  # what was typed is not saved yet; what was computed is in the kernel
     expect(page.get_by_role("button", name="| Idle")).to_be_visible(timeout=PATIENCE_MS)  # its kernel has answered
     after = run_cell(page, 0, "print(seen + 1, 'still there')")

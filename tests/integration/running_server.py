@@ -21,6 +21,7 @@ from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
 
 API = "/api/v1"
 DEADLINE_SECONDS = 30.0
+START_SECONDS = 150.0  # on a machine where everybody runs their tests
 _SERVE = (
     "from heliostat.server import serve; from heliostat.config import find_home, load_settings; "
     "serve(load_settings(find_home(), port=0))"
@@ -75,7 +76,12 @@ class RunningServer:
             cwd="/",
         )
         log.close()
-        wait_for(self._is_up, "the server to answer", lambda: self.log)
+        try:
+            wait_for(self._is_up, "the server to answer", lambda: self.log, seconds=START_SECONDS)
+        except AssertionError:
+            self.process.kill()
+            self.process.wait()
+            raise
         status = json.loads((self.home / "server.json").read_text())
         self.url: str = status["url"]
         self.pid: int = status["pid"]
@@ -216,9 +222,15 @@ def acting_as(uid: int | None) -> Iterator[None]:
         os.setgroups(groups)
 
 
-def wait_for(condition: Callable[[], Any], what: str, more: Callable[[], object] = lambda: "") -> Any:
+def wait_for(
+    condition: Callable[[], Any],
+    what: str,
+    more: Callable[[], object] = lambda: "",
+    *,
+    seconds: float = DEADLINE_SECONDS,
+) -> Any:
     """What the condition gives once it is true; fails after a while, saying what was waited for."""
-    deadline = time.monotonic() + DEADLINE_SECONDS
+    deadline = time.monotonic() + seconds
     while not (found := condition()):
         assert time.monotonic() < deadline, f"waited in vain for {what} {more()}"
         time.sleep(0.02)

@@ -139,6 +139,7 @@ class JobRequest:
     rerun_of: JobId | None = None  # the job it repeats
     environment: Software | str | None = None  # its software, or the digest of one that is known
     kind: str = "batch"  # or session
+    tools: Software | None = None  # what starts it, beside its environment; built for it as well
 
 
 @dataclass(frozen=True, slots=True)
