@@ -70,3 +70,23 @@ def test_a_notebook_opens_by_itself_runs_cells_and_outlives_the_server(page: Pag
     expect(page.get_by_role("button", name="| Idle")).to_be_visible(timeout=PATIENCE_MS)  # its kernel has answered
     after = run_cell(page, 0, "print(seen + 1, 'still there')")
     expect(after).to_contain_text("43 still there", timeout=PATIENCE_MS)
+
+
+def test_a_terminal_opens_by_itself_and_runs_what_is_typed(page: Page, server: RunningServer) -> None:
+    number = server.ask("POST", "/sessions", {"app": "terminal"}).json["id"]
+    is_up = lambda: server.ask("GET", f"/sessions/{number}").json["is_up"]  # noqa: E731
+    wait_for(is_up, "its server is up", seconds=120)
+    page.goto(f"{server.url}/sessions/{number}?go=true")
+    terminal = page.locator(".jp-Terminal .xterm")
+    terminal.click(timeout=PATIENCE_MS)
+    seen = server.home / "jobs" / str(number) / "work" / "seen.txt"
+
+    def has_run() -> bool:
+        """Its text is painted, not written, so nothing says when the shell waits: typed again until it did."""
+        page.keyboard.type("echo $((6 * 7)) > seen.txt\n")
+        page.wait_for_timeout(500)
+        return seen.exists() and seen.read_text() == "42\n"
+
+    wait_for(has_run, "the command has run", seconds=120)
+    server.ask("POST", f"/jobs/{number}/cancel?force=true")
+    server.finished(number)
