@@ -1,7 +1,8 @@
 """What a start costs in each runtime, next to calling its tool by hand in the same run.
 
 The job does nothing; the time is that from its start by the engine to the word that it has ended. By hand, the
-tool is called as somebody would who needs the same: one command, its image already there.
+tool is called as somebody would who needs the same: one command, the same folders, its image already there. What
+a runtime adds is that time less the one of a plain process; by hand, less the one of the program alone.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from bench.settings import Settings
 from heliostat.config import Home
 from heliostat.config import Settings as ServerSettings
 from heliostat.engines.local.engine import LocalEngine
-from heliostat.models import Attempt, Ended, Job, JobSpec, JobState, Observation, Resources, attempt_id
+from heliostat.models import Attempt, Ended, Job, JobSpec, JobState, Mount, Observation, Resources, attempt_id
+from heliostat.runtimes.bubblewrap import room_words
 
 PART = "runtimes"
 IMAGE = "localhost/bench:latest"
@@ -41,6 +43,7 @@ _PROGRAMS = {"process": "true", "bubblewrap": "bwrap", "podman": "podman"}
 def measure(settings: Settings) -> Iterator[Figure]:
     with tempfile.TemporaryDirectory(prefix="hb-") as folder:
         os.chmod(folder, 0o755)
+        plain: tuple[float, float] | None = None
         for name, spec in _SPECS.items():
             label = f"a job that does nothing, {name}, median"
             if shutil.which(_PROGRAMS[name]) is None:
@@ -49,13 +52,26 @@ def measure(settings: Settings) -> Iterator[Figure]:
             home = Path(folder, name)
             home.mkdir()
             by_hand = _by_hand(name, home)
-            yield _figure(label, OURS, _by_engine(home, spec, settings.starts))
-            yield _figure(label, f"{_PROGRAMS[name]} by hand", [_timed(by_hand) for _ in range(settings.starts)])
+            ours, theirs = (
+                _by_engine(home, spec, settings.starts),
+                [_timed(by_hand) for _ in range(settings.starts)],
+            )
+            found = median(ours), median(theirs)
+            yield from _figures(label, _PROGRAMS[name], found, (_spread(ours), _spread(theirs)))
+            if plain is None:
+                plain = found
+                continue
+            added = found[0] - plain[0], found[1] - plain[1]
+            yield from _figures(f"added by {name}", _PROGRAMS[name], added, ("", ""))
 
 
-def _figure(label: str, system: str, seconds: Sequence[float]) -> Figure:
-    times = [one * 1000 for one in seconds]
-    return Figure(PART, label, system, median(times), "ms", "lower", f"{min(times):.1f} to {max(times):.1f}")
+def _figures(label: str, program: str, seconds: tuple[float, float], notes: tuple[str, str]) -> Iterator[Figure]:
+    for system, value, note in zip((OURS, f"{program} by hand"), seconds, notes, strict=True):
+        yield Figure(PART, label, system, 1000 * value, "ms", "lower", note)
+
+
+def _spread(seconds: Sequence[float]) -> str:
+    return f"{1000 * min(seconds):.1f} to {1000 * max(seconds):.1f}"
 
 
 def _by_engine(home: Path, spec: JobSpec, starts: int) -> list[float]:
@@ -120,8 +136,9 @@ def _by_hand(name: str, home: Path) -> list[str]:
     if name == "process":
         return ["/bin/sh", "-c", "/bin/true"]
     if name == "bubblewrap":
-        words = ["bwrap", "--unshare-all", "--share-net", "--die-with-parent", "--ro-bind", "/", "/"]
-        return [*words, "--proc", "/proc", "--dev", "/dev", "--", "/bin/true"]
+        words = ["bwrap", "--unshare-all", "--share-net", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
+        own = Mount(str(home), str(home), read_only=False)
+        return [*words, *room_words([own]), "--remount-ro", "/", "--chdir", str(home), "--", "/bin/true"]
     store, run = home / "images" / getpass.getuser(), home / "run"
     for folder in (store, run):
         folder.mkdir(parents=True)

@@ -25,6 +25,7 @@ from heliostat.api.app import create_app
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
 from heliostat.engines.contract import Engine
+from heliostat.engines.relay.relays import relays_of
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
@@ -71,7 +72,8 @@ def serve(
         url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings, sockets[0])
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
-        context = replace(context, addresses=addresses(settings, url, _url(proxy_socket)))
+        places = addresses(settings, url, _url(proxy_socket))
+        context = replace(context, addresses=places, relays=relays_of(context.engine))
         facts = {
             "pid": os.getpid(),
             "url": url,

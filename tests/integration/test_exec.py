@@ -177,7 +177,7 @@ def test_a_shell_in_a_job_is_on_a_terminal_of_the_size_of_mine(server: RunningSe
 
 
 def test_keys_that_send_signals_send_them_inside(server: RunningServer, job: int) -> None:
-    line = "trap 'echo interrupted-$((1+1)); exit 3' INT; echo ready; sleep 60"
+    line = "trap 'echo interrupted-$((1+1)); exit 3' INT; echo ready; while :; do sleep 0.1; done"
     me = at(server, "ssh", str(job), "sh", "-c", line)
     me.sees("ready")
     me.type("\x03")

@@ -176,7 +176,8 @@ class ExtendsLimits(Protocol):
     """An engine that can let a running attempt run longer."""
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
-        """Its time limit is this now, counted from its start; never a shorter one. OSError when it cannot be kept.
+        """Its time limit is this now, counted from its start; never a shorter one. OSError when it cannot be kept,
+        Conflict when it is refused. An engine that queues itself is told while it waits there, too.
 
         Told before it is recorded: after a crash in between it runs longer than anybody says, never shorter.
         """
@@ -188,6 +189,15 @@ class OpensPorts(Protocol):
 
     def listening(self, attempt: Attempt, port: int) -> Listening:
         """Where, if a process of the attempt listens there, and nobody else does. Raises Conflict."""
+
+
+@runtime_checkable
+class RelaysPorts(Protocol):
+    """An engine whose machines are others than this one, but can run a program beside a job that leads there."""
+
+    def relay(self, attempt: Attempt) -> Inside:
+        """What to start to have a relay into it, which speaks as `engines/relay` says on its standard input and
+        output. Raises Conflict or Refused."""
 
 
 @runtime_checkable

@@ -47,6 +47,8 @@ class Pool:
 
     async def open(self, way: Way, protocol: Callable[[], P]) -> P:
         """Raises Conflict or EngineUnavailable."""
+        if self._context.relays is not None:
+            return await self._context.relays.open(way.attempt, way.port, protocol)
         before = await self._listening(way)
         loop = asyncio.get_running_loop()
         try:

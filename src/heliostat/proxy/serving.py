@@ -37,7 +37,7 @@ class ProxyServer:
             timeout_graceful_shutdown=1,
             timeout_keep_alive=75,
         )
-        self._server = _Server(config)
+        self._server = _Server(config, context)
         self._listener = listener
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
 
@@ -54,6 +54,20 @@ class ProxyServer:
 
 class _Server(uvicorn.Server):
     """Signals are for the control plane, which stops us."""
+
+    def __init__(self, config: uvicorn.Config, context: Context) -> None:
+        super().__init__(config)
+        self._relays = context.relays
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._relays is not None:
+            self._relays.attach()
+        await super().startup(sockets)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().shutdown(sockets)
+        if self._relays is not None:
+            await self._relays.close()
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

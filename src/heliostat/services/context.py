@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from heliostat.auth.identity import Identities
 from heliostat.config import Settings
 from heliostat.engines.contract import Engine
+from heliostat.engines.relay.relays import Relays
 from heliostat.services.addresses import Addresses
 from heliostat.services.recent import Recent
 from heliostat.services.turns import Turns
@@ -41,3 +42,4 @@ class Context:
     uploading: Turns = field(default_factory=lambda: Turns("upload", most=1000))
     now: Callable[[], datetime] = field(default=utc_now)
     addresses: Addresses = field(default_factory=Addresses)
+    relays: Relays | None = None  # to ports of jobs on other machines

@@ -6,6 +6,7 @@ from typing import Any
 import yaml
 
 from heliostat.errors import Invalid
+from heliostat.services.yaml_check import fault_of
 
 _MOST_CHARACTERS = 64 * 1024
 _CHANNEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}|https://[A-Za-z0-9.-]+(/[A-Za-z0-9._/-]*)?")
@@ -16,9 +17,9 @@ def normal_conda(text: str, trusted: tuple[str, ...]) -> str:
     """Only channels and dependencies, in YAML. Raises Invalid."""
     if len(text) > _MOST_CHARACTERS:
         raise _wrong(f"environment.yml has more than {_MOST_CHARACTERS // 1024} KiB.")
+    if fault := fault_of(text):
+        raise _wrong(f"environment.yml {fault}.")
     try:
-        if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, yaml.SafeLoader)):
-            raise _wrong("environment.yml refers to parts of itself.")  # a few lines could stand for gigabytes
         whole = yaml.safe_load(text)
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise _wrong(f"environment.yml cannot be read: {' '.join(str(error).split())[:200]}.") from None

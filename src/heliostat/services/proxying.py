@@ -53,9 +53,14 @@ def _way_to_session(context: Context, job: Job, target: Target) -> Way:
     return Way(target, _attempt(job), people, port, keeps_prefix=is_jupyter, authorization=shown)
 
 
-def listening(context: Context, way: Way) -> Listening:
-    """Where it listens now. Raises Conflict unless a process of the job does, and nobody else."""
+def listening(context: Context, way: Way, *, again: bool = True) -> Listening:
+    """Where it listens now. Raises Conflict unless a process of the job does, and nobody else.
+
+    Unless `again`, what was seen once on another machine still counts: to look there takes a while.
+    """
     engine = context.engine
+    if context.relays is not None:
+        return context.relays.check(way.attempt, way.port, again=again)
     if not isinstance(engine, OpensPorts):
         raise Conflict(f"The ports of jobs of the engine {engine.name} cannot be reached.")
     return engine.listening(way.attempt, way.port)
@@ -113,19 +118,28 @@ def _attempt(job: Job) -> Attempt:
 
 
 def told_port(context: Context, job: Job) -> int | None:
-    """What the session says of its port. A file of its user: no link is followed, and it proves nothing."""
+    """What the session says of its port. A file of its user: no link is followed, and it proves nothing.
+
+    One that Slurm has put back into its queue still says it as the attempt it was submitted as.
+    """
     folder = JobFolder.of(context.settings.home.jobs, job.id).checkpoints
     try:
         parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except OSError:
         return None
     try:
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
-        descriptor = os.open(f".session-{job.attempt}", flags, dir_fd=parent)
-    except OSError:
-        return None
+        attempts = range(job.attempt, 0 if context.relays is not None else job.attempt - 1, -1)
+        found = (_port_in(parent, f".session-{attempt}") for attempt in attempts)
+        return next((port for port in found if port is not None), None)
     finally:
         os.close(parent)
+
+
+def _port_in(parent: int, name: str) -> int | None:
+    try:
+        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
+    except OSError:
+        return None
     with open(descriptor, "rb") as file:
         text = file.read(16).strip() if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
     return int(text) if text.isdigit() and 1024 <= int(text) <= 65535 else None

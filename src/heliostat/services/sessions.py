@@ -5,10 +5,11 @@ import hashlib
 import hmac
 import os
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heliostat.errors import HeliostatError, NotFound
+from heliostat.errors import HeliostatError, Invalid, NotFound
 from heliostat.models import Caller, Job, JobRequest, JobState
 from heliostat.models.sessions import APPS, Session, SessionWish, Target
 from heliostat.services.acting import invalid
@@ -18,7 +19,7 @@ from heliostat.services.proxying import check_entry, find_way, listening
 from heliostat.services.session_software import digest_of_tools, jupyter_in, launcher, tools_for
 from heliostat.services.session_steps import step_of
 from heliostat.services.session_watch import warning_of
-from heliostat.services.submission import prepare_submission, project_and_unix_user
+from heliostat.services.submission import Submitted, prepare_submission, project_and_unix_user
 from heliostat.store import jobs as stored
 from heliostat.store import sessions as kept
 from heliostat.store.database import Transaction
@@ -49,7 +50,7 @@ def start_session(
     secret = _secret(context, caller.user.name, key)
     app = wish.app
     asked, digest = _with_tools(context, caller, app, _as_job(context, app, request, secret))
-    change = prepare_submission(context, caller, [asked], key)
+    change = _prepared(context, caller, asked, key)
 
     def start(tx: Transaction) -> Job:
         job = change(tx).jobs[0]
@@ -84,6 +85,18 @@ def show_session(context: Context, caller: Caller, job_id: int) -> SessionState:
     state = replace(state, shared_with=guests)
     failed = job.state in (JobState.FAILED, JobState.TIMED_OUT)
     return replace(state, log_tail=_last_lines(context, job)) if failed or _is_late(context, state) else state
+
+
+def _prepared(
+    context: Context, caller: Caller, request: JobRequest, key: str | None
+) -> Callable[[Transaction], Submitted]:
+    """What sessions get unless they ask for another class is not known to every Slurm."""
+    try:
+        return prepare_submission(context, caller, [request], key)
+    except Invalid as error:
+        if request.priority_class != "interactive" or "priority_class" not in error.fields:
+            raise
+    return prepare_submission(context, caller, [replace(request, priority_class="normal")], key)
 
 
 def _secret(context: Context, user: str, key: str | None) -> str:
@@ -152,7 +165,7 @@ def _is_late(context: Context, state: SessionState) -> bool:
 
 def _is_up(context: Context, job: Job) -> bool:
     try:
-        listening(context, find_way(context, Target(job.id)))
+        listening(context, find_way(context, Target(job.id)), again=False)
     except HeliostatError:
         return False
     return True

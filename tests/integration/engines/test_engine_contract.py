@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from contract import DEADLINE_SECONDS, ENGINES, EXIT, SECONDS, Bench, as_running, slurm
 
-from heliostat.engines.contract import TakesSamples
+from heliostat.engines.contract import ExtendsLimits, TakesSamples
 from heliostat.models import Cause, Ended, NodeState, Started
 
 
@@ -112,6 +112,22 @@ def test_an_attempt_over_its_time_limit_ends_as_timed_out(bench: Bench) -> None:
     started = bench.reports_of(attempt)[0]
     assert ended.cause is Cause.TIMED_OUT
     assert (ended.at - started.at).total_seconds() >= 0.9
+
+
+def test_an_attempt_that_is_given_more_time_outlives_its_first_limit(bench: Bench) -> None:
+    engine = bench.engine
+    if not isinstance(engine, ExtendsLimits):
+        pytest.skip("this engine gives no more time")
+    extended, other = (bench.running_long(time_limit_seconds=8) for _ in range(2))
+    bench.start(extended)
+    bench.wait_for_start(extended)
+    engine.extend(extended, 3600)
+    engine.extend(extended, 1)  # never a shorter one
+    bench.start(other)
+    assert bench.wait_for_end(other).cause is Cause.TIMED_OUT  # started later, with the same limit
+    assert bench.ends_of(extended) == []
+    engine.stop(extended, grace_seconds=10)
+    assert bench.wait_for_end(extended).cause is Cause.STOPPED
 
 
 def test_an_attempt_with_overtime_runs_past_its_limit(bench: Bench) -> None:

@@ -3,6 +3,7 @@
 import os
 import shutil
 import signal
+import socket
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from support.images import IMAGE, put_image_into, why_no_podman
 from support.inside import run_inside
+from support.relayed import Port
 from support.slurm import TestCluster
 
 pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
@@ -282,3 +284,23 @@ def test_a_place_that_somebody_else_has_taken_is_refused(
         assert (job["exit_code"], "is not yours" in server.output(job["id"], bob.uid, "stderr")) == (126, True)
     finally:
         taken.unlink()
+
+
+def test_a_server_in_it_is_reached_through_the_proxy_unless_it_has_a_network_of_its_own(way: Way) -> None:
+    port, uid = _unused_port(), way.person.uid
+    serve = f"echo hello >index.html; busybox httpd -p 127.0.0.1:{port} && echo ready; exec sleep 600"
+    job = way.begun(serve)
+    got = Port.of(way.server, (job, port), uid).get("index.html")
+    assert (got.status, got.body) == (200, b"hello\n")
+    apart = way.begun("echo ready; exec sleep 600", network="none")
+    answer = way.server.ask("GET", f"/jobs/{apart}/ports/{port}", uid=uid)
+    assert (answer.status, "network of its own" in answer.error["message"]) == (409, True), answer.body
+    for one in (job, apart):
+        way.cancel(one)
+
+
+def _unused_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number

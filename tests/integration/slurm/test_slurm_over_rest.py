@@ -42,6 +42,21 @@ def test_gangs_and_arrays_run_without_slurms_tools(server: RunningServer) -> Non
     assert server.show(second)["exit_code"] == 3
 
 
+def test_more_time_is_given_without_slurms_tools(server: RunningServer, slurm: TestCluster) -> None:
+    job = server.submit(command=["sleep", "600"], cpus=1, time_limit="1h")
+    element = server.ask("POST", "/jobs", {"command": ["sleep", "600"], "array": "0-1", "time_limit": "1h"}).json
+    jobs = (job, element["job_ids"][1])
+    for one in jobs:
+        wait_for(lambda one=one: server.show(one)["state"] == "running", "it runs", lambda: server.log)
+        answer = server.ask("POST", f"/jobs/{one}/extend", {"time": "1h"})
+        assert (answer.status, answer.json["time_limit_seconds"]) == (200, 7200), answer.body
+    limits = slurm.run("squeue", "-h", "--array", "-t", "R", "-o", "%l %k").splitlines()
+    assert [limit.split()[0] for limit in limits].count("2:02:00") == 2, limits
+    for one in (job, *element["job_ids"]):
+        server.ask("POST", f"/jobs/{one}/cancel?force=true")
+        server.finished(one)
+
+
 ALONE = ("--ntasks=1", "--nodes=1", "--mem=64M", "--gres=gpu:a100:2", "--exclusive", "--constraint=fast")
 GANG = ("--ntasks=2", "--nodes=1-2", "--mem-per-cpu=64M", "--gpus-per-task=a100:1", "--array=3,7%1")
 

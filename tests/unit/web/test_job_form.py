@@ -114,7 +114,7 @@ def test_variables_are_read_as_they_stand_there_and_in_quotation_marks_as_json()
         ("a: [", "neither YAML nor JSON"),
         ("- command: a\n- command: b", "2 jobs"),
         ("!!python/object/apply:os.system [id]", "neither YAML nor JSON"),
-        ("a: &x [1]\nb: *x", "neither YAML nor JSON"),
+        ("a: &x [1]\nb: *x", "refers to parts of itself"),
         ("[" * 5000, "nested too deeply"),
         ("x" * 200_000, "longer"),
     ],

@@ -168,7 +168,8 @@ class LocalEngine:
             raise Conflict(f"Job {attempt.job.id}: {error}.", hint, code="not_listening") from error
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
-        self._traces.extend(attempt.id, limit_seconds)
+        if limit_seconds > (attempt.job.time_limit_seconds or 0):
+            self._traces.extend(attempt.id, limit_seconds)
 
     def driver_version(self) -> str | None:
         try:

@@ -1,84 +1,14 @@
-"""Which process listens on a port of this machine: nobody may be led to the service of somebody else.
+"""Where a port of a job on this machine is reached, and the proof that it is the job's."""
 
-Every user of the machine can listen on any port, also on one that a job has just left. So a connection counts only
-if the kernel shows the same listening sockets before and after it was made, all of them held by the job.
-"""
+from collections.abc import Iterable
 
-import os
-from collections.abc import Collection, Iterable
-
+from heliostat.engines.relay.listeners import NotListening, find_held
 from heliostat.models.sessions import Listening
 
-_LISTEN = "0A"
-# As the kernel writes addresses: each 32 bits as a number of this machine.
-_V4 = {"0100007F", "00000000"}
-_V4_AS_V6 = {"0" * 32, "0000000000000000FFFF00000100007F"}
-_V6 = {"0" * 24 + "01000000"}
-_TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
-
-
-class NotListening(Exception):
-    """Nothing of this job listens there; says what was found instead."""
+__all__ = ["NotListening", "find_listening"]
 
 
 def find_listening(port: int, pids: Iterable[int]) -> Listening:
     """On the loopback, held by one of these processes. Raises NotListening."""
-    found = _listeners(port)
-    four = _inodes(found, _V4 | _V4_AS_V6)
-    six = _inodes(found, _V6)
-    if not four and not six:
-        raise NotListening(f"nothing listens on port {port} of 127.0.0.1")
-    held = _held(four | six, pids)
-    for host, sockets in (("127.0.0.1", four), ("::1", six)):
-        if sockets and sockets <= held:
-            return Listening(host, port, tuple(sorted(sockets)))
-    raise NotListening(f"what listens on port {port} is not part of the job")
-
-
-def _listeners(port: int) -> list[tuple[str, int]]:
-    """(address, inode) of every socket that listens on this port."""
-    ending = f":{port:04X}"
-    found = []
-    for table in _TABLES:
-        try:
-            with open(table, encoding="ascii") as file:
-                rows = [line.split() for line in file if ending in line]
-        except FileNotFoundError:  # a machine without IPv6
-            continue
-        found += [
-            (row[1].partition(":")[0], int(row[9]))
-            for row in rows
-            if row[1].endswith(ending) and row[3] == _LISTEN
-        ]
-    return found
-
-
-def _inodes(found: Iterable[tuple[str, int]], addresses: Collection[str]) -> frozenset[int]:
-    return frozenset(inode for address, inode in found if address in addresses)
-
-
-def _held(inodes: Collection[int], pids: Iterable[int]) -> frozenset[int]:
-    """Those that one of the processes has open."""
-    names = {f"socket:[{inode}]": inode for inode in inodes}
-    held: set[int] = set()
-    for pid in pids:
-        held.update(names[name] for name in _open_files(pid) if name in names)
-        if len(held) == len(names):
-            break
-    return frozenset(held)
-
-
-def _open_files(pid: int) -> list[str]:
-    folder = f"/proc/{pid}/fd"
-    try:
-        descriptors = os.listdir(folder)
-    except OSError:  # it has just ended
-        return []
-    return [name for descriptor in descriptors if (name := _link(f"{folder}/{descriptor}"))]
-
-
-def _link(path: str) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
+    held = find_held(port, pids)
+    return Listening(held.host, port, held.sockets)

@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import threading
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
@@ -40,6 +41,7 @@ class Traces:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        self._extending = threading.Lock()
 
     def path(self, attempt_id: AttemptId, suffix: str = "") -> str:
         return f"{self.folder}/{attempt_id}{suffix}"
@@ -76,13 +78,24 @@ class Traces:
         return Ending(exit_code, timed_out, at)
 
     def extend(self, attempt_id: AttemptId, limit_seconds: int) -> None:
-        """Its wrapper reads this when the time it knows of is over."""
-        draft = self.path(attempt_id, ".limit.new")
-        with open(draft, "w", encoding="ascii") as file:
-            file.write(f"{limit_seconds}\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, self.path(attempt_id, ".limit"))
+        """Its wrapper reads this when the time it knows of is over. Never a shorter one than before."""
+        with self._extending:
+            if self._limit(attempt_id) >= limit_seconds:
+                return
+            draft = self.path(attempt_id, ".limit.new")
+            with open(draft, "w", encoding="ascii") as file:
+                file.write(f"{limit_seconds}\n")
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(draft, self.path(attempt_id, ".limit"))
+
+    def _limit(self, attempt_id: AttemptId) -> int:
+        """What it was extended to; 0: it was not."""
+        try:
+            with open(self.path(attempt_id, ".limit"), encoding="ascii") as file:
+                return int(file.read())
+        except (FileNotFoundError, ValueError):
+            return 0
 
     def remove(self, attempt_ids: Iterable[AttemptId]) -> None:
         for attempt_id in attempt_ids:

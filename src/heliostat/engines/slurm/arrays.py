@@ -1,4 +1,4 @@
-"""The elements of an array go to Slurm together, as one array of Slurm's. Pure.
+"""Elements of an array go to Slurm together, as one array of Slurm's, and so do jobs that ask for the same. Pure.
 
 Each stays a job of its own here, with its number, folder and attempt: the one script they share looks up by the
 number Slurm gives each which of them it is, and opens its files itself.
@@ -21,9 +21,14 @@ from heliostat.engines.slurm.traces import Element
 from heliostat.models import Attempt, AttemptId
 from heliostat.runtimes.shell import blank
 
+_ARRAY_NAMES = ("JOB_ID", "TASK_ID", "TASK_COUNT", "TASK_MAX", "TASK_MIN", "TASK_STEP")
+_INDEX = 'export HELIOSTAT_ARRAY_INDEX="$3"'
+_NO_ARRAY = " ".join(["unset", *(f"SLURM_ARRAY_{name}" for name in _ARRAY_NAMES)])
 MAX_ARRAY_SIZE = 1001  # Slurm's own default: indexes below it
 _VAIN_LOOKS = 2
 _MOST_AT_ONCE = 1000  # in one submission: its script has a line for each
+_MOST_LIKE = 250  # of those that are no array, whose lines hold what each runs
+_MOST_CHARACTERS = 200_000  # of these lines
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +46,11 @@ class Chunk:
     @property
     def first(self) -> Attempt:
         return self.attempts[0]
+
+    @property
+    def is_array(self) -> bool:
+        """Of ours; else they are jobs that only ask for the same."""
+        return self.first.job.array_id is not None
 
     @property
     def limit(self) -> int | None:
@@ -62,17 +72,20 @@ def chunks_of(
     handed: Mapping[AttemptId, Handed] | None = None,
 ) -> Iterator[Chunk]:
     """What can be submitted together, in the order of submission. All elements of a chunk ask for the same, and
-    wait for the same, or each for its own of one array; of an array that is larger than Slurm takes, the first
-    chunk. `handed`: where their parents are."""
+    wait for the same, or each for its own of one array; of more than Slurm takes at once, the first chunk.
+    `handed`: where their parents are."""
     groups: dict[tuple[object, int | None], list[Attempt]] = defaultdict(list)
     for attempt in attempts:
         bonds = bonds_of(attempt, handed or {})
         is_alone = attempt.job.array_id is None
         pairs_with = None if is_alone else _pairs_with(attempt, bonds, max_array_size)
-        groups[(attempt.id if is_alone else (_asked(attempt), pairs_with or bonds), pairs_with)].append(attempt)
+        asked = _asked_alone(attempt, bonds) if is_alone else (_asked(attempt), pairs_with or bonds)
+        groups[(asked, pairs_with)].append(attempt)
     most = max(1, min(_MOST_AT_ONCE, max_array_size - 1))
     return (
-        _chunk(group[:most], max_array_size, len(group) > most, pairs_with)
+        _like(group[: min(most, _MOST_LIKE)])
+        if group[0].job.array_id is None
+        else _chunk(group[:most], max_array_size, len(group) > most, pairs_with)
         for (_, pairs_with), group in groups.items()
     )
 
@@ -103,15 +116,16 @@ def array_script(chunk: Chunk, person: Person, around: Surroundings, site: Array
     """
     spec = chunk.first.job.spec
     payload = Payload(
-        begin=tuple(_which(chunk, site.jobs)),
+        begin=tuple(_which(chunk, site.jobs) if chunk.is_array else _which_and_what(chunk, site.jobs)),
         number="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID",
         receipt='"$4/$2.receipt"',
         open_logs=('exec >>"$4/$2.stdout" 2>>"$4/$2.stderr"',),
-        exports=tuple(_own_variables(site.instance)),
+        exports=(*_own_variables(site.instance), _INDEX if chunk.is_array else _NO_ARRAY),
         workdir='"$4/work"' if spec.workdir is None else quote(spec.workdir),
         script=None if spec.script is None else '"$4/$2.script"',
         tasks='"$4/$2.tasks"',
         contained=site.contained,
+        own_words=None if chunk.is_array else 4,
     )
     return script_of(chunk.first, person, around, payload)
 
@@ -181,6 +195,27 @@ def _chunk(attempts: Sequence[Attempt], max_array_size: int, more: bool, each_af
     return Chunk(elements, more, each_after)
 
 
+def _like(attempts: Sequence[Attempt]) -> Chunk:
+    """As many of them as their lines may take, but at least one."""
+    elements: dict[int, Attempt] = {}
+    left = _MOST_CHARACTERS
+    for index, attempt in enumerate(attempts):
+        left -= sum(len(word) + 3 for word in attempt.job.spec.command)
+        if elements and left < 0:
+            break
+        elements[index] = attempt
+    return Chunk(elements)
+
+
+def _asked_alone(attempt: Attempt, bonds: Bonds) -> object:
+    """The same for jobs that are no array: what they run may differ, and they wait for nobody."""
+    job, spec = attempt.job, attempt.job.spec
+    if bonds or spec.wants_container or spec.template or job.placement.tasks > 1:
+        return attempt.id
+    has_script, own = spec.script is not None, (spec.workdir, spec.grace_seconds, *spec.env.items())
+    return (_asked(attempt), job.kind, job.begin_at, job.environment, has_script, own)
+
+
 def _asked(attempt: Attempt) -> tuple[object, ...]:
     """What must be the same for two to share a submission; what they run is, in one array."""
     job = attempt.job
@@ -197,8 +232,20 @@ def _which(chunk: Chunk, jobs: str) -> Iterator[str]:
     yield f'set -- "$@" {quote(jobs)}/"$1"'
 
 
+def _which_and_what(chunk: Chunk, jobs: str) -> Iterator[str]:
+    """With the words each runs after what is its own."""
+    yield 'case "$SLURM_ARRAY_TASK_ID" in'
+    for index, attempt in chunk.elements.items():
+        job, folder = attempt.job, quote(f"{jobs}/{attempt.job.id}")
+        script = [] if job.spec.script is None else [f"{folder}/{job.attempt}.script"]
+        words = " ".join([*script, *map(quote, job.spec.command)])
+        yield f"{index}) set -- {job.id} {job.attempt} '' {folder} {words} ;;"
+    yield "*) exit 125 ;;"
+    yield "esac"
+
+
 def _own_variables(instance: str) -> Iterator[str]:
-    yield 'export HELIOSTAT_JOB_ID="$1" HELIOSTAT_ATTEMPT="$2" HELIOSTAT_ARRAY_INDEX="$3"'
+    yield 'export HELIOSTAT_JOB_ID="$1" HELIOSTAT_ATTEMPT="$2"'
     yield f'export HELIOSTAT_ATTEMPT_ID="$1.$2" HELIOSTAT_MARK={quote(instance)}-"$1.$2"'
     yield 'export HELIOSTAT_CHECKPOINT_DIR="$4/checkpoints"'
     yield f'export HELIOSTAT_CHECKPOINT_FILE="$4/checkpoints/{CHECKPOINT_FILE}"'

@@ -218,6 +218,10 @@ class Commands:
             raise EngineUnavailable(f"Slurm does not keep job {number} back: {error}.") from error
         return True
 
+    def set_time_limit(self, number: int, minutes: int) -> None:
+        """Of one that waits or runs."""
+        self._run(["scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}"])
+
     def signal(self, number: int, name: str) -> None:
         """To every process of a running job. Already gone is success."""
         self._scancel("--full", f"--signal={name}", str(number))

@@ -18,17 +18,17 @@ import structlog
 
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
-from heliostat.engines.environment import Surroundings, job_environment
-from heliostat.engines.folders import JobFolder, person_of
-from heliostat.engines.inside import Inside, inside_script, on_terminal
+from heliostat.engines.folders import JobFolder
+from heliostat.engines.inside import Inside
 from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.arrays import MAX_ARRAY_SIZE, Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands, SlurmRefused
-from heliostat.engines.slurm.contained import check_container, container_base
+from heliostat.engines.slurm.contained import check_container
 from heliostat.engines.slurm.dynamic_steps import Recomposer
+from heliostat.engines.slurm.entrances import Entrances
 from heliostat.engines.slurm.following import Readiness
-from heliostat.engines.slurm.inside import NODE_LINE, Step, script_into_container, srun_inside
+from heliostat.engines.slurm.limits import extend, with_limit
 from heliostat.engines.slurm.live import LiveUse
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
@@ -63,6 +63,7 @@ _OTHERS_SECONDS = 5.0
 _SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
 _ASKED_AT_ONCE = 500  # jobs whose use is asked for
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
+_GATHERING_SECONDS = 0.1  # after a submission, in which others arrive that can go together
 _AT_THE_SAME_TIME = 4
 
 
@@ -81,6 +82,7 @@ class SlurmEngine:
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)
         self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
+        self._entrances = Entrances(settings, self._commands, self._rounds, self.instance)
         self._owed = OwedUsage(settings.home.attempts)
         self._live = LiveUse(self._commands, settings.slurm_live_seconds, self._rounds.running)
         self._turn = threading.Lock()  # held by whoever talks to Slurm
@@ -89,8 +91,9 @@ class SlurmEngine:
         self._wishes: list[tuple[AttemptId, float, str]] = []  # to stop: whom, kill at, signal
         self._orphans: set[AttemptId] = set()
         self._nodes: list[Node] = []
-        self._next_nodes = 0.0
+        self._next_look = self._next_submission = self._next_nodes = 0.0
         self._others = Others(self._commands)
+        self._knows_ours = False  # until then anything might be
         self._next_others = 0.0
         self._max_array_size = MAX_ARRAY_SIZE
         self._picture = Picture()
@@ -158,9 +161,11 @@ class SlurmEngine:
         return known is None or any(one.name in names_of(reservation) for one in known)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        with self._wake:
-            self._arrived.update({attempt.id: attempt for attempt in attempts if self._is_new(attempt)})
-            self._wake.notify()
+        new = {attempt.id: attempt for attempt in attempts if self._is_new(attempt)}
+        if new:  # else Slurm is asked again when it is time
+            with self._wake:
+                self._arrived.update(new)
+                self._wake.notify()
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         """Of what waits in Slurm, or while Slurm is away, there is nothing to tell yet."""
@@ -190,27 +195,22 @@ class SlurmEngine:
         """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
         with self._wake:
             self._orphans |= set(self._rounds.traces.ids()) - set(attempt_ids)
+            self._knows_ours = True
             self._wake.notify()
 
     def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
-        handed = self._rounds.handed.get(attempt.id)
-        if handed is None or handed.number is None or not handed.runs:
-            raise Conflict(f"Job {attempt.job.id} does not run in Slurm now.", "Try again in a moment.")
-        person, folder = person_of(attempt.job.unix_user), JobFolder.of(self._settings.home.jobs, attempt.job.id)
-        around = Surroundings(str(self._settings.home.path), f"{self.instance}-{attempt.id}", folder.checkpoints)
-        known = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
-        workdir = attempt.job.spec.workdir or f"{folder.path}/work"
-        environment = {**known, **attempt.job.spec.env, **on_terminal(terminal)}
-        script = (
-            script_into_container(attempt, command, terminal, container_base(self._settings, person), workdir)
-            if attempt.job.spec.wants_container
-            else inside_script(environment, workdir, command, NODE_LINE)
-        )
-        step = Step(handed.number, on_terminal=bool(terminal))
-        try:
-            return srun_inside(script, person, folder, step, self._commands.environment)
-        except OSError as error:
-            raise Conflict(f"A file in the job's folder cannot be made: {error.strerror}.") from error
+        return self._entrances.inside(attempt, command, terminal)
+
+    def relay(self, attempt: Attempt) -> Inside:
+        return self._entrances.relay(attempt)
+
+    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
+        with self._turn:
+            arrived = self._arrived.get(attempt.id)
+            if arrived is not None:
+                self._arrived[attempt.id] = with_limit(arrived, limit_seconds)
+                return
+            extend(self._rounds, self._commands, attempt, limit_seconds)
 
     def waiting(self, attempt_id: AttemptId) -> Waiting | None:
         handed = self._rounds.handed.get(attempt_id)
@@ -272,8 +272,7 @@ class SlurmEngine:
     def _run(self) -> None:
         while not self._closed:
             with self._wake:
-                if not (self._has_ready or self._wishes or self._closed):
-                    self._wake.wait(self._look_seconds)
+                self._rest()
             if self._closed:
                 return
             with self._turn:
@@ -284,6 +283,13 @@ class SlurmEngine:
             if self._failed:
                 time.sleep(self._look_seconds)
 
+    def _rest(self) -> None:
+        """Until it is time to look, or something is to be done: what arrives alone at once, many together."""
+        if not (self._wishes or self._closed or self._has_ready):
+            self._wake.wait(max(0.0, self._next_look - time.monotonic()))
+        if self._has_ready and (left := self._next_submission - time.monotonic()) > 0:
+            self._wake.wait_for(lambda: self._wishes or self._closed, left)
+
     @property
     def _has_ready(self) -> bool:
         """Something can be handed over at once. Who waits for a parent that Slurm does not have yet can wait."""
@@ -292,10 +298,13 @@ class SlurmEngine:
         return any(around.readiness(attempt) is not Readiness.NOT_YET for attempt in arrived)
 
     def _round(self) -> None:
+        is_time = bool(self._wishes) or time.monotonic() >= self._next_look
         self._stop_wished()
         self._submit_arrived()
-        self._look_at_all()
-        self._rounds.send_signals()
+        if is_time:
+            self._look_at_all()
+            self._rounds.send_signals()
+            self._next_look = time.monotonic() + self._look_seconds
         if orphans := set(self._orphans):
             self._rounds.cancel_orphans(orphans)
             self._owed.owe(orphans)
@@ -343,6 +352,7 @@ class SlurmEngine:
         chunks = list(islice(found, _AT_ONCE))
         if not chunks:
             return
+        self._next_submission = time.monotonic() + _GATHERING_SECONDS
         pool = ThreadPoolExecutor(_AT_THE_SAME_TIME)
         try:
             for done in [pool.submit(self._submit, chunk) for chunk in chunks]:
@@ -366,7 +376,7 @@ class SlurmEngine:
 
     def _look_at_all(self) -> None:
         """At the jobs of others too, but not as often; while we have none, only then."""
-        is_time = time.monotonic() >= self._next_others
+        is_time = self._knows_ours and time.monotonic() >= self._next_others
         self._look(others=is_time)
         if is_time:
             self._next_others = time.monotonic() + _OTHERS_SECONDS

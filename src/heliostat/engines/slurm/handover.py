@@ -153,7 +153,7 @@ class Handover:
         try:
             number = self._commands.submit(argv, script)
         except SlurmRefused as error:
-            self._refused(chunk.attempts, error)
+            self._refused_together(chunk, error)
             return None
         for index, attempt in chunk.elements.items():
             self._note(self._handed(attempt, person.uid), ElementNumber.of(number, index))
@@ -181,6 +181,15 @@ class Handover:
         if before is not None and before is not handed and before.number == number:
             before.number = None
         self._owners[number] = handed.attempt.id
+
+    def _refused_together(self, chunk: Chunk, error: SlurmRefused) -> None:
+        """Jobs that only ask for the same are no array to their users: Slurm may take some of them."""
+        if chunk.is_array:
+            self._refused(chunk.attempts, error)
+            return
+        self.traces.remove(attempt.id for attempt in chunk.attempts)
+        for attempt in chunk.attempts:
+            self.submit(attempt)
 
     def _refused(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:
         cause = Cause.NOT_STARTED if may_pass(str(error)) else Cause.REFUSED

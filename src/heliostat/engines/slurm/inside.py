@@ -38,6 +38,7 @@ heliostat_folder=${heliostat_file%/shell}"""
 class Step:
     number: int  # of its job in Slurm
     on_terminal: bool = False
+    node: str = ""  # none: the first
 
 
 def script_into_container(attempt: Attempt, command: Sequence[str], terminal: str, base: str, workdir: str) -> str:
@@ -48,13 +49,13 @@ def script_into_container(attempt: Attempt, command: Sequence[str], terminal: st
 
 
 def srun_inside(
-    script: str, person: Person, folder: JobFolder, step: Step, environment: Mapping[str, str]
+    script: bytes, person: Person, folder: JobFolder, step: Step, environment: Mapping[str, str]
 ) -> Inside:
     """`environment` is that of Slurm's commands. OSError when the file cannot be made."""
     path = f"{folder.path}/inside-{secrets.token_hex(8)}"
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o400)
     with open(descriptor, "wb") as file:
-        file.write(script.encode("utf-8", "surrogateescape"))
+        file.write(script)
         os.fchown(descriptor, person.uid, person.gid)
     words = (
         f"--jobid={step.number}",
@@ -66,6 +67,7 @@ def srun_inside(
         "--quiet",
         "--unbuffered",
         "--mpi=none",
+        *([f"--nodelist={step.node}"] if step.node else []),
         *(["--pty"] if step.on_terminal else []),
     )
     kept = {name: environment[name] for name in ("SLURM_CONF",) if name in environment}

@@ -117,6 +117,12 @@ class RestCommands(Commands):
             return False
         raise EngineUnavailable(f"Slurm does not keep job {number} back: {refusal}.") from refusal
 
+    def set_time_limit(self, number: int, minutes: int) -> None:
+        answer = self.api.submit(f"{SLURM}/job/{number}", {"time_limit": minutes}, None)
+        refusal = answer.refusal()
+        if refusal is not None and _ELEMENT_UPDATED not in str(answer.content.get("errors")):
+            raise refusal
+
     def signal(self, number: int, name: str) -> None:
         self._end(f"{SLURM}/job/{number}?signal={name}")
 

@@ -131,6 +131,7 @@ class Payload:
     script: str | None
     tasks: str
     contained: Contained | None = None  # how it runs in a container
+    own_words: int | None = None  # after so many, the positional parameters are what it runs
 
 
 def batch_script(
@@ -174,6 +175,9 @@ def _plain(attempt: Attempt, person: Person, around: Surroundings, payload: Payl
     yield "    echo 'heliostat: the working directory cannot be entered' >&2"
     yield "    exit 126"
     yield "}"
+    if payload.own_words is not None:
+        yield from _run(attempt, ['"$@"'], payload.tasks, first=f"shift {payload.own_words}; ")
+        return
     words = [quote(word) for word in attempt.job.spec.command]
     words, start = words if payload.script is None else [payload.script, *words], start_of(attempt.job)
     yield from _run(attempt, [*map(quote, start.words), *words[start.replaces :]], payload.tasks)
@@ -196,7 +200,7 @@ def _contained(attempt: Attempt, inner: Contained, folder: str) -> Iterator[str]
     yield f"[ ! -s {first} ] || read -r code <{first}"
 
 
-def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
+def _run(attempt: Attempt, words: list[str], folder: str, first: str = "") -> Iterator[str]:
     """Sets `code`. This shell hears what is meant for the job, and stays to note how it ended."""
     tasks = attempt.job.placement.tasks
     if tasks > 1:
@@ -206,13 +210,13 @@ def _run(attempt: Attempt, words: list[str], folder: str) -> Iterator[str]:
         yield 'export HELIOSTAT_TASK_HOSTS="$heliostat_hosts"'
     yield "trap : TERM INT HUP QUIT USR1 USR2"
     if tasks == 1 or runs_once(attempt.job):
-        yield f"(exec {' '.join(words)})"  # a program, never one of the shell's own words
+        yield f"({first}exec {' '.join(words)})"  # a program, never one of the shell's own words
         yield "code=$?"
         return
-    first = f"{folder}/first"
-    yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {first} {' '.join(words)}"
+    note = f"{folder}/first"
+    yield f"srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(_TASK)} task {note} {' '.join(words)}"
     yield "code=$?"
-    yield f"[ ! -s {first} ] || read -r code <{first}"
+    yield f"[ ! -s {note} ] || read -r code <{note}"
 
 
 def _size(attempt: Attempt, terms: Terms) -> Iterator[str]:

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from heliostat.errors import Invalid
+from heliostat.services.yaml_check import fault_of
 from heliostat.web.job_form.bodies import Body
 
 FIELD = "import"
@@ -44,10 +45,10 @@ def _parsed(text: str) -> Any:
             pass  # YAML may begin so too
     if len(text) > MOST_YAML:
         raise _too_long(MOST_YAML)
+    if fault := fault_of(text):
+        raise _wrong(f"it {fault}", _EXAMPLE)
     try:
         return yaml.load(text, _Loader)  # noqa: S506 - a SafeLoader
-    except RecursionError:
-        raise _wrong("it is nested too deeply", _EXAMPLE) from None
     except (yaml.YAMLError, ValueError) as error:
         raise _wrong("it is neither YAML nor JSON", _where(error)) from None
 
@@ -125,18 +126,11 @@ _Dumper.add_representer(str, _text_node)
 
 
 class _Loader(yaml.SafeLoader):
-    """Leaves `1:30` as it is: YAML 1.1 would make 90 of it; and numbers without end. Takes no aliases, which could
-    grow without bounds."""
+    """Leaves `1:30` as it is: YAML 1.1 would make 90 of it; and numbers without end."""
 
     def construct_yaml_int(self, node: yaml.ScalarNode) -> Any:
         is_text = ":" in node.value or len(node.value) > _LONGEST_NUMBER
         return node.value if is_text else super().construct_yaml_int(node)
-
-    def compose_node(self, parent: yaml.Node | None, index: int) -> yaml.Node | None:
-        if self.check_event(yaml.AliasEvent):
-            mark = self.peek_event().start_mark  # type: ignore[no-untyped-call]
-            raise yaml.composer.ComposerError(None, None, "aliases such as *name are not read here", mark)
-        return super().compose_node(parent, index)
 
 
 _Loader.add_constructor("tag:yaml.org,2002:int", _Loader.construct_yaml_int)

@@ -21,7 +21,7 @@ from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.parse import SlurmJob, SlurmNode, expand_hosts
 from heliostat.engines.slurm.partitions import Partition, Picture
 from heliostat.engines.slurm.reservations import SlurmReservation
-from heliostat.engines.slurm.traces import Trace, Traces
+from heliostat.engines.slurm.traces import Element, Trace, Traces
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, Cause, Ended, Job, JobSpec, JobState, Observation, Resources, Started
 
@@ -264,10 +264,26 @@ def test_while_slurm_is_away_nothing_is_said_to_have_ended(site: Site) -> None:
     assert [end.attempt_id for end in site.ends()] == ["1.1"]
 
 
+def test_slurm_is_not_asked_more_often_because_nothing_is_to_be_started(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.engine.close()
+    site.engine = SlurmEngine(Settings(site.home), cast(Commands, site.slurm), look=3600)
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
+    looks = site.slurm.looks
+    for _ in range(20):
+        site.engine.start([])
+        time.sleep(0.005)  # in which a look would be made
+    site.engine.close()
+    assert site.slurm.looks == looks
+
+
 def test_who_is_stopped_before_slurm_has_heard_of_it_never_reaches_it(site: Site) -> None:
     site.slurm.is_away = True
     site.engine.start([site.attempt(1), site.attempt(2)])
-    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME), "the first was tried in vain")
+    site.wait_until(
+        lambda: site.traces.find("1.1") == Trace(ME, element=Element("1.1", 0)), "the first was tried in vain"
+    )
     site.engine.stop(site.attempt(1), 0)
     site.engine.stop(site.attempt(2), 0)
     site.slurm.is_away = False

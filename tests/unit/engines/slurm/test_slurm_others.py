@@ -93,6 +93,7 @@ def test_others_are_shown_while_we_have_no_job_and_ours_are_not_among_them(site:
     site.slurm.put(8, "", "COMPLETED")
     site.restart()
     site.engine.observe([site.attempt()])
+    site.engine.forget_all_but(["1.1"])
     site.wait_until(site.engine.others, "they are shown")
     assert [(job.id, job.name) for job in site.engine.others()] == [("slurm:7", "a [2Jb c")]
     assert site.slurm.cancelled == []

@@ -1,0 +1,140 @@
+"""One connection through a relay, to whoever uses it like any other of asyncio's."""
+
+import asyncio
+from typing import Protocol
+
+from heliostat.engines.relay import frames
+from heliostat.engines.relay.flow import Inflow, Outflow
+from heliostat.engines.relay.frames import Frame
+
+_HIGH_BYTES = 64 * 1024  # written ahead of the server inside, before the writer is asked to wait
+_LOW_BYTES = 16 * 1024
+
+
+class Wire(Protocol):
+    """The stream that all connections of a relay share."""
+
+    def send(self, data: bytes) -> None: ...
+
+    def forget(self, number: int) -> None: ...
+
+
+class Channel(asyncio.Transport):
+    """Lives on one event loop, from OPENED to CLOSE."""
+
+    def __init__(self, number: int, wire: Wire, protocol: asyncio.Protocol) -> None:
+        super().__init__()
+        self._number, self._wire, self._protocol = number, wire, protocol
+        self._out, self._in = Outflow(number, wire.send), Inflow(number, wire.send)
+        self._kept = bytearray()  # what came while nobody reads
+        self._last = 0  # EOF or CLOSE: comes after that
+        self._is_paused = self._is_closing = self._is_lost = self._is_full = False
+        protocol.connection_made(self)
+
+    def hear(self, frame: Frame) -> None:
+        """Raises BadFrame."""
+        if frame.kind == frames.DATA:
+            self._in.came(len(frame.payload))
+            self._kept += frame.payload
+            self._tell_kept()
+        elif frame.kind in (frames.EOF, frames.CLOSE):
+            self._last = frame.kind
+            self._tell_kept()
+        elif frame.kind == frames.CREDIT:
+            self._out.grant(frame)
+            self._tell_if_drained()
+        else:
+            raise frames.BadFrame(f"a frame of kind {frame.kind} out of turn")
+
+    def lose(self, error: Exception | None) -> None:
+        """It is over at the other end, or the relay is gone."""
+        if self._is_lost:
+            return
+        self._is_lost = self._is_closing = True
+        self._kept.clear()
+        self._wire.forget(self._number)
+        asyncio.get_running_loop().call_soon(self._protocol.connection_lost, error)
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        if self._is_closing:
+            return
+        self._out.write(bytes(data))
+        if not self._is_full and self._out.waiting_bytes > _HIGH_BYTES:
+            self._is_full = True
+            self._protocol.pause_writing()
+
+    def can_write_eof(self) -> bool:
+        return True
+
+    def write_eof(self) -> None:
+        if not self._is_closing:
+            self._out.finish(frames.EOF)
+
+    def close(self) -> None:
+        """After what was written."""
+        if self._is_closing:
+            return
+        self._is_closing = True
+        self._kept.clear()
+        self._out.finish(frames.CLOSE)
+        self._lose_if_drained()
+
+    def abort(self) -> None:
+        if not self._is_lost:
+            self._out.drop()
+            self._is_closing = True
+            self._out.finish(frames.CLOSE)
+            self.lose(None)
+
+    def is_closing(self) -> bool:
+        return self._is_closing
+
+    def is_reading(self) -> bool:
+        return not self._is_paused and not self._is_closing
+
+    def pause_reading(self) -> None:
+        self._is_paused = True
+
+    def resume_reading(self) -> None:
+        """What was kept is told soon, never from within this call."""
+        if self._is_paused:
+            self._is_paused = False
+            asyncio.get_running_loop().call_soon(self._tell_kept)
+
+    def get_write_buffer_size(self) -> int:
+        return self._out.waiting_bytes
+
+    def _tell_kept(self) -> None:
+        if self._is_paused or self._is_lost:
+            return
+        if self._kept:
+            data = bytes(self._kept)
+            self._kept.clear()
+            self._pass_on(data)
+        if self._kept or self._is_paused:
+            return
+        if self._last == frames.CLOSE:
+            self.lose(None)
+        elif self._last == frames.EOF:
+            self._last = 0
+            self._tell_eof()
+
+    def _pass_on(self, data: bytes) -> None:
+        if not self._is_closing:
+            self._protocol.data_received(data)
+        if not self._is_lost:
+            self._in.took(len(data))
+
+    def _tell_eof(self) -> None:
+        if not self._is_closing and not self._protocol.eof_received():
+            self.close()
+
+    def _tell_if_drained(self) -> None:
+        if self._is_full and self._out.waiting_bytes <= _LOW_BYTES:
+            self._is_full = False
+            self._protocol.resume_writing()
+        self._lose_if_drained()
+
+    def _lose_if_drained(self) -> None:
+        if self._is_closing and not self._out.waiting_bytes:
+            self.lose(None)

@@ -1,0 +1,261 @@
+"""Our end of one relay: starts the program that leads into the job, and speaks with it.
+
+The other end is the job's user's own, and may say anything: what breaks the rules ends the relay, and never takes
+more of our memory than its connections have room for.
+"""
+
+import asyncio
+import contextlib
+import itertools
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import structlog
+
+from heliostat.engines.inside import Inside
+from heliostat.engines.relay import frames
+from heliostat.engines.relay.channel import Channel
+from heliostat.engines.relay.frames import BadFrame, Frame
+
+log = structlog.get_logger()
+P = TypeVar("P", bound=asyncio.Protocol)
+START_SECONDS = 30.0
+ANSWER_SECONDS = 20.0
+_LEAVE_SECONDS = 5.0
+_MOST_NOISE = 64 * 1024  # before its first word
+_TAIL_BYTES = 2000
+
+
+class RelayLost(Exception):
+    """It ended, or never began; says why."""
+
+
+class PortRefused(Exception):
+    """The job does not listen there; says what was found."""
+
+
+class PortFailed(Exception):
+    """It does not answer; says why."""
+
+
+class Link(asyncio.Protocol):
+    """Lives on one event loop. Made by `start`."""
+
+    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+        self._process = process
+        self._reader = frames.FrameReader()
+        self._noise = b""
+        self._numbers = itertools.count(1)
+        self._channels: dict[int, Channel] = {}
+        self._asked: dict[int, asyncio.Future[str]] = {}
+        self._protocols: dict[int, asyncio.Protocol] = {}
+        self._said = _Tail()
+        self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._why = ""
+        self.is_lost = False
+        self.used_at = time.monotonic()  # when its last connection ended, or somebody asked
+        self._transport: asyncio.Transport
+
+    @classmethod
+    async def start(cls, inside: Inside) -> "Link":
+        """Raises RelayLost."""
+        loop = asyncio.get_running_loop()
+        ours, theirs = socket.socketpair()
+        try:
+            process = await loop.run_in_executor(None, _spawn, inside, theirs)
+        except (OSError, subprocess.SubprocessError) as error:
+            ours.close()
+            raise RelayLost(str(error)) from error
+        finally:
+            theirs.close()
+        link = cls(process)
+        ours.setblocking(False)
+        await loop.create_connection(lambda: link, sock=ours)
+        await loop.connect_read_pipe(lambda: link._said, process.stderr)
+        try:
+            async with asyncio.timeout(START_SECONDS):
+                await asyncio.shield(link._hello)
+        except TimeoutError:
+            link.end("it did not begin in time")
+            await link._hello
+        except asyncio.CancelledError:
+            link.end("nobody waits for it")
+            raise
+        return link
+
+    @property
+    def is_idle(self) -> bool:
+        return not self._channels and not self._asked
+
+    @property
+    def why(self) -> str:
+        """It was lost."""
+        return self._said.last_line or self._why
+
+    async def open(self, port: int, protocol: Callable[[], P]) -> P:
+        """A connection to this port of the job. Raises PortRefused, PortFailed or RelayLost."""
+        if len(self._channels) + len(self._asked) >= frames.MOST_CONNECTIONS:
+            raise PortFailed("there are too many connections to this job")
+        number, made = next(self._numbers), protocol()
+        self._protocols[number] = made
+        try:
+            await self._answer(frames.OPEN, number, port)
+        except (PortFailed, asyncio.CancelledError):
+            self.send(frames.written(frames.CLOSE, number))
+            if (late := self._channels.pop(number, None)) is not None:
+                late.lose(None)
+            raise
+        finally:
+            self._protocols.pop(number, None)
+        return made
+
+    async def check(self, port: int) -> str:
+        """A proof of who of the job listens there. Raises PortRefused or RelayLost."""
+        return await self._answer(frames.CHECK, next(self._numbers), port)
+
+    def end(self, why: str) -> None:
+        """All its connections are lost, and the program leaves."""
+        self._why = self._why or why
+        if not self._transport.is_closing():
+            self._transport.abort()
+
+    async def gone(self) -> None:
+        """Once it was ended: the program has left."""
+        await asyncio.shield(self._gone)
+
+    def send(self, data: bytes) -> None:
+        if not self.is_lost:
+            self._transport.write(data)
+
+    def forget(self, number: int) -> None:
+        self._channels.pop(number, None)
+        self.used_at = time.monotonic()
+
+    async def _answer(self, kind: int, number: int, port: int) -> str:
+        if self.is_lost:
+            raise RelayLost(self.why)
+        answer: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+        self._asked[number] = answer
+        self.send(frames.with_port(kind, number, port))
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                return await answer
+        except TimeoutError:
+            raise PortFailed("it took too long") from None
+        finally:
+            self._asked.pop(number, None)
+            self.used_at = time.monotonic()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data if self._hello.done() else self._after_hello(data)):
+                self._hear(frame)
+        except BadFrame as error:
+            log.warning("relay_broken", error=str(error))
+            self.end(f"it does not keep to the rules: {error}")
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.is_lost = True
+        self._why = self._why or "it has ended"
+        lost = ConnectionResetError(self._why)
+        for channel in list(self._channels.values()):
+            channel.lose(lost)
+        self._farewell = asyncio.get_running_loop().create_task(self._see_off())
+
+    async def _see_off(self) -> None:
+        """Once the program is gone it has said why."""
+        await _gone(self._process)
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._said.over.wait(), 1.0)
+        waiting: list[asyncio.Future[Any]] = [self._hello, *self._asked.values()]
+        for answer in waiting:
+            if not answer.done():
+                answer.set_exception(RelayLost(self.why))
+                answer.exception()  # nobody may be left to hear it
+        self._gone.set_result(None)
+
+    def _after_hello(self, data: bytes) -> bytes:
+        """What follows its first word. Before that a node may say something of its own."""
+        self._noise += data
+        found = self._noise.find(frames.HELLO)
+        if found < 0:
+            if len(self._noise) > _MOST_NOISE:
+                raise BadFrame("it says something else than a relay does")
+            return b""
+        rest, self._noise = self._noise[found + len(frames.HELLO) :], b""
+        self._hello.set_result(None)
+        return rest
+
+    def _hear(self, frame: Frame) -> None:
+        if frame.connection in self._channels:
+            self._channels[frame.connection].hear(frame)
+            return
+        answer = self._asked.get(frame.connection)
+        if answer is None or answer.done():
+            return  # about one that we have closed
+        text = frame.payload.decode("utf-8", "replace")
+        if frame.kind == frames.OPENED:
+            if (protocol := self._protocols.get(frame.connection)) is not None:
+                self._channels[frame.connection] = Channel(frame.connection, self, protocol)
+            answer.set_result(text)
+        elif frame.kind in (frames.REFUSED, frames.FAILED):
+            answer.set_exception(PortRefused(text) if frame.kind == frames.REFUSED else PortFailed(text))
+
+
+class _Tail(asyncio.Protocol):
+    """The end of what a program complains about."""
+
+    def __init__(self) -> None:
+        self._text = b""
+        self.over = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        self._text = (self._text + data)[-_TAIL_BYTES:]
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.over.set()
+
+    @property
+    def last_line(self) -> str:
+        lines = [line for line in self._text.decode("utf-8", "replace").splitlines() if line.strip()]
+        return "".join(char for char in lines[-1] if char.isprintable())[:200] if lines else ""
+
+
+def _spawn(inside: Inside, stream: socket.socket) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
+        inside.argv,
+        env=dict(inside.environment),
+        cwd="/",
+        pass_fds=inside.descriptors,
+        stdin=stream.fileno(),
+        stdout=stream.fileno(),
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+
+
+async def _gone(process: "subprocess.Popen[bytes]") -> None:
+    """It leaves by itself when nobody listens; if not, it is told to."""
+    loop, over, descriptor = asyncio.get_running_loop(), asyncio.Event(), os.pidfd_open(process.pid)
+    loop.add_reader(descriptor, over.set)
+    try:
+        for number in (signal.SIGTERM, signal.SIGKILL):
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), _LEAVE_SECONDS)
+            if over.is_set():
+                break
+            os.killpg(process.pid, number)
+        await over.wait()
+        process.wait()
+    finally:
+        loop.remove_reader(descriptor)
+        os.close(descriptor)

@@ -1,0 +1,168 @@
+"""The relays that are up: one for each attempt whose ports somebody uses, started when the first does."""
+
+import asyncio
+import contextlib
+import math
+import time
+from collections.abc import Callable, Coroutine
+from concurrent.futures import TimeoutError as TookTooLong
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import structlog
+
+from heliostat.engines.contract import Engine, RelaysPorts
+from heliostat.engines.folders import Refused
+from heliostat.engines.inside import Inside
+from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLost
+from heliostat.errors import Conflict, EngineUnavailable
+from heliostat.models import Attempt, AttemptId
+from heliostat.models.sessions import Listening
+
+log = structlog.get_logger()
+T = TypeVar("T")
+P = TypeVar("P", bound=asyncio.Protocol)
+IDLE_SECONDS = 120.0
+_SWEEP_SECONDS = 15.0
+_AGAIN_SECONDS = 3.0  # after one that did not start
+_CHECK_SECONDS = 40.0
+_STOP_SECONDS = 2.0
+_MOST_SEEN = 10_000
+_LISTEN_HINT = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
+
+
+@dataclass
+class _Kept:
+    """The relay of one attempt."""
+
+    starting: asyncio.Lock = field(default_factory=asyncio.Lock)
+    link: Link | None = None
+    failed: str = ""
+    failed_at: float = -math.inf
+
+
+class Relays:
+    """Lives on the event loop it is attached to; `check` is for all other threads."""
+
+    def __init__(self, inside: Callable[[Attempt], Inside]) -> None:
+        """`inside` says what to start. Raises Conflict or Refused."""
+        self._inside = inside
+        self._kept: dict[AttemptId, _Kept] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._sweeping: asyncio.Task[None] | None = None
+        self._seen: dict[tuple[AttemptId, int], Listening] = {}
+
+    def attach(self) -> None:
+        """To the loop that runs now."""
+        self._loop = asyncio.get_running_loop()
+        self._sweeping = self._loop.create_task(self._sweep())
+
+    async def close(self) -> None:
+        if self._sweeping is not None:
+            self._sweeping.cancel()
+        self._loop = None
+        links = [kept.link for kept in self._kept.values() if kept.link is not None]
+        for link in links:
+            link.end("Heliostat stops")
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(_STOP_SECONDS):
+                await asyncio.gather(*(link.gone() for link in links))
+
+    async def open(self, attempt: Attempt, port: int, protocol: Callable[[], P]) -> P:
+        """A connection to this port, once it is proven that the attempt listens there. Raises Conflict or
+        EngineUnavailable."""
+        return await self._said_kindly(attempt, port, lambda link: link.open(port, protocol))
+
+    async def look(self, attempt: Attempt, port: int) -> Listening:
+        """Whether it listens there. Raises Conflict or EngineUnavailable."""
+        proof = await self._said_kindly(attempt, port, lambda link: link.check(port))
+        host, *sockets = proof.split() or [""]
+        found = Listening(host, port, tuple(int(one) for one in sockets if one.isdecimal()))
+        if len(self._seen) >= _MOST_SEEN:
+            self._seen.clear()
+        self._seen[attempt.id, port] = found
+        return found
+
+    def check(self, attempt: Attempt, port: int, *, again: bool = True) -> Listening:
+        """As `look`, from any other thread. Unless `again`, what was seen once still counts."""
+        if not again and (attempt.id, port) in self._seen:
+            return self._seen[attempt.id, port]
+        if self._loop is None:
+            raise EngineUnavailable("The proxy does not run.", "See the server's log.")
+        asked = asyncio.run_coroutine_threadsafe(self.look(attempt, port), self._loop)
+        try:
+            return asked.result(_CHECK_SECONDS)
+        except TookTooLong:
+            asked.cancel()
+            raise EngineUnavailable(f"The node of job {attempt.job.id} gives no answer.", "Try again.") from None
+
+    async def _said_kindly(
+        self, attempt: Attempt, port: int, ask: Callable[[Link], Coroutine[object, object, T]]
+    ) -> T:
+        try:
+            return await self._ask(attempt, ask)
+        except PortRefused as error:
+            said = f"Job {attempt.job.id}: {error}."
+            raise Conflict(said, _LISTEN_HINT, code="not_listening") from error
+        except PortFailed as error:
+            said = f"Port {port} of job {attempt.job.id} does not answer: {error}."
+            raise EngineUnavailable(said, "Look at the job's log.") from error
+        except RelayLost as error:
+            said = f"The node of job {attempt.job.id} cannot be reached: {error}."
+            raise EngineUnavailable(said, "Try again in a moment; `helio doctor` examines Slurm.") from error
+
+    async def _ask(self, attempt: Attempt, ask: Callable[[Link], Coroutine[object, object, T]]) -> T:
+        """Of one that was up before it may turn out only now that it is gone."""
+        link, was_up = await self._link(attempt)
+        try:
+            return await ask(link)
+        except RelayLost:
+            if not was_up:
+                raise
+        return await ask((await self._link(attempt))[0])
+
+    async def _link(self, attempt: Attempt) -> tuple[Link, bool]:
+        """And whether it was up before."""
+        kept = self._kept.setdefault(attempt.id, _Kept())
+        async with kept.starting:
+            if kept.link is not None and not kept.link.is_lost:
+                return kept.link, True
+            if time.monotonic() - kept.failed_at < _AGAIN_SECONDS:
+                raise RelayLost(kept.failed)
+            try:
+                kept.link = await self._start(attempt)
+            except RelayLost as error:
+                kept.failed, kept.failed_at = str(error), time.monotonic()
+                raise
+            self._kept[attempt.id] = kept
+            return kept.link, False
+
+    async def _start(self, attempt: Attempt) -> Link:
+        loop = asyncio.get_running_loop()
+        try:
+            inside = await loop.run_in_executor(None, self._inside, attempt)
+        except Refused as error:
+            raise Conflict(f"The ports of job {attempt.job.id} cannot be reached: {error}.") from error
+        try:
+            link = await Link.start(inside)
+        finally:
+            await loop.run_in_executor(None, inside.close)
+        log.info("relay_started", attempt=attempt.id)
+        return link
+
+    async def _sweep(self) -> None:
+        """Ends what nobody uses; what has ended is forgotten."""
+        while True:
+            await asyncio.sleep(_SWEEP_SECONDS)
+            now = time.monotonic()
+            for attempt_id, kept in list(self._kept.items()):
+                link = kept.link
+                if link is not None and link.is_idle and now - link.used_at > IDLE_SECONDS:
+                    link.end("nobody uses it")
+                if (link is None or link.is_lost) and not kept.starting.locked():
+                    del self._kept[attempt_id]
+
+
+def relays_of(engine: Engine) -> Relays | None:
+    """None: it needs none."""
+    return Relays(engine.relay) if isinstance(engine, RelaysPorts) else None

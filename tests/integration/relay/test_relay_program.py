@@ -1,0 +1,351 @@
+"""A relay whose other end is a process here instead of one on a node: both ends are the real ones."""
+
+import asyncio
+import contextlib
+import os
+import shlex
+import socket
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from heliostat.engines.inside import Inside
+from heliostat.engines.relay import frames
+from heliostat.engines.relay import link as links
+from heliostat.engines.relay import relays as kept
+from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLost
+from heliostat.engines.relay.package import packed
+from heliostat.engines.relay.relays import Relays
+from heliostat.errors import Conflict, EngineUnavailable
+from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
+
+NUMBER = f"77{os.getpid()}"
+JOB = Job(
+    id=7,
+    kind="session",
+    name="job",
+    state=JobState.RUNNING,
+    user="ann",
+    unix_user="ann",
+    project="lab",
+    resources=Resources(),
+    spec=JobSpec(command=("true",)),
+    submitted_at=datetime(2026, 1, 1, tzinfo=UTC),
+    attempt=1,
+)
+ATTEMPT = Attempt(JOB.attempt_id, JOB, "n1")
+# Listens, says its port, then answers each connection as its first byte tells.
+SERVER = """
+import socket, sys, threading
+def talk(one):
+    kind = one.recv(1)
+    if kind == b"e":
+        while True:
+            data = one.recv(65536)
+            if not data: break
+            one.sendall(data)
+        one.sendall(b"!")
+    if kind == b"s":
+        while True: one.sendall(b"x" * 65536)
+    if kind == b"n":
+        threading.Event().wait()
+    one.close()
+listener = socket.create_server(("127.0.0.1", 0))
+print(listener.getsockname()[1], flush=True)
+while True:
+    threading.Thread(target=talk, args=(listener.accept()[0],), daemon=True).start()
+"""
+
+
+class Client(asyncio.Protocol):
+    """Keeps what comes, and notes what is asked of it."""
+
+    def __init__(self) -> None:
+        self.data, self.is_full = b"", False
+        self.over, self.ended, self.came = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self.transport: asyncio.Transport
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self.transport = transport
+
+    def data_received(self, data: bytes) -> None:
+        self.data += data
+        self.came.set()
+
+    def eof_received(self) -> None:
+        self.ended.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.over.set()
+
+    def pause_writing(self) -> None:
+        self.is_full = True
+
+    def resume_writing(self) -> None:
+        self.is_full = False
+
+
+@dataclass
+class Inner:
+    """A job: a server in it, and how a relay beside it is started."""
+
+    port: int
+    folder: Path
+
+    def inside(self, *_: object) -> Inside:
+        path = self.folder / f"inside-{os.urandom(4).hex()}"
+        path.write_bytes(packed("mark"))
+        return Inside(("/bin/sh", str(path)), {"SLURM_JOB_ID": NUMBER}, close=lambda: path.unlink(missing_ok=True))
+
+
+@pytest.fixture(scope="module")
+def inner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inner]:
+    argv = [sys.executable, "-c", SERVER]
+    process = subprocess.Popen(argv, stdout=subprocess.PIPE, text=True, env={"SLURM_JOB_ID": NUMBER})
+    assert process.stdout is not None
+    yield Inner(int(process.stdout.readline()), tmp_path_factory.mktemp("job"))
+    process.kill()
+    process.communicate()
+
+
+@contextlib.asynccontextmanager
+async def running(inner: Inner) -> AsyncIterator[Link]:
+    inside = inner.inside()
+    link = await Link.start(inside)
+    inside.close()
+    try:
+        yield link
+    finally:
+        link.end("the test is over")
+        await link.gone()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(30):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+def run(test: Callable[[], object]) -> None:
+    async def limited() -> None:
+        async with asyncio.timeout(60):
+            await test()  # type: ignore[misc]
+
+    asyncio.run(limited())
+
+
+def test_bytes_go_both_ways_and_each_end_hears_the_others_end(inner: Inner) -> None:
+    async def test() -> None:
+        async with running(inner) as link:
+            client = await link.open(inner.port, Client)
+            sent = os.urandom(3_000_000)
+            client.transport.write(b"e" + sent)
+            client.transport.write_eof()
+            async with asyncio.timeout(30):
+                await client.over.wait()
+            assert (client.data == sent + b"!", client.ended.is_set(), link.is_idle) == (True, True, True)
+
+    run(test)
+
+
+def test_who_does_not_read_holds_up_nobody_else_and_takes_little_memory(inner: Inner) -> None:
+    async def test() -> None:
+        async with running(inner) as link:
+            slow = await link.open(inner.port, Client)
+            slow.transport.pause_reading()
+            slow.transport.write(b"s")
+            other = await link.open(inner.port, Client)
+            other.transport.write(b"ehello")
+            await until(lambda: other.data == b"hello")
+            slow.transport.resume_reading()
+            await until(lambda: len(slow.data) > 3 * frames.WINDOW)
+            slow.transport.abort()
+            await until(slow.over.is_set)
+
+    run(test)
+
+
+def test_who_writes_to_a_server_that_does_not_read_is_asked_to_wait(inner: Inner) -> None:
+    async def test() -> None:
+        async with running(inner) as link:
+            client = await link.open(inner.port, Client)
+            client.transport.write(b"n")
+            sent = 0
+            while not client.is_full:
+                client.transport.write(b"x" * 65536)
+                sent += 65536
+                assert sent < 64 * 2**20
+                await asyncio.sleep(0)
+            client.transport.abort()
+            await until(lambda: link.is_idle)
+
+    run(test)
+
+
+def test_only_what_the_job_listens_on_is_led_to(inner: Inner) -> None:
+    async def test() -> None:
+        async with running(inner) as link:
+            assert (await link.check(inner.port)).startswith("127.0.0.1 ")
+            with socket.create_server(("127.0.0.1", 0)) as ours:
+                for ask in (link.check(ours.getsockname()[1]), link.open(ours.getsockname()[1], Client)):
+                    with pytest.raises(PortRefused, match="not part of the job"):
+                        await ask
+                ours.settimeout(0)
+                with pytest.raises(BlockingIOError):
+                    ours.accept()  # it was not even tried
+            with pytest.raises(PortRefused, match="nothing listens"):
+                await link.check(1)
+
+    run(test)
+
+
+def test_it_leaves_when_nobody_listens_and_stays_while_its_job_is_told_to_end(inner: Inner) -> None:
+    async def test() -> None:
+        async with running(inner) as link:
+            client = await link.open(inner.port, Client)
+            os.kill(link._process.pid, 15)
+            client.transport.write(b"ehello")
+            await until(lambda: client.data == b"hello")
+            client.transport.close()
+            await until(lambda: link.is_lost)
+            assert link._process.wait(30) == 0
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("says", "why"),
+    [
+        ("exit 3", "it has ended"),
+        ("echo no such node >&2; exit 1", "no such node"),
+        ("head -c 100000 /dev/zero", "it says something else"),
+    ],
+)
+def test_one_that_does_not_begin_says_why(says: str, why: str) -> None:
+    async def test() -> None:
+        with pytest.raises(RelayLost, match=why):
+            await Link.start(Inside(("/bin/sh", "-c", says), {"PATH": "/usr/bin:/bin"}))
+
+    run(test)
+
+
+def test_one_that_does_not_begin_in_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(links, "START_SECONDS", 0.2)
+
+    async def test() -> None:
+        with pytest.raises(RelayLost, match="did not begin in time"):
+            await Link.start(Inside(("/bin/sh", "-c", "cat >/dev/null"), {"PATH": "/usr/bin:/bin"}))
+
+    run(test)
+
+
+HOSTILE = {
+    "more than there is room for": frames.written(frames.OPENED, 1)
+    + frames.with_data(1, b"x" * (frames.WINDOW + frames.MOST_DATA)),
+    "credit without end": frames.written(frames.OPENED, 1) + frames.with_credit(1, 2**32 - 1),
+    "kinds that do not exist": b"\xff" * 20,
+    "frames out of turn": frames.written(frames.OPENED, 1) + frames.written(frames.OPENED, 1),
+    "numbers of the wrong size": frames.written(frames.OPENED, 1) + frames.written(frames.CREDIT, 1, b"x"),
+}
+
+
+@pytest.mark.parametrize("what", HOSTILE)
+def test_whoever_breaks_the_rules_is_cut_off(what: str, tmp_path: Path) -> None:
+    """It is the job's user's own program, and may be anything."""
+    (tmp_path / "hello").write_bytes(frames.HELLO)
+    (tmp_path / "answer").write_bytes(HOSTILE[what])
+    says = f"cd {shlex.quote(str(tmp_path))}; cat hello; head -c 9 >/dev/null; cat answer; cat >/dev/null"
+
+    class Pausing(Client):
+        def connection_made(self, transport: asyncio.BaseTransport) -> None:
+            super().connection_made(transport)
+            self.transport.pause_reading()
+
+    async def test() -> None:
+        link = await Link.start(Inside(("/bin/sh", "-c", says), {"PATH": "/usr/bin:/bin"}))
+        with contextlib.suppress(RelayLost):
+            await link.open(4000, Pausing)
+        await link.gone()
+        assert "rules" in link.why
+
+    run(test)
+
+
+def test_the_relay_of_an_attempt_is_shared_started_anew_when_it_dies_and_ended_when_nobody_uses_it(
+    inner: Inner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "IDLE_SECONDS", 0.0)
+    monkeypatch.setattr(kept, "_SWEEP_SECONDS", 3600.0)
+    started: list[int] = []
+
+    def inside(attempt: Attempt) -> Inside:
+        started.append(attempt.job.id)
+        return inner.inside()
+
+    async def test() -> None:
+        relays = Relays(inside)
+        relays.attach()
+        clients = await asyncio.gather(*(relays.open(ATTEMPT, inner.port, Client) for _ in range(5)))
+        [one] = relays._kept.values()
+        assert (len(started), one.link is not None) == (1, True)
+        link = one.link
+        assert link is not None
+        os.kill(link._process.pid, 9)
+        for client in clients:
+            await until(client.over.is_set)
+        assert (await relays.look(ATTEMPT, inner.port)).port == inner.port
+        assert len(started) == 2
+        assert list(inner.folder.iterdir()) == []
+        monkeypatch.setattr(kept, "_SWEEP_SECONDS", 0.01)
+        relays._sweeping.cancel()  # type: ignore[union-attr]
+        relays.attach()
+        await until(lambda: not relays._kept)
+        seen = await asyncio.to_thread(lambda: relays.check(ATTEMPT, inner.port, again=False))
+        assert (seen.host, len(started)) == ("127.0.0.1", 2)
+        await asyncio.to_thread(lambda: relays.check(ATTEMPT, inner.port))
+        assert len(started) == 3
+        await relays.close()
+
+    run(test)
+
+
+def test_what_goes_wrong_is_said_kindly_and_not_tried_all_the_time(
+    inner: Inner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kept, "_AGAIN_SECONDS", 3600.0)
+    tries: list[int] = []
+
+    def failing(attempt: Attempt) -> Inside:
+        tries.append(attempt.job.id)
+        return Inside(("/bin/sh", "-c", "echo srun: the node is away >&2; exit 1"), {"PATH": "/usr/bin:/bin"})
+
+    async def test() -> None:
+        relays = Relays(failing)
+        for _ in range(2):
+            with pytest.raises(EngineUnavailable, match="cannot be reached: srun: the node is away"):
+                await relays.look(ATTEMPT, 4000)
+        good = Relays(inner.inside)
+        with pytest.raises(Conflict, match="nothing listens on port 1 ") as refused:
+            await good.open(ATTEMPT, 1, Client)
+        assert (refused.value.code, len(tries)) == ("not_listening", 1)
+        await good.close()
+
+    run(test)
+
+
+def test_too_many_connections_are_refused(inner: Inner, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(frames, "MOST_CONNECTIONS", 1)
+
+    async def test() -> None:
+        async with running(inner) as link:
+            await link.open(inner.port, Client)
+            with pytest.raises(PortFailed, match="too many"):
+                await link.open(inner.port, Client)
+
+    run(test)

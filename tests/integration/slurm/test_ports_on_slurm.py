@@ -1,0 +1,201 @@
+"""Ports of jobs on the nodes of a real Slurm, through the proxy."""
+
+import hashlib
+import os
+import socket
+from collections.abc import Iterator
+
+import pytest
+from websockets import Subprotocol
+from websockets.sync.client import connect
+
+from integration.running_server import RunningServer, wait_for
+from integration.unix_users import Person, needs_root
+from support.proxied import ECHO, PYTHON, Visitor, echo_job, proxy_url
+from support.relayed import Port, helio, kill_server, relays, websocket_job
+from support.slurm import TestCluster
+
+pytestmark = [needs_root, pytest.mark.timeout(300)]
+LARGE = 50_000_000
+
+
+@pytest.fixture(scope="module")
+def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
+    for person in two_people:
+        slurm.admit(person.name)
+    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    yield server
+    server.remove()
+
+
+@pytest.fixture(scope="module")
+def ann_job(server: RunningServer, two_people: list[Person]) -> Iterator[tuple[int, int]]:
+    job = echo_job(server, two_people[0].uid, cpus=1, env={"SLURM_TEST": "1"})
+    yield job
+    server.ask("POST", f"/jobs/{job[0]}/cancel?force=true")
+
+
+@pytest.fixture(scope="module")
+def bob_job(server: RunningServer, two_people: list[Person]) -> Iterator[tuple[int, int]]:
+    job = echo_job(server, two_people[1].uid, cpus=1)
+    yield job
+    server.ask("POST", f"/jobs/{job[0]}/cancel?force=true")
+
+
+@pytest.fixture
+def port(server: RunningServer, ann: Person, ann_job: tuple[int, int]) -> Port:
+    return Port.of(server, ann_job, ann.uid)
+
+
+def test_a_server_inside_a_job_answers_through_the_proxy(port: Port, ann: Person) -> None:
+    got = port.get("a%2Fb/echo?q=1")
+    assert (got.status, got.json["target"]) == (200, "/a%2Fb/echo?q=1")
+    [relay] = relays(port.job)
+    assert os.stat(f"/proc/{relay}").st_uid == ann.uid
+    assert port.get().json["pid"] == got.json["pid"]
+    assert relays(port.job) == [relay]  # the same for all
+    folder = port.server.home / "jobs" / str(port.job)
+    assert not list(folder.glob("inside-*"))
+
+
+def test_large_bodies_stream_both_ways(port: Port) -> None:
+    body = os.urandom(LARGE)
+    assert port.send("POST", "echo", body).json["sha"] == hashlib.sha256(body).hexdigest()
+    got = port.get(f"big?size={LARGE}")
+    assert (got.status, len(got.body), set(got.body)) == (200, LARGE // 65536 * 65536, {ord("x")})
+
+
+def test_a_slow_reader_does_not_hold_up_the_others(port: Port) -> None:
+    with Visitor(port.server).sent("GET", port.url(f"big?size={LARGE}"), headers=port.headers) as slow:
+        assert slow.read(1) == b"x"
+        for _ in range(3):
+            assert port.get().status == 200
+        assert len(slow.read()) == LARGE // 65536 * 65536 - 1
+
+
+def test_a_server_that_answers_early_and_hangs_up_is_heard(port: Port) -> None:
+    got = port.send("POST", "hasty", b"x" * 3_000_000)
+    assert (got.status, got.body) == (413, b"large")
+
+
+def test_websockets_go_both_ways(server: RunningServer) -> None:
+    job = websocket_job(server)
+    port = Port.of(server, job)
+    address, offers = port.url("x").replace("http", "ws", 1), [Subprotocol("v1.kernel")]
+    said = dict(port.headers)
+    with connect(address, additional_headers=said, max_size=None, subprotocols=offers, open_timeout=60) as channel:
+        assert channel.subprotocol == "v1.kernel"
+        channel.recv(60)
+        for message in ("häy", b"\x00\xff", os.urandom(3_000_000)):
+            channel.send(message)
+            assert channel.recv(60) == message
+    server.ask("POST", f"/jobs/{job[0]}/cancel?force=true")
+
+
+def test_nobody_reaches_a_port_of_somebody_elses_job(
+    server: RunningServer, ann: Person, bob: Person, ann_job: tuple[int, int], bob_job: tuple[int, int]
+) -> None:
+    job, number = ann_job
+    for uid in (bob.uid, None):
+        assert server.ask("GET", f"/jobs/{job}/ports/{number}", uid=uid).status == 403
+    key = Port.of(server, bob_job, bob.uid).headers
+    url = f"{proxy_url(server)}/s/{job}-{number}/echo"
+    assert Visitor(server).get(url, headers=key).status == 401
+    visitor = Visitor(server).log_in(bob.uid)
+    assert visitor.follow(url)[1].status == 403
+
+
+def test_a_port_that_somebody_else_holds_on_the_node_is_refused(
+    server: RunningServer, ann: Person, bob: Person, ann_job: tuple[int, int], bob_job: tuple[int, int]
+) -> None:
+    """All nodes of these tests are one machine, so bob's relay sees what ann's job listens on."""
+    for method, more in (("GET", ""), ("POST", "/key")):
+        path = f"/jobs/{bob_job[0]}/ports/{ann_job[1]}{more}"
+        answer = server.ask(method, path, {} if more else None, uid=bob.uid)
+        assert (answer.status, answer.error["code"]) == (409, "not_listening")
+        assert "not part of the job" in answer.error["message"]
+
+
+def test_a_port_that_a_job_has_left_and_somebody_else_has_taken_is_refused(
+    server: RunningServer, ann: Person
+) -> None:
+    script = ECHO.read_text()
+    lines = f"""{PYTHON} -c "$1" port & echo; while [ ! -e go ]; do sleep 0.1; done; kill $!; exec sleep 600"""
+    job = server.submit(ann.uid, command=["sh", "-c", lines, "sh", script], cpus=1)
+    work = server.home / "jobs" / str(job) / "work"
+    wait_for((work / "port").exists, "its server listens", lambda: server.output(job, ann.uid, "stderr"))
+    wait_for(lambda: server.show(job, ann.uid)["state"] == "running", "it is known to run")
+    port = Port.of(server, (job, int((work / "port").read_text())), ann.uid)
+    assert port.get().status == 200
+    (work / "go").touch()
+    wait_for(lambda: port.get().status == 409, "it listens no more")
+    with socket.create_server(("127.0.0.1", port.number)):
+        got = port.get()
+        assert (got.status, b"not part of the job" in got.body) == (409, True)
+    server.ask("POST", f"/jobs/{job}/cancel?force=true", uid=ann.uid)
+
+
+def test_neither_another_job_of_ones_own_nor_a_server_outside_of_it_is_reached(
+    server: RunningServer, ann: Person, ann_job: tuple[int, int]
+) -> None:
+    other = echo_job(server, ann.uid, cpus=1)
+    assert server.ask("GET", f"/jobs/{other[0]}/ports/{other[1]}", uid=ann.uid).status == 200
+    for asked in ((other[0], ann_job[1]), (ann_job[0], other[1])):
+        answer = server.ask("GET", f"/jobs/{asked[0]}/ports/{asked[1]}", uid=ann.uid)
+        assert (answer.status, answer.error["code"]) == (409, "not_listening"), asked
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        roots = listener.getsockname()[1]
+        answer = server.ask("GET", f"/jobs/{other[0]}/ports/{roots}", uid=ann.uid)
+        assert (answer.status, "not part of the job" in answer.error["message"]) == (409, True)
+    server.ask("POST", f"/jobs/{other[0]}/cancel?force=true", uid=ann.uid)
+
+
+def test_where_nothing_listens_it_says_so(server: RunningServer, ann: Person, ann_job: tuple[int, int]) -> None:
+    answer = server.ask("GET", f"/jobs/{ann_job[0]}/ports/{_unused()}", uid=ann.uid)
+    assert (answer.status, "nothing listens" in answer.error["message"]) == (409, True)
+    assert "Start a server in the job first" in answer.error["hint"]
+
+
+def test_a_relay_that_is_killed_is_started_anew(port: Port) -> None:
+    assert port.get().status == 200
+    [before] = relays(port.job)
+    os.kill(before, 9)
+    wait_for(lambda: port.get().status == 200, "another one is there")
+    assert relays(port.job) != [before]
+
+
+def test_after_a_restart_of_the_server_it_goes_on_and_nothing_is_left_of_the_old_relay(port: Port) -> None:
+    inside = port.get().json["pid"]
+    before = relays(port.job)
+    kill_server(port.server)
+    port.server.start()
+    wait_for(lambda: port.get().status == 200, "it is found again", lambda: port.get().body)
+    assert port.get().json["pid"] == inside
+    wait_for(lambda: not set(before) & set(relays(port.job)), "the old one has left")
+    assert len(relays(port.job)) == 1
+
+
+def test_a_job_that_ends_takes_its_relay_along(server: RunningServer, ann: Person) -> None:
+    job = echo_job(server, ann.uid, cpus=1)
+    port = Port.of(server, job, ann.uid)
+    assert port.get().status == 200
+    server.ask("POST", f"/jobs/{job[0]}/cancel", uid=ann.uid)
+    assert server.finished(job[0], ann.uid)["state"] == "cancelled"
+    wait_for(lambda: not relays(job[0]), "the relay has gone")
+    wait_for(lambda: port.get().status == 409, "the way is gone")
+
+
+def test_the_command_opens_a_port(server: RunningServer) -> None:
+    job = echo_job(server, cpus=1)
+    ran = helio(server, "port", str(job[0]), str(job[1]), "--json")
+    assert (ran.returncode, f"/s/{job[0]}-{job[1]}/" in ran.stdout) == (0, True), ran.stderr
+    refused = helio(server, "port", str(job[0]), str(_unused()))
+    assert (refused.returncode != 0, "nothing listens" in refused.stderr) == (True, True)
+    server.ask("POST", f"/jobs/{job[0]}/cancel?force=true")
+
+
+def _unused() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        number: int = probe.getsockname()[1]
+        return number
