@@ -39,6 +39,11 @@ class Home:
         return self.path / "images"
 
     @property
+    def logins(self) -> Path:
+        """For registries, each for one push and readable by whom it is for alone."""
+        return self.path / "logins"
+
+    @property
     def uploads(self) -> Path:
         """Code that people have sent for their jobs; a folder for each person, only the server reads it."""
         return self.path / "uploads"

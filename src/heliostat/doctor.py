@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.config import Settings
+from heliostat.engines.local.software import examine_software
 from heliostat.models import Node, NodeState
 from heliostat.runtimes.catalogue import RUNTIMES
 from heliostat.runtimes.contract import TOOL_PATH
@@ -38,7 +39,8 @@ def examine(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Fin
         findings += [*_port(settings), *_nodes(_look(settings))]
     else:
         findings += _nodes(nodes)
-    return [*findings, *_cgroups(), *_tools(), *_containers(settings)]
+    software = [Finding(*found) for found in examine_software(settings)]
+    return [*findings, *_cgroups(), *_tools(), *_containers(settings), *software]
 
 
 def _home(settings: Settings) -> Iterator[Finding]:

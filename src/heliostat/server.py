@@ -44,7 +44,7 @@ from heliostat.workers.environments import EnvironmentKeeper
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
 from heliostat.workers.policy import policy_from
-from heliostat.workers.recorder import Recorder
+from heliostat.workers.recorder import Recorder, Seen
 from heliostat.workers.sampler import Sampler, Watched
 from heliostat.workers.session_keeper import SessionKeeper
 from heliostat.workers.sweeper import Sweeper
@@ -141,7 +141,7 @@ def _start_parts(
     upload_sweeper = UploadSweeper(store, uploads, settings.keep_uploads_days, utc_now)
     upload_sweeper.start()
     stack.callback(upload_sweeper.close)
-    recorder = Recorder(store, engine, fleet, utc_now)
+    recorder = Recorder(Seen(store, engine, fleet), settings, utc_now)
     if settings.keep_records:
         recorder.start()
         stack.callback(recorder.close)

@@ -22,6 +22,8 @@ PAGES = (
     "/compare?a=1&b=2",
     "/environments",
     "/environments?everybodys=true",
+    "/images",
+    "/images?everybodys=true",
     "/share?people=true",
     "/reports?by=user",
     "/admin",

@@ -14,6 +14,8 @@ from pathlib import Path
 from support.waiting import wait_until
 
 IMAGE = "localhost/busybox:latest"
+ANNS_PASSWORD = "open-sesame-4711"
+_HASHED = "$2y$05$abcdefghijklmnopqrstuud2L8crwTyOxFi9P3yYYIG5bIITxThTG"  # by bcrypt
 _WORDS = (
     "sh",
     "cat",
@@ -108,8 +110,8 @@ def _root() -> bytes:
 
 
 @contextlib.contextmanager
-def registry(folder: Path) -> Iterator[str]:
-    """A registry on this machine, as `127.0.0.1:PORT`; empty."""
+def registry(folder: Path, *, with_login: bool = False) -> Iterator[str]:
+    """A registry on this machine, as `127.0.0.1:PORT`; empty. `with_login`: only ann may use it."""
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{found.getsockname()[1]}"
@@ -117,7 +119,9 @@ def registry(folder: Path) -> Iterator[str]:
     settings.write_text(
         "version: 0.1\nlog: {level: error}\n"
         f"storage: {{filesystem: {{rootdirectory: {folder}/registry}}}}\nhttp: {{addr: '{address}'}}\n"
+        + (f"auth: {{htpasswd: {{realm: lab, path: {folder}/people}}}}\n" if with_login else "")
     )
+    (folder / "people").write_text(f"ann:{_HASHED}\n")
     process = subprocess.Popen(
         ["docker-registry", "serve", settings], stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
     )

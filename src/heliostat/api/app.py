@@ -17,6 +17,7 @@ from heliostat.api import (
     chronos,
     environments,
     history,
+    images,
     inside,
     jobs,
     news,
@@ -65,6 +66,7 @@ _MODULES = (
     uploads,
     records,
     environments,
+    images,
     schedules,
     sessions,
 )

@@ -13,7 +13,7 @@ from heliostat.api.refusals import read_job
 from heliostat.api.views import job_view, request_view
 from heliostat.services.comparison import compare_jobs
 from heliostat.services.records import Kept, job_record
-from heliostat.services.reruns import fields_of_rerun, notes_on, rerun_job
+from heliostat.services.reruns import fields_of_rerun, notes_on, rerun_job, same_image
 
 router = APIRouter(tags=["records"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]
@@ -50,6 +50,8 @@ def rerun(
     """The same job once more, under your name, with the same code and but for `changes` the same request."""
     kept = job_record(context, caller, job_id)
     fields = fields_of_rerun(kept.job, caller.user, request_view(kept.job), body.changes)
+    if "image" not in body.changes:
+        fields = same_image(kept, fields)
     if body.record is not None:
         fields["record"] = body.record.model_dump(exclude_unset=True)
     request = read_job(fields)

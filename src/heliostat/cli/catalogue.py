@@ -20,6 +20,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
         Entry("rerun", "rerun:rerun", "Repeat a job: the same request, the same code."),
         Entry("env", "env:env", "The software of jobs, built once."),
+        Entry("image", "image:image", "Images of your own: build, push, use."),
         Entry("schedule", "schedules:schedule", "Submit a job again and again, at times or after others."),
     ),
     "Watch": (

@@ -104,6 +104,7 @@ def _record_facts(record: dict[str, Any]) -> _Pairs:
         facts.append((f"Attempt {machine['attempt']}", f"on {', '.join(machine['nodes'])}"))
         facts += [("GPUs", ", ".join(machine["gpus"])), ("Driver", machine["driver"])]
         facts += [("Image digest", machine["image_digest"]), ("Environment", machine["environment"])]
+        facts += [("Dataset", dataset) for dataset in machine.get("datasets", ())]
         facts.append(("Heliostat", machine["heliostat"]))
     facts.append(("Variables", ", ".join(record["request"]["env"])))
     facts.append(("Repeated by", ", ".join(map(str, record["reruns"]))))

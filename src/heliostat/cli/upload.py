@@ -1,27 +1,57 @@
 """Sends a folder with a bar that shows how far it is."""
 
 import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from heliostat.client.uploads import is_upload_id
 
 if TYPE_CHECKING:
     from heliostat.client import Client
+    from heliostat.client.uploads import Progress
+
+_LEAST_SECONDS = 0.3  # before, a pace means nothing
 
 
 def upload_folder(client: "Client", folder: str) -> str:
-    """The id of the upload; an id is one already. The bar is for terminals only."""
+    """The id of the upload; an id is one already."""
     if is_upload_id(folder):
         return folder
-    if not sys.stderr.isatty():
-        return client.upload(folder)
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+    with upload_bar() as progress:
+        return client.upload(folder, progress=progress)
 
-    columns = (TextColumn("Uploading"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("upload", total=None)
-        return client.upload(folder, progress=lambda sent, total: bar.update(task, completed=sent, total=total))
+
+@contextmanager
+def upload_bar() -> "Iterator[Progress | None]":
+    """Shows how far an upload is; on terminals only."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, TextColumn
+    from rich.progress import Progress as Bar
+
+    columns = (TextColumn("{task.description}"), BarColumn(bar_width=30), TextColumn("{task.fields[far]}"))
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("Reading the folder", total=None, far="")
+        begun_at = time.monotonic()
+
+        def tell(sent: int, total: int) -> None:
+            nonlocal begun_at
+            if not sent:
+                begun_at = time.monotonic()
+            far = how_far(sent, total, time.monotonic() - begun_at)
+            bar.update(task, description="Uploading", completed=sent, total=total, far=far)
+
+        yield tell
+
+
+def how_far(sent: int, total: int, seconds: float) -> str:
+    """In words; the pace once it can be told."""
+    words = f"{sent / 2**20:.1f} of {total / 2**20:.1f} MiB"
+    return f"{words}, {sent / 2**20 / seconds:.1f} MiB/s" if sent and seconds >= _LEAST_SECONDS else words
 
 
 def with_uploads(client: "Client", bodies: list[dict[str, Any]]) -> list[dict[str, Any]]:

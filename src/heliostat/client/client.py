@@ -12,6 +12,7 @@ from heliostat.client.bodies import filter_query, job_body
 from heliostat.client.cluster import ClusterVerbs
 from heliostat.client.environments import EnvironmentVerbs
 from heliostat.client.history import HistoryVerbs
+from heliostat.client.images import ImageVerbs
 from heliostat.client.inside import InsideVerbs
 from heliostat.client.jobs import Deadline, JobArray, JobHandle
 from heliostat.client.logs import (
@@ -61,6 +62,7 @@ class Client(
     NewsVerbs,
     SlurmVerbs,
     InsideVerbs,
+    ImageVerbs,
     UploadVerbs,
     RecordVerbs,
     EnvironmentVerbs,

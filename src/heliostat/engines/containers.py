@@ -4,11 +4,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliostat.config import Settings
-from heliostat.engines.environment import Person, own_software
+from heliostat.engines.environment import IMAGE_FILE, Person, own_image, own_software
 from heliostat.engines.folders import Refused
 from heliostat.engines.templates import start_of
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
+from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.runtimes.contract import Confinement, Container, Environment, Identity, Limits, Task
 from heliostat.runtimes.policy import Asker, admitted, admitted_mounts, rules_of
 from heliostat.runtimes.shell import has_blank
@@ -41,8 +42,10 @@ class Ground:
 
 def check_rules(attempt: Attempt, person: Person, settings: Settings) -> None:
     """Those of the admins may have changed since it was submitted, and so may the links in its paths."""
+    if attempt.job.kind in OUR_SCRIPTS:  # which have rules of their own
+        return
     try:
-        admitted(attempt.job.spec, _asker(attempt, person), rules_of(settings))
+        admitted(attempt.job.spec, _asker(attempt, person), rules_of(settings), is_own=_is_own(attempt))
     except Invalid as error:
         raise Refused(f"{error.message} {error.hint or ''}".strip()) from None
 
@@ -50,7 +53,8 @@ def check_rules(attempt: Attempt, person: Person, settings: Settings) -> None:
 def container_of(attempt: Attempt, person: Person, brought: Belongings, ground: Ground) -> Container:
     """As if it had one task and no devices. Raises Invalid."""
     spec = attempt.job.spec
-    allowed = admitted_mounts(spec, _asker(attempt, person), rules_of(ground.settings))
+    rules = rules_of(ground.settings)
+    allowed = admitted_mounts(spec, _asker(attempt, person), rules, is_own=_is_own(attempt))
     mounts = (*allowed, *_own_mounts(attempt, brought, str(ground.settings.home.path)))
     variables = _variables(attempt, person, brought, mounts)
     words = spec.command if brought.script is None else (brought.script, *spec.command)
@@ -61,6 +65,8 @@ def container_of(attempt: Attempt, person: Person, brought: Belongings, ground: 
             Identity(person.name, person.uid, person.gid, person.home),
             spec.image,
             spec.network or "host",
+            own_image(attempt.job, str(ground.settings.home.path)),
+            f"{brought.checkpoints}/{IMAGE_FILE}" if spec.image is not None else None,
         ),
         environment=Environment(
             {name: value for name, value in variables.items() if not has_blank(value)},
@@ -75,6 +81,11 @@ def container_of(attempt: Attempt, person: Person, brought: Belongings, ground: 
 
 def _asker(attempt: Attempt, person: Person) -> Asker:
     return Asker(attempt.job.user, person.home, attempt.job.project)
+
+
+def _is_own(attempt: Attempt) -> bool:
+    """Whether its image was built here: nothing else has both."""
+    return attempt.job.spec.image is not None and attempt.job.environment is not None
 
 
 def _own_mounts(attempt: Attempt, brought: Belongings, installation: str) -> list[Mount]:

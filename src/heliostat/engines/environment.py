@@ -4,9 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from heliostat.models import Attempt, Job
-from heliostat.models.environments import BUILD
+from heliostat.models.environments import OUR_SCRIPTS
+from heliostat.models.images import ARCHIVE
 
 CHECKPOINT_FILE = "saved"
+IMAGE_FILE = ".image"  # beside it: what the image of the newest attempt is
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
@@ -34,10 +36,19 @@ def environment_folder(installation: str, digest: str) -> str:
 
 
 def own_software(job: Job, installation: str) -> str | None:
-    """The folder of the environment this job runs in; None: the node's own software."""
-    if job.environment is None or job.kind == BUILD:
+    """The folder of the environment this job runs in; None: the node's own software, or that of an image."""
+    if job.environment is None or job.kind in OUR_SCRIPTS or job.spec.image is not None:
         return None
     return environment_folder(installation, job.environment)
+
+
+def own_image(job: Job, installation: str) -> str | None:
+    """The file of the image this job runs in, if it was built here."""
+    if job.environment is None or job.spec.image is None:
+        return None
+    if job.spec.image.startswith("/"):
+        return job.spec.image
+    return f"{environment_folder(installation, job.environment)}/{ARCHIVE}"
 
 
 def job_environment(

@@ -6,7 +6,7 @@ import pwd
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliostat.engines.environment import Person, own_software
+from heliostat.engines.environment import Person, own_image, own_software
 from heliostat.engines.uploads import Gone, lay_out_upload
 from heliostat.models import Attempt, Job, JobId
 
@@ -75,9 +75,11 @@ def _lay_out_code(job: Job, uploads: Path, workdir: str, person: Person) -> None
 
 def check_software(job: Job, installation: str) -> None:
     """The environment it runs in must be there. Raises Refused."""
-    folder = own_software(job, installation)
+    folder, image = own_software(job, installation), own_image(job, installation)
     if folder is not None and not os.path.isdir(folder):
         raise Refused("its environment is no longer there; submit the job again to have it built")
+    if image is not None and not os.path.isfile(image):
+        raise Refused("its image is no longer there; submit the job again to have it built")
 
 
 def open_log(path: str, person: Person, stack: contextlib.ExitStack) -> int:

@@ -13,6 +13,11 @@ KINDS = ("requirements", "pyproject", "uv", "conda")
 MOST_CHARACTERS = 2 * 2**20  # of all files of one together
 SHORTEST_PREFIX = 8  # of a digest, that still names it
 BUILD = "build"  # the kind of job that makes one
+IMAGE_BUILD = "image"  # the same, of an image
+PUSH = "push"  # the kind of job that brings an image to a registry
+BUILDS = (BUILD, IMAGE_BUILD)
+OUR_SCRIPTS = (*BUILDS, PUSH)  # kinds of jobs whose script is ours, not a person's
+IMAGES = ("image", "definition")  # further kinds: by a Containerfile; by a definition file of apptainer
 CANNOT_BUILD = "its environment cannot be built: "
 """How the reason of a failed build begins, and with it that of every job that waited for it."""
 

@@ -48,6 +48,7 @@ class Machine:
     image_digest: str | None = None
     environment: str | None = None  # the lock of its environment
     heliostat: str = ""  # the version
+    datasets: tuple[str, ...] = ()  # "/data/scans version 2": what it mounted of what is everybody's
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +82,8 @@ def text_to_code(text: str) -> Code:
 
 def text_to_machine(text: str) -> Machine:
     values: dict[str, Any] = json.loads(text)
-    return Machine(**values | {"nodes": tuple(values["nodes"]), "gpus": tuple(values["gpus"])})
+    lists = {name: tuple(values.get(name, ())) for name in ("nodes", "gpus", "datasets")}
+    return Machine(**values | lists)
 
 
 def without_credentials(remote: str) -> str:

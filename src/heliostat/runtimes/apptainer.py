@@ -34,12 +34,18 @@ class Apptainer:
             f"--pwd={task.workdir}",
             *_binds(asked.mounts),
             "--",
-            task.image if task.image.startswith("/") else f"docker://{task.image}",
+            _image(task.image, task.archive),
             *task.argv,
         )
         tools = {"PATH": TOOL_PATH, "HOME": task.identity.home}
         tools |= {"APPTAINER_CACHEDIR": confinement.store, "APPTAINER_TMPDIR": confinement.scratch}
         return Command(argv, tools | _prefixed(asked.environment.common), _prefixed(asked.environment.of_task))
+
+
+def _image(name: str, archive: str | None) -> str:
+    if name.startswith("/"):
+        return name
+    return f"docker://{name}" if archive is None else f"oci-archive:{archive}"
 
 
 def _binds(mounts: Sequence[Mount]) -> Iterator[str]:

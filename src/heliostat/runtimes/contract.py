@@ -44,6 +44,8 @@ class Task:
     identity: Identity
     image: str | None = None  # a full name: docker.io/library/python:3.11
     network: str = "host"
+    archive: str | None = None  # the file that holds the image, of one that was built here
+    digest_file: str | None = None  # where the tool's side notes what the image is
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ class Image:
         return f"{self.repository}@{self.digest}" if self.digest else f"{self.repository}:{self.tag}"
 
 
+OWN = Image("localhost", "images", "latest")
+"""Stands for those that people build: an admin who allows only some registries allows these as `localhost`."""
+
+
 def parse_image(text: str) -> Image:
     """`python:3.11` is docker.io/library/python:3.11, as everywhere. ValueError says what is wrong."""
     found = _NAME.fullmatch(text) if len(text) <= _LONGEST else None

@@ -8,7 +8,7 @@ from heliostat.errors import Invalid
 from heliostat.models import JobSpec, Mount
 from heliostat.models.jobs import NETWORKS
 from heliostat.runtimes.catalogue import RUNTIMES
-from heliostat.runtimes.images import Image, is_file, parse_image
+from heliostat.runtimes.images import OWN, Image, is_file, parse_image
 from heliostat.runtimes.mounts import MayNot, Root, allowed, roots_of
 
 
@@ -42,21 +42,21 @@ def rules_of(settings: Settings) -> Rules:
     return Rules(settings, str(settings.home.path), settings.oci_runtimes)
 
 
-def admitted(spec: JobSpec, asker: Asker, rules: Rules) -> JobSpec:
-    """With everything it left open decided, and names in full. Raises Invalid when a rule forbids it."""
+def admitted(spec: JobSpec, asker: Asker, rules: Rules, *, is_own: bool = False) -> JobSpec:
+    """With everything it left open decided, and names in full; `is_own`: its image was built here, and is named by
+    what is in it. Raises Invalid when a rule forbids it."""
     if not spec.wants_container:
         _check_plain(spec, asker, rules)
         return spec
     runtime = spec.runtime or rules.settings.container_runtime
     _check_runtime(runtime, spec, rules)
-    settled = replace(
-        spec, runtime=runtime, image=_image(spec.image, runtime, rules), network=_network(spec, rules)
-    )
-    admitted_mounts(settled, asker, rules)
+    image = _own_image(spec.image, runtime, rules) if is_own else _image(spec.image, runtime, rules)
+    settled = replace(spec, runtime=runtime, image=image, network=_network(spec, rules))
+    admitted_mounts(settled, asker, rules, is_own=is_own)
     return settled
 
 
-def admitted_mounts(spec: JobSpec, asker: Asker, rules: Rules) -> tuple[Mount, ...]:
+def admitted_mounts(spec: JobSpec, asker: Asker, rules: Rules, *, is_own: bool = False) -> tuple[Mount, ...]:
     """What is really mounted: links followed, and the working directory with it. Raises Invalid."""
     roots = rules.roots(asker)
     mounts = tuple(_allowed(mount, roots, rules, "mounts") for mount in spec.mounts)
@@ -65,7 +65,7 @@ def admitted_mounts(spec: JobSpec, asker: Asker, rules: Rules) -> tuple[Mount, .
         raise Invalid(
             "Two mounts have the same place inside.", "Give each its own.", fields={"mounts": "the same"}
         )
-    if spec.image is not None and is_file(spec.image):
+    if spec.image is not None and is_file(spec.image) and not is_own:
         _allowed(Mount(spec.image, spec.image, read_only=True), roots, rules, "image")
     if spec.workdir is None or any(_is_at(spec.workdir, target) for target in targets):
         return mounts
@@ -126,21 +126,42 @@ def _image(text: str | None, runtime: str, rules: Rules) -> str | None:
     return str(image)
 
 
+def _own_image(text: str | None, runtime: str, rules: Rules) -> str | None:
+    if text is None or runtime == "docker":
+        raise Invalid(
+            "docker cannot run an image that was built here.",
+            "Leave the runtime out, or push the image to a registry and name it there.",
+            fields={"runtime": "cannot run it"},
+        )
+    if is_file(text) and runtime != "apptainer":
+        raise Invalid(
+            "It was built by apptainer, and only apptainer runs it.",
+            "Add --runtime apptainer.",
+            fields={"runtime": "must be apptainer"},
+        )
+    check_registry(OWN if is_file(text) else parse_image(text), rules)
+    return text
+
+
 def _check_image(image: Image, rules: Rules) -> None:
-    settings = rules.settings
-    registries = settings.allowed_registries
+    check_registry(image, rules)
+    if rules.settings.images_by_digest and image.digest is None:
+        raise Invalid(
+            "Images must be named by their digest here.",
+            "Write NAME@sha256:…; podman image inspect --format '{{.Digest}}' NAME tells it.",
+            fields={"image": "needs @sha256:…"},
+        )
+
+
+def check_registry(image: Image, rules: Rules) -> None:
+    """Raises Invalid for one the admins do not allow."""
+    registries = rules.settings.allowed_registries
     if registries and not any(f"{image.repository}/".startswith(f"{one.rstrip('/')}/") for one in registries):
         known = ", ".join(registries)
         raise Invalid(
             f"Images of {image.repository} are not allowed here.",
             f"Allowed are those of: {known}.",
             fields={"image": f"must be of {known}"},
-        )
-    if settings.images_by_digest and image.digest is None:
-        raise Invalid(
-            "Images must be named by their digest here.",
-            "Write NAME@sha256:…; podman image inspect --format '{{.Digest}}' NAME tells it.",
-            fields={"image": "needs @sha256:…"},
         )
 
 

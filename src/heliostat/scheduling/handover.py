@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 
 from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobState, Rule
-from heliostat.models.environments import BUILD
+from heliostat.models.environments import BUILDS
 
 MOST_PARENTS = 100  # that an engine is told of one job; who waits for more is kept back until they are over
 
@@ -65,7 +65,7 @@ def may_follow(parent: Job, rule: Rule) -> bool:
     it is being stopped nobody can say what its end will mean; and what a build has made is put into its place by
     us, after its end.
     """
-    if parent.stop_requested is not None or parent.kind == BUILD or rule is Rule.BUILT:
+    if parent.stop_requested is not None or parent.kind in BUILDS or rule is Rule.BUILT:
         return False
     if rule is Rule.OK:
         return parent.handed_over or parent.state in ACTIVE

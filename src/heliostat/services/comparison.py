@@ -141,6 +141,7 @@ def _machine(kept: Kept) -> dict[str, str]:
         "driver": _word(machine.driver),
         "image_digest": _word(machine.image_digest),
         "environment": _word(machine.environment),
+        "datasets": ", ".join(machine.datasets),
         "heliostat": machine.heliostat,
     }
 

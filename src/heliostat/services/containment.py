@@ -18,14 +18,15 @@ def settle_containers(
 
     def settled(request: JobRequest) -> JobRequest:
         asker = Asker(user.name, home, projects[request.project])
-        spec = _settled(context, request.spec, asker, rules)
+        spec = _settled(context, request, asker, rules)
         return request if spec is request.spec else replace(request, spec=spec)
 
     return [settled(request) for request in requests]
 
 
-def _settled(context: Context, spec: JobSpec, asker: Asker, rules: Rules) -> JobSpec:
-    settled = admitted(spec, asker, rules)
+def _settled(context: Context, request: JobRequest, asker: Asker, rules: Rules) -> JobSpec:
+    spec, is_own = request.spec, request.spec.image is not None and request.environment is not None
+    settled = admitted(spec, asker, rules, is_own=is_own)
     if settled.wants_container and not context.engine.capabilities.contains:
         raise Invalid(
             f"The engine {context.engine.name} cannot run jobs in containers yet.",

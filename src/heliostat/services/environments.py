@@ -7,7 +7,14 @@ from pathlib import Path
 
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import Caller, Job
-from heliostat.models.environments import BUILD, Environment, EnvironmentState, Software, state_after
+from heliostat.models.environments import (
+    BUILDS,
+    IMAGES,
+    Environment,
+    EnvironmentState,
+    Software,
+    state_after,
+)
 from heliostat.services.context import Context
 from heliostat.services.environments_orders import found, serve, take_order
 from heliostat.services.logs import LogPart, LogRange, read_log
@@ -47,13 +54,15 @@ def build_environment(context: Context, caller: Caller, software: Software, proj
     return show_environment(context, caller, order.environment.digest)
 
 
-def list_environments(context: Context, caller: Caller, *, everybodys: bool = False) -> list[Shown]:
-    """One's own, the one used last first; with `everybodys`, for admins, all."""
+def list_environments(
+    context: Context, caller: Caller, *, everybodys: bool = False, images: bool = False
+) -> list[Shown]:
+    """One's own, the one used last first; with `everybodys`, for admins, all. Without images, or only those."""
     if everybodys:
         require_admin(caller.user)
     with context.store.read() as conn:
         kept = stored.list_environments(conn, None if everybodys else caller.user.name, MOST_LISTED)
-    return [_shown(context, one) for one in kept]
+    return [_shown(context, one) for one in kept if (one.environment.software.kind in IMAGES) is images]
 
 
 def show_environment(context: Context, caller: Caller, digest: str) -> Shown:
@@ -110,7 +119,7 @@ def prune_environments(context: Context, caller: Caller, days: int) -> int:
 
 def check_build(tx: Transaction, caller: Caller, job: Job) -> None:
     """A build belongs to everybody who waits for it: who asked first may not take it from the others."""
-    if job.kind != BUILD or job.environment is None or caller.user.is_admin:
+    if job.kind not in BUILDS or job.environment is None or caller.user.is_admin:
         return
     others = [name for name in stored.waiters(tx.conn, job.environment, job.id) if name != caller.user.name]
     if others:

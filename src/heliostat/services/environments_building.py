@@ -13,10 +13,11 @@ from heliostat.config import Home
 from heliostat.engines.environment import environment_folder
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.models import Job, JobSpec, JobState, Resources
-from heliostat.models.environments import BUILD, Software, digest_of
+from heliostat.models.environments import BUILD, IMAGES, Software, digest_of
 from heliostat.runtimes.building import Recipe, build_script
 from heliostat.runtimes.contract import TOOL_PATH
 from heliostat.services.context import Context
+from heliostat.services.images_building import draft_image_build
 from heliostat.workers.environments import make_room
 
 _CPUS, _MEMORY_MIB = 2, 4096  # of a build, where a node has as much
@@ -97,6 +98,8 @@ def draft_build(context: Context, asker: tuple[str, str], software: Software, bu
     """The job that builds it, but for its number, for this user and project."""
     user, project = asker
     digest = digest_for(software, builder)
+    if software.kind in IMAGES:
+        return draft_image_build(context, (user, builder.unix_user, project), software, digest)
     return Job(
         id=0,
         kind=BUILD,
@@ -105,7 +108,7 @@ def draft_build(context: Context, asker: tuple[str, str], software: Software, bu
         user=user,
         unix_user=builder.unix_user,
         project=project,
-        resources=_resources(context),
+        resources=build_resources(context),
         spec=JobSpec(script=build_script(_recipe(context, software, builder, digest))),
         submitted_at=context.now(),
         time_limit_seconds=min(_LIMIT_SECONDS, context.settings.max_time_limit_seconds),
@@ -126,7 +129,8 @@ def _recipe(context: Context, software: Software, builder: Builder, digest: str)
     )
 
 
-def _resources(context: Context) -> Resources:
+def build_resources(context: Context) -> Resources:
+    """Of a build, where a node has as much."""
     nodes = context.fleet.nodes()
     cpus = min(_CPUS, max((node.cpus for node in nodes), default=_CPUS))
     memory = min(_MEMORY_MIB, max((node.memory_mib for node in nodes), default=_MEMORY_MIB))

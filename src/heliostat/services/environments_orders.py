@@ -7,6 +7,7 @@ from datetime import datetime
 from heliostat.errors import Conflict, Invalid, NotFound
 from heliostat.models import Caller, Dependency, Job, JobRequest, Rule
 from heliostat.models.environments import (
+    IMAGES,
     SHORTEST_PREFIX,
     Environment,
     EnvironmentState,
@@ -15,6 +16,7 @@ from heliostat.models.environments import (
 )
 from heliostat.services.context import Context
 from heliostat.services.environments_building import (
+    Builder,
     builder_for,
     decided,
     digest_for,
@@ -55,8 +57,9 @@ def take_order(context: Context, caller: Caller, asked: Software | str, job: tup
             "Leave environment out.",
             fields={"environment": "not with this engine"},
         )
-    user, builder = caller.user.name, builder_for(context, caller.user.name, unix_user)
-    software = _software(context, caller, asked)
+    user, software = caller.user.name, _software(context, caller, asked)
+    is_image = software.kind in IMAGES  # which is built as the person
+    builder = Builder(unix_user, user, None) if is_image else builder_for(context, user, unix_user)
     environment = Environment(
         digest=digest_for(software, builder),
         software=software,
@@ -82,15 +85,15 @@ def take_orders(
             by_place[place] = [replace(tools, is_tools=True)]
         if asked is None:
             continue
-        if request.spec.image is not None:
+        key = (asked, draft.project)
+        if key not in orders:
+            orders[key] = take_order(context, caller, asked, (draft.unix_user, draft.project))
+        if (request.spec.image is not None) != (orders[key].environment.software.kind in IMAGES):
             raise Invalid(
                 "An image brings its own software, so it takes no environment.",
                 "Leave out one of the two.",
                 fields={"environment": "not with an image"},
             )
-        key = (asked, draft.project)
-        if key not in orders:
-            orders[key] = take_order(context, caller, asked, (draft.unix_user, draft.project))
         by_place.setdefault(place, []).append(orders[key])
     return by_place
 
@@ -146,8 +149,12 @@ def _check_count(tx: Transaction, user: str) -> None:
 def _software(context: Context, caller: Caller, asked: Software | str) -> Software:
     if isinstance(asked, str):
         return found(context, caller, asked).environment.software
-    trusted = tuple(value for value in context.settings.uv_variables.values() if "://" in value)
-    return decided(checked(asked, trusted))
+    return asked if asked.kind in IMAGES else decided(checked(asked, trusted_addresses(context)))
+
+
+def trusted_addresses(context: Context) -> tuple[str, ...]:
+    """The admins' own."""
+    return tuple(value for value in context.settings.uv_variables.values() if "://" in value)
 
 
 def found(context: Context, caller: Caller, digest: str) -> Kept:

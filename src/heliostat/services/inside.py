@@ -7,7 +7,7 @@ from heliostat.engines.folders import Refused
 from heliostat.engines.inside import Inside
 from heliostat.errors import Conflict, Forbidden
 from heliostat.models import Attempt, Caller, Job, JobId, JobState
-from heliostat.models.environments import BUILD
+from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.services.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.rights import inspectable_job
@@ -27,9 +27,9 @@ def enter_job(
     job = inspectable_job(context, caller, job_id)
     if job.user != caller.user.name:
         raise Forbidden(f"Job {job_id} is {job.user}'s, and a command in it runs as them.", f"Ask {job.user}.")
-    if job.kind == BUILD:
+    if job.kind in OUR_SCRIPTS:
         raise Forbidden(
-            "A build runs for everybody who asks for the same, so nobody may enter it.", "See its log."
+            "Its script is not yours, and may work for others too, so nobody may enter it.", "See its log."
         )
     if not isinstance(context.engine, RunsInside):
         raise Conflict(f"Jobs of the engine {context.engine.name} cannot be entered.")

@@ -7,6 +7,7 @@ from typing import Any
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Caller, Job, JobRequest, User
 from heliostat.models.records import Code
+from heliostat.runtimes.images import is_file, parse_image
 from heliostat.services.context import Context
 from heliostat.services.records import Kept
 from heliostat.services.rights import may_see_values
@@ -33,11 +34,23 @@ def fields_of_rerun(
         fields.pop("priority", None)
     env = {**fields.get("env", {}), **_checked_env(changes.get("env"))}
     fields |= {name: value for name, value in changes.items() if name != "env"}
+    if "image" in changes and "environment" not in changes and job.spec.image is not None:
+        fields.pop("environment", None)  # which holds the image it had
     if fields.get("upload") is not None and "upload" in changes:
         fields.pop("workdir", None)
     fields["env"] = {name: value for name, value in env.items() if value is not None}
     _check_values(job, env)
     return {name: value for name, value in fields.items() if value is not None}
+
+
+def same_image(kept: Kept, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """By its digest, where one is known and the name may mean another image by now."""
+    image, machine = kept.job.spec.image, kept.record.machine
+    if image is None or is_file(image) or kept.job.environment is not None or fields.get("image") != image:
+        return dict(fields)
+    if machine is None or machine.image_digest is None:
+        return dict(fields)
+    return {**fields, "image": f"{parse_image(image).repository}@{machine.image_digest}"}
 
 
 def rerun_job(

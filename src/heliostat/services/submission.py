@@ -16,6 +16,7 @@ from heliostat.services.containment import settle_containers
 from heliostat.services.context import Context
 from heliostat.services.drafts import Desk, draft_job
 from heliostat.services.environments_orders import equip, take_orders
+from heliostat.services.images_wishes import name_images
 from heliostat.services.offers import default_project
 from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
@@ -56,10 +57,11 @@ def prepare_submission(
     user = caller.user
     if isinstance(context.engine, Foresees):
         context.engine.expect_start()
+    digest = _digest(requests, about) if key else ""
+    requests = name_images(context, caller, requests)
     drafts = draft_jobs(context, caller, requests)
     orders = take_orders(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
-    digest = _digest(requests, about) if key else ""
 
     def change(tx: Transaction) -> Submitted:
         if key and (known := _answered_before(tx, user.name, key, digest)):
@@ -104,7 +106,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
         max_grace_seconds=context.settings.max_grace_seconds,
         knows_nodes=_knows_nodes(context),
     )
-    requests = settle_containers(context, user, projects, requests)
+    requests = settle_containers(context, user, projects, name_images(context, caller, requests))
     _check_size(context, requests)
     check_uploads(context, user, requests)
     drafts = [draft_job(desk, request) for request in requests]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, exists, insert, or_, select
+from sqlalchemy import Connection, and_, delete, exists, insert, or_, select
 from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
 from heliostat.models import JobId
@@ -35,6 +35,18 @@ def add_machines(tx: Transaction, machines: Mapping[tuple[JobId, int], Machine])
         by_text.setdefault(record_to_text(machine), []).append(attempt)
     for text, attempts in by_text.items():
         _add(tx, text, attempts)
+
+
+def forget_machines(tx: Transaction, attempts: Iterable[tuple[JobId, int]]) -> None:
+    """To be said again, when more is known."""
+    for job_id, number in attempts:
+        tx.conn.execute(delete(_of_jobs).where(_of_jobs.c.job_id == job_id, _of_jobs.c.attempt == number))
+
+
+def lacks_image(conn: Connection, job_id: JobId, attempt: int) -> bool:
+    """Whether its machine is recorded, but not what its image is."""
+    machine = dict(record_of(conn, job_id).machines).get(attempt)
+    return machine is not None and machine.image_digest is None
 
 
 def add_rerun(tx: Transaction, job_ids: Iterable[JobId], of_job: JobId) -> None:

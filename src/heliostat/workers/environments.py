@@ -22,17 +22,19 @@ from heliostat.engines.environment import environment_folder
 from heliostat.engines.folders import JobFolder
 from heliostat.errors import HeliostatError
 from heliostat.models import Cause, Ended, Job
-from heliostat.models.environments import BUILD, CANNOT_BUILD
+from heliostat.models.environments import CANNOT_BUILD, OUR_SCRIPTS, PUSH
 from heliostat.models.quantities import parse_memory
 from heliostat.models.states import TERMINAL, JobState
 from heliostat.store import environments as stored
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.environments import Kept
+from heliostat.store.images import forget_image
+from heliostat.workers.images import note_pushes, settle_push, sweep_logins
+from heliostat.workers.leftovers import last_words, read_safely
 
 log = structlog.get_logger()
 
 _EVERY_SECONDS = 3600.0
-_MOST_WORDS_BYTES = 4000
 _MOST_LOCK_BYTES = 4 * 2**20
 _MOST = 100_000  # environments looked at in one go
 
@@ -43,9 +45,11 @@ class CannotTakeOver(Exception):
 
 def settle_build(settings: Settings, job: Job, seen: Ended) -> Ended:
     """What the end of a build means, once its result is taken over; of other jobs, what it says. Repeatable."""
-    if job.kind != BUILD or job.environment is None:
+    if job.kind not in OUR_SCRIPTS or job.environment is None:
         return seen
     work = f"{JobFolder.of(settings.home.jobs, job.id).path}/work"
+    if job.kind == PUSH:
+        return settle_push(work, seen)
     if seen.cause is not Cause.EXITED or seen.exit_code != 0:
         _clear(settings.home, job, work)
     if seen.cause is not Cause.EXITED:
@@ -65,13 +69,6 @@ def _clear(home: Home, job: Job, work: str) -> None:
     make_room(home)
     with contextlib.suppress(OSError):
         os.rename(f"{work}/room", home.environments / "trash" / f"{job.attempt_id}.{os.urandom(4).hex()}")
-
-
-def last_words(work: str) -> str:
-    """What the tool said last, as one text without signs that could steer a terminal."""
-    text = _read_safely(f"{work}/why", _MOST_WORDS_BYTES) or ""
-    lines = [" ".join("".join(sign for sign in line if sign.isprintable()).split()) for line in text.splitlines()]
-    return "\n".join(line for line in lines if line)
 
 
 def _take_over(settings: Settings, digest: str, work: str, *, is_shared: bool) -> None:
@@ -115,6 +112,7 @@ def take_away(tx: Transaction, home: Home, digest: str) -> bool:
     if kept is None or kept.is_needed:
         return False
     stored.remove(tx, digest)
+    forget_image(tx, digest)
     _to_trash(home, digest)
     return True
 
@@ -183,7 +181,7 @@ class EnvironmentKeeper:
     def settle(self, job: Job, seen: Ended) -> Ended:
         """For the controller, before it records an end."""
         settled = settle_build(self._settings, job, seen)
-        if job.kind == BUILD:
+        if job.kind in OUR_SCRIPTS:
             self._expects_end = True
         return settled
 
@@ -194,6 +192,8 @@ class EnvironmentKeeper:
         for one in kept:
             if one.environment.size_bytes is None and one.build_state is JobState.COMPLETED:
                 self._measure(one)
+        note_pushes(self._store, self._settings.home)
+        sweep_logins(self._store, self._settings.home, self._now())
         self._remove_strays({one.environment.digest for one in kept})
         empty_trash(self._settings.home)
         days, most = self._settings.environments_keep_days, self._settings.environments_max_size
@@ -220,9 +220,7 @@ class EnvironmentKeeper:
         home, digest = self._settings.home, one.environment.digest
         size = _size(environment_folder(str(home.path), digest))
         work = f"{JobFolder.of(home.jobs, one.environment.build_job).path}/work"
-        lock = _read_safely(f"{work}/room/lock", _MOST_LOCK_BYTES) or _read_safely(
-            f"{work}/lock", _MOST_LOCK_BYTES
-        )
+        lock = read_safely(f"{work}/room/lock", _MOST_LOCK_BYTES) or read_safely(f"{work}/lock", _MOST_LOCK_BYTES)
         self._store.write(lambda tx: stored.measured(tx, digest, lock, size))
 
     def _remove_strays(self, known: set[str]) -> None:
@@ -244,19 +242,6 @@ def _size(folder: str) -> int:
             with contextlib.suppress(OSError):
                 total += os.lstat(f"{path}/{name}").st_blocks * 512
     return total
-
-
-def _read_safely(path: str, most_bytes: int) -> str | None:
-    """A file in a folder that is somebody's: no link, and nothing that blocks."""
-    try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
-    except OSError:
-        return None
-    with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        if not stat.S_ISREG(found.st_mode) or found.st_nlink != 1:
-            return None
-        return file.read(most_bytes).decode("utf-8", "replace") or None
 
 
 def ready_folder(home: Home, digest: str) -> Path | None:

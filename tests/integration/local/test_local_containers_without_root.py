@@ -8,6 +8,7 @@ import pytest
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root, python_for
 from support.images import IMAGE, put_image, why_no_podman
+from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
 
@@ -62,4 +63,17 @@ def test_a_killed_one_leaves_neither_process_nor_file(server: RunningServer, ann
     assert server.finished(job_id, ann.uid)["state"] == "cancelled"
     wait_for(lambda: not of_her(server, ann), "its processes to go", lambda: of_her(server, ann))
     scratch = server.home / f"jobs/{job_id}/1.container"
+    wait_for(lambda: not scratch.exists(), "its files to go", lambda: list(scratch.rglob("*"))[:20])
+
+
+def test_an_image_is_built_and_used_and_nothing_of_it_is_left(server: RunningServer, ann: Person) -> None:
+    text = f"FROM {IMAGE}\nRUN mkdir /d; echo made > /d/made; busybox chown 5:5 /d/made\n"
+    made = server.ask("POST", "/images", {"name": "mine", "containerfile": text}, uid=ann.uid).json
+    wait_until(lambda: server.show(made["build_job"], ann.uid)["ended_at"], "the image is built", 150)
+    build = server.show(made["build_job"], ann.uid)
+    assert build["state"] == "completed", server.output(build["id"], ann.uid)
+    job = server.run(ann.uid, command=["cat", "/d/made"], image="mine")
+    assert server.output(job["id"], ann.uid) == "made\n", job["reason"]
+    wait_for(lambda: not of_her(server, ann), "its processes to go", lambda: of_her(server, ann))
+    scratch = server.home / f"jobs/{build['id']}/1.container"
     wait_for(lambda: not scratch.exists(), "its files to go", lambda: list(scratch.rglob("*"))[:20])

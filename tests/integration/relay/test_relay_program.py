@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import os
 import shlex
+import signal
 import socket
 import subprocess
 import sys
@@ -21,7 +22,7 @@ from heliostat.engines.relay import relays as kept
 from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLost
 from heliostat.engines.relay.package import packed
 from heliostat.engines.relay.relays import Relays
-from heliostat.errors import Conflict, EngineUnavailable
+from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
 
 NUMBER = f"77{os.getpid()}"
@@ -335,6 +336,26 @@ def test_what_goes_wrong_is_said_kindly_and_not_tried_all_the_time(
             await good.open(ATTEMPT, 1, Client)
         assert (refused.value.code, len(tries)) == ("not_listening", 1)
         await good.close()
+
+    run(test)
+
+
+def test_one_that_keeps_everybody_waiting_takes_few_threads(inner: Inner) -> None:
+    async def test() -> None:
+        relays = Relays(inner.inside)
+        relays.attach()
+        assert (await relays.look(ATTEMPT, inner.port)).port == inner.port
+        link = relays._kept[ATTEMPT.id].link
+        assert link is not None
+        os.killpg(link._process.pid, signal.SIGSTOP)
+        looks = [asyncio.create_task(asyncio.to_thread(relays.check, ATTEMPT, inner.port)) for _ in range(3)]
+        await until(lambda: relays._looking.total() == 3)
+        with pytest.raises(TooManyRequests):
+            await asyncio.to_thread(relays.check, ATTEMPT, inner.port)
+        os.killpg(link._process.pid, signal.SIGCONT)
+        assert [one.port for one in await asyncio.gather(*looks)] == [inner.port] * 3
+        assert relays._looking.total() == 0
+        await relays.close()
 
     run(test)
 

@@ -17,6 +17,7 @@ from support.images import IMAGE, put_image_into, why_no_podman
 from support.inside import run_inside
 from support.relayed import Port
 from support.slurm import TestCluster
+from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
 SECRET = "hunter2-c0ffee"
@@ -304,3 +305,24 @@ def _unused_port() -> int:
         probe.bind(("127.0.0.1", 0))
         number: int = probe.getsockname()[1]
         return number
+
+
+def test_an_image_is_built_on_a_node_used_on_another_and_noted(
+    server: RunningServer, ann: Person, scratch: Path
+) -> None:
+    body = {"name": "mine", "containerfile": f"FROM {IMAGE}\nRUN echo made > /made\n"}
+    made = server.ask("POST", "/images", body, uid=ann.uid).json
+    wait_until(lambda: server.show(made["build_job"], ann.uid)["ended_at"], "the image is built", 150)
+    build = server.show(made["build_job"], ann.uid)
+    assert build["state"] == "completed", (build["reason"], server.output(build["id"], ann.uid))
+    way = way_of("podman", server, ann, scratch)
+    job = way.run("cat /made", image="mine")
+    assert way.out(job) == "made\n", way.told(job["id"])
+    digest = server.ask("GET", "/images/mine", uid=ann.uid).json["image_digest"]
+    wait_for(lambda: _noted(server, ann, job["id"]) == digest, "what its image is to be noted")
+    way.nothing_is_left()
+
+
+def _noted(server: RunningServer, person: Person, job_id: int) -> str | None:
+    machines = server.ask("GET", f"/jobs/{job_id}/record", uid=person.uid).json["machines"]
+    return machines[-1]["image_digest"] if machines else None

@@ -11,6 +11,7 @@ from websockets.sync.client import connect
 
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
+from support.inside import run_inside
 from support.proxied import ECHO, PYTHON, Visitor, echo_job, proxy_url
 from support.relayed import Port, helio, kill_server, relays, websocket_job
 from support.slurm import TestCluster
@@ -183,6 +184,23 @@ def test_a_job_that_ends_takes_its_relay_along(server: RunningServer, ann: Perso
     assert server.finished(job[0], ann.uid)["state"] == "cancelled"
     wait_for(lambda: not relays(job[0]), "the relay has gone")
     wait_for(lambda: port.get().status == 409, "the way is gone")
+
+
+def test_an_element_of_an_array_is_entered_and_its_port_is_reached(server: RunningServer, ann: Person) -> None:
+    body = {"script": f"#!{PYTHON}\n{ECHO.read_text()}", "command": ["port"], "array": "0-1", "cpus": 1}
+    first, second = server.ask("POST", "/jobs", body, uid=ann.uid).json["job_ids"]
+    found = []
+    for job in (first, second):
+        file = server.home / "jobs" / str(job) / "work" / "port"
+        wait_for(file.exists, "the server inside the job listens", lambda job=job: server.show(job, ann.uid))
+        wait_for(lambda job=job: server.show(job, ann.uid)["state"] == "running", "it is known to run")
+        assert run_inside(server, job, "sh", "-c", "echo $HELIOSTAT_JOB_ID", uid=ann.uid).stdout == f"{job}\n"
+        found.append(int(file.read_text()))
+        assert Port.of(server, (job, found[-1]), ann.uid).get().status == 200
+    answer = server.ask("GET", f"/jobs/{first}/ports/{found[1]}", uid=ann.uid)
+    assert (answer.status, answer.error["code"]) == (409, "not_listening")
+    for job in (first, second):
+        server.ask("POST", f"/jobs/{job}/cancel?force=true", uid=ann.uid)
 
 
 def test_the_command_opens_a_port(server: RunningServer) -> None:

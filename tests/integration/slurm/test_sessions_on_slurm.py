@@ -122,7 +122,9 @@ def test_a_session_whose_server_fails_shows_its_last_words(server: RunningServer
 
 
 def test_more_time_is_told_to_slurm_and_outlives_the_server(server: RunningServer, slurm: TestCluster) -> None:
-    number = started(server, time_limit=20, grace_seconds=1)
+    body = {"app": "custom", "command": ["sleep", "600"], "cpus": 1, "time_limit": 20, "grace_seconds": 1}
+    number = server.ask("POST", "/sessions", body).json["id"]
+    wait_for(lambda: server.show(number)["state"] == "running", "it runs")
     answer = server.ask("POST", f"/jobs/{number}/extend", {"time": "2h"})
     assert (answer.status, answer.json["time_limit_seconds"]) == (200, 7220)
     in_slurm = slurm_number(slurm, number, server.home)
@@ -132,6 +134,7 @@ def test_more_time_is_told_to_slurm_and_outlives_the_server(server: RunningServe
     ]
     kill_server(server)
     server.start()
+    server.ask("POST", "/jobs/wait", {"job_ids": [brief], "timeout_seconds": 50})
     assert server.finished(brief)["state"] == "timed_out"  # started later, with the same limit
     assert (server.show(number)["state"], server.show(number)["time_limit_seconds"]) == ("running", 7220)
     end(server, number)

@@ -19,6 +19,7 @@ from heliostat.engines.local.script import Places, base_environment, runs_side_b
 from heliostat.engines.local.ungrouped import tools_folder
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, AttemptId
+from heliostat.models.environments import IMAGE_BUILD, PUSH
 from heliostat.runtimes.catalogue import RUNTIMES
 from heliostat.runtimes.contract import (
     TOOL_PATH,
@@ -59,6 +60,17 @@ def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) 
         return tuple(map(runtime.command, _tasks(whole, attempt)))
     except (CannotContain, Invalid) as error:
         raise Refused(str(error)) from None
+
+
+def tool_rooms(attempt: Attempt, person: Person, place: Place) -> dict[str, str]:
+    """Where podman keeps its things for a script of ours that builds or pushes an image; for others nothing.
+    They go with the attempt, as those of containers do. Raises Refused."""
+    if attempt.job.kind not in (IMAGE_BUILD, PUSH):
+        return {}
+    if shutil.which("podman", path=TOOL_PATH) is not None:
+        _check_sub_ids(person)
+    store, scratch, run = _rooms(attempt, person, place)
+    return {"HELIOSTAT_TOOL_STORE": store, "HELIOSTAT_TOOL_SCRATCH": scratch, "HELIOSTAT_TOOL_RUN": run}
 
 
 def clean(place: Place, attempt_ids: Collection[AttemptId]) -> None:
@@ -107,12 +119,7 @@ def has_container(place: Place, attempt_id: AttemptId) -> bool:
 
 def _confinement(attempt: Attempt, person: Person, place: Place) -> Confinement:
     settings = place.settings
-    store, scratch = f"{settings.home.images}/{person.name}", place.scratch(attempt.id)
-    run = f"{place.runs}/{attempt.id}"
-    _make_shared(str(settings.home.images))
-    _make_shared(place.runs)
-    for folder in (store, scratch, run):
-        make_private(folder, person)
+    store, scratch, run = _rooms(attempt, person, place)
     named = settings.oci_runtimes.get(attempt.job.project) or settings.oci_runtime
     return Confinement(
         store=store,
@@ -126,6 +133,17 @@ def _confinement(attempt: Attempt, person: Person, place: Place) -> Confinement:
             name: file if os.path.exists(file) else os.devnull for name, file in CONFIGURATION.items()
         },
     )
+
+
+def _rooms(attempt: Attempt, person: Person, place: Place) -> tuple[str, str, str]:
+    """For the person's images, for what is written on top of them, and for the notes of the tool."""
+    images = place.settings.home.images
+    rooms = (f"{images}/{person.name}", place.scratch(attempt.id), f"{place.runs}/{attempt.id}")
+    _make_shared(str(images))
+    _make_shared(place.runs)
+    for folder in rooms:
+        make_private(folder, person)
+    return rooms
 
 
 def _container(attempt: Attempt, person: Person, places: Places, place: Place) -> Container:

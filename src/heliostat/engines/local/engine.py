@@ -240,7 +240,7 @@ class LocalEngine:
                 is_contained = bool(payload.commands) and containers.has_container(place, attempt.id)
                 self._running[attempt.id] = running = Running(attempt, claim, group, is_contained=is_contained)
                 self._queued.discard(attempt.id)
-                if not payload.commands:
+                if not payload.commands and not payload.places.tool:
                     self._uncontained.add(attempt.id)
         except OSError:
             group.remove()

@@ -15,7 +15,7 @@ from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, check_software, lay_out, open_log
 from heliostat.engines.local.cgroups import Group, Limits
 from heliostat.engines.local.containers import Place as ContainerPlace
-from heliostat.engines.local.containers import commands_of
+from heliostat.engines.local.containers import commands_of, tool_rooms
 from heliostat.engines.local.processes import boot_id
 from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Places, payload_argv, payload_script
 from heliostat.engines.local.spawn import Program
@@ -23,7 +23,6 @@ from heliostat.engines.local.spawn import spawn as start_program
 from heliostat.engines.local.trace import Claim
 from heliostat.engines.local.ungrouped import MARK
 from heliostat.models import Attempt, JobId
-from heliostat.models.environments import BUILD
 from heliostat.runtimes.contract import SEALED_DESCRIPTOR, Command
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
@@ -74,8 +73,7 @@ def hard_limit_seconds(attempt: Attempt, settings: Settings) -> int:
 
 def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> Payload:
     """Lay out its files and say what it finds where. Raises Refused."""
-    if attempt.job.kind != BUILD:  # a build has rules of its own
-        check_rules(attempt, person, site.settings)
+    check_rules(attempt, person, site.settings)
     check_software(attempt.job, str(site.settings.home.path))
     workdir, script = lay_out(attempt, person, folder, site.settings.home.uploads)
     places = Places(
@@ -86,6 +84,7 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
         checkpoints=folder.checkpoints,
         device_memory_mib=site.device_memory_mib,
         port=free_port(attempt.job.id) if attempt.places else None,
+        tool=tool_rooms(attempt, person, site.container),
     )
     limit = hard_limit_seconds(attempt, site.settings)
     if not attempt.job.spec.wants_container:

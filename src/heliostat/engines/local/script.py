@@ -4,8 +4,8 @@ It reaches the payload on an open descriptor: the environment in it, which may h
 command line, which everybody can read, nor on the disk.
 """
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from shlex import quote
@@ -31,6 +31,7 @@ class Places:
     checkpoints: str  # a folder that outlives the attempt
     device_memory_mib: int | None = None  # of the device it has a part of
     port: int | None = None  # where its tasks meet
+    tool: Mapping[str, str] = field(default_factory=dict)  # of a script of ours: where podman keeps its things
 
 
 def payload_script(attempt: Attempt, person: Person, places: Places, commands: Sequence[Command] = ()) -> str:
@@ -81,7 +82,7 @@ def base_environment(attempt: Attempt, person: Person, places: Places) -> dict[s
     around = Surroundings(places.installation, places.mark, places.checkpoints)
     devices = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **_visible(attempt.devices)}
     environment = job_environment(attempt, person, around, devices)
-    return environment | _part_of_a_device(attempt, places) | _meeting_point(attempt, places)
+    return environment | _part_of_a_device(attempt, places) | _meeting_point(attempt, places) | dict(places.tool)
 
 
 def task_environment(place: Place, rank: int) -> dict[str, str]:

@@ -3,8 +3,11 @@
 import asyncio
 import contextlib
 import math
+import threading
 import time
-from collections.abc import Callable, Coroutine
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -15,7 +18,7 @@ from heliostat.engines.contract import Engine, RelaysPorts
 from heliostat.engines.folders import Refused
 from heliostat.engines.inside import Inside
 from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLost
-from heliostat.errors import Conflict, EngineUnavailable
+from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, AttemptId
 from heliostat.models.sessions import Listening
 
@@ -27,6 +30,8 @@ _SWEEP_SECONDS = 15.0
 _AGAIN_SECONDS = 3.0  # after one that did not start
 _CHECK_SECONDS = 40.0
 _STOP_SECONDS = 2.0
+_STARTERS = 4
+_MOST_OF_ONE, _MOST_LOOKS = 3, 16
 _MOST_SEEN = 10_000
 _LISTEN_HINT = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
 
@@ -51,6 +56,9 @@ class Relays:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeping: asyncio.Task[None] | None = None
         self._seen: dict[tuple[AttemptId, int], Listening] = {}
+        self._starters = ThreadPoolExecutor(_STARTERS, "relay")  # Slurm may take its time
+        self._looking: Counter[str] = Counter()  # users, in threads that wait
+        self._lock = threading.Lock()
 
     def attach(self) -> None:
         """To the loop that runs now."""
@@ -61,6 +69,7 @@ class Relays:
         if self._sweeping is not None:
             self._sweeping.cancel()
         self._loop = None
+        self._starters.shutdown(wait=False, cancel_futures=True)
         links = [kept.link for kept in self._kept.values() if kept.link is not None]
         for link in links:
             link.end("Heliostat stops")
@@ -89,12 +98,27 @@ class Relays:
             return self._seen[attempt.id, port]
         if self._loop is None:
             raise EngineUnavailable("The proxy does not run.", "See the server's log.")
-        asked = asyncio.run_coroutine_threadsafe(self.look(attempt, port), self._loop)
+        with self._turn(attempt.job.user):
+            asked = asyncio.run_coroutine_threadsafe(self.look(attempt, port), self._loop)
+            try:
+                return asked.result(_CHECK_SECONDS)
+            except TookTooLong:
+                asked.cancel()
+                said = f"The node of job {attempt.job.id} gives no answer."
+                raise EngineUnavailable(said, "Try again.") from None
+
+    @contextlib.contextmanager
+    def _turn(self, user: str) -> Iterator[None]:
+        """A relay is its user's own and may keep us waiting: never too many threads at once."""
+        with self._lock:
+            if self._looking[user] >= _MOST_OF_ONE or self._looking.total() >= _MOST_LOOKS:
+                raise TooManyRequests("Many are looking for ports at this moment.", "Ask again in a few seconds.")
+            self._looking[user] += 1
         try:
-            return asked.result(_CHECK_SECONDS)
-        except TookTooLong:
-            asked.cancel()
-            raise EngineUnavailable(f"The node of job {attempt.job.id} gives no answer.", "Try again.") from None
+            yield
+        finally:
+            with self._lock:
+                self._looking[user] -= 1
 
     async def _said_kindly(
         self, attempt: Attempt, port: int, ask: Callable[[Link], Coroutine[object, object, T]]
@@ -140,13 +164,13 @@ class Relays:
     async def _start(self, attempt: Attempt) -> Link:
         loop = asyncio.get_running_loop()
         try:
-            inside = await loop.run_in_executor(None, self._inside, attempt)
+            inside = await loop.run_in_executor(self._starters, self._inside, attempt)
         except Refused as error:
             raise Conflict(f"The ports of job {attempt.job.id} cannot be reached: {error}.") from error
         try:
             link = await Link.start(inside)
         finally:
-            await loop.run_in_executor(None, inside.close)
+            await loop.run_in_executor(self._starters, inside.close)
         log.info("relay_started", attempt=attempt.id)
         return link
 

@@ -42,6 +42,7 @@ NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/s
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
 _SECONDS = 30.0
 _AT_ONCE = 500  # jobs that one `scancel` is told
+_INNER = "--Format=JobArrayID:|,JobID:|"
 _SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
 # What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
 AWAY = (
@@ -63,7 +64,6 @@ AWAY = (
     "munge",
     "problem talking to the database",
 )
-
 
 _OPTIONS = ("SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_", "SLURM_")
 
@@ -149,13 +149,20 @@ class Commands:
         """What these use now, as far as their nodes say; jobs that are over are left out."""
         elements = [number for number in numbers if isinstance(number, ElementNumber)]
         asked = f"--jobs={','.join(dict.fromkeys(str(number.array) for number in elements))}"
-        fields = "--Format=JobArrayID:|,JobID:|"
-        inner = inner_numbers(self._run([*_SQUEUE[:-1], asked, fields])) if elements else {}
+        inner = inner_numbers(self._run([*_SQUEUE[:-1], asked, _INNER])) if elements else {}
         wanted = [inner.get(one) if isinstance(one, ElementNumber) else int(one) for one in numbers]
         words = ",".join(str(one) for one in wanted if one is not None)
         fields = f"--format={','.join(LIVE_FIELDS)}"
         argv = ["sstat", "--allsteps", "--parsable2", "--noheader", f"--jobs={words}", fields]
         return by_known_number(numbers, lives_of_sstat(self._run(argv)), inner) if words else {}
+
+    def step_number(self, number: int) -> int | None:
+        """By which `srun` knows a running job: it takes none of an array's. None: it does not run any more."""
+        if not isinstance(number, ElementNumber):
+            return number
+        with contextlib.suppress(SlurmRefused):
+            return inner_numbers(self._run([*_SQUEUE[:-1], f"--jobs={number}", _INNER])).get(number)
+        return None
 
     def loads(self) -> dict[str, Reading]:
         """How busy each node is."""

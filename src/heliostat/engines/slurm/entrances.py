@@ -43,10 +43,13 @@ class Entrances:
         return self._step(packed(mark), person_of(job.unix_user), self._folder(attempt), step)
 
     def _running(self, attempt: Attempt) -> tuple[int, Handed]:
+        """And the number by which `srun` knows it."""
         handed = self._rounds.handed.get(attempt.id)
-        if handed is None or handed.number is None or not handed.runs:
+        known = handed.number if handed is not None and handed.runs else None
+        number = None if known is None else self._commands.step_number(known)
+        if handed is None or number is None:
             raise Conflict(f"Job {attempt.job.id} does not run in Slurm now.", "Try again in a moment.")
-        return handed.number, handed
+        return number, handed
 
     def _script(self, attempt: Attempt, person: Person, command: Sequence[str], terminal: str) -> str:
         folder = self._folder(attempt)

@@ -63,5 +63,6 @@ def _machine_facts(machine: Machine | None) -> tuple[tuple[str, str], ...]:
         ("Driver", machine.driver or ""),
         ("Image", machine.image_digest or ""),
         ("Environment", machine.environment or ""),
+        *(("Dataset", dataset) for dataset in machine.datasets),
         ("Heliostat", machine.heliostat),
     )

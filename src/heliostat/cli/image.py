@@ -1,0 +1,219 @@
+"""`helio image`: images of one's own, built through the queue."""
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from heliostat.cli.app import noun
+from heliostat.cli.connect import connect
+from heliostat.cli.output import Column, JsonFlag, State, clean, print_facts, print_json, print_table, say
+from heliostat.cli.units import clock, size
+from heliostat.errors import Invalid
+
+if TYPE_CHECKING:
+    from heliostat.client import Client
+    from heliostat.client.image_shapes import Image, Push
+
+image = noun("Images of your own: build, push, use.")
+_SHOWN = 12  # signs of a digest
+_COLUMNS = (
+    Column("IMAGE"),
+    Column("STATE"),
+    Column("DIGEST"),
+    Column("SIZE", right=True, optional=True),
+    Column("USED"),
+    Column("BY", optional=True),
+)
+Name = Annotated[
+    str, typer.Argument(metavar="IMAGE", help="Its name, NAME[:TAG], or the beginning of its digest.")
+]
+
+
+@image.command()
+def build(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="What to call it: NAME[:TAG].")],
+    folder: Annotated[
+        str | None, typer.Argument(metavar="[FOLDER]", help="With a Containerfile or Dockerfile; it is uploaded.")
+    ] = None,
+    file: Annotated[
+        str | None,
+        typer.Option("--file", "-f", metavar="FILE", help="Another Containerfile, or one of apptainer: X.def."),
+    ] = None,
+    env: Annotated[
+        str | None,
+        typer.Option(
+            "--env", metavar="FILE", help="Instead: requirements.txt, pyproject.toml, uv.lock or environment.yml."
+        ),
+    ] = None,
+    base: Annotated[str | None, typer.Option(metavar="IMAGE", help="With --env: the image to begin with.")] = None,
+    project: Annotated[str | None, typer.Option(help="Whose share the build uses.")] = None,
+    background: Annotated[bool, typer.Option("--background", help="Do not wait for its end.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Have an image built, unless it is there already, and show what its build says.
+
+    helio image build torch:2 .
+    helio image build torch:2 --env requirements.txt --base python:3.11
+    """
+    _check_ways(folder, file, env, base)
+    from heliostat.cli.upload import upload_bar
+
+    client = connect()
+    with upload_bar() as progress:
+        made = client.build_image(
+            name, folder, file=file, environment=env, base=base, project=project, progress=progress
+        )
+    if not background:
+        made = _followed(client, made, quiet=as_json)
+    if as_json:
+        print_json(made)
+    else:
+        print(_end_words(made))
+    if made["state"] == "failed":
+        raise typer.Exit(1)
+
+
+@image.command("list")
+def list_images(
+    everybodys: Annotated[bool, typer.Option("--all", "-a", help="Everybody's; admins only.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """List the images you have built, the one used last first."""
+    found = connect().images(everybodys=everybodys)
+    if as_json:
+        print_json(found)
+    elif found:
+        print_table(_COLUMNS, (_row(one) for one in found))
+    else:
+        print("No images yet. Make one: helio image build NAME FOLDER")
+
+
+@image.command()
+def show(name: Name, as_json: JsonFlag = False) -> None:
+    """Show one image: what it is built from, and where it was pushed."""
+    one = connect().image(name)
+    if as_json:
+        print_json(one)
+        return
+    print_facts(
+        [
+            ("Image", ", ".join(one["names"]) or f"{one['built_as']} (the name means a newer one)"),
+            ("State", State(one["state"])),
+            ("Why", one["reason"]),
+            ("Built from", one["digest"]),
+            ("Digest", one["image_digest"]),
+            ("Size", _size(one)),
+            ("Used", clock(one["used_at"])),
+            ("Built by", f"job {one['build_job']}"),
+        ]
+    )
+    for push in one["pushes"]:
+        print(f"Pushed to {clean(_push_words(push))}")
+    for file, text in one["files"].items():
+        if file not in ("name", "upload"):
+            print(f"\n{clean(file)}:\n{_indented(text)}")
+
+
+@image.command()
+def push(
+    name: Name,
+    target: Annotated[str, typer.Argument(metavar="TARGET", help="REGISTRY/NAME:TAG.")],
+    username: Annotated[
+        str | None,
+        typer.Option(
+            "--username", "-u", metavar="NAME", help="At the registry; else as your account is logged in."
+        ),
+    ] = None,
+    password_stdin: Annotated[
+        bool, typer.Option("--password-stdin", help="Read the password or token from standard input.")
+    ] = False,
+    background: Annotated[bool, typer.Option("--background", help="Do not wait for its end.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Bring an image to a registry, by a job. The password is used for this push and kept nowhere.
+
+    helio image push torch:2 registry.example.org/lab/torch:2 --username ann
+    """
+    from heliostat.cli.secrets import ask_password
+
+    if password_stdin and username is None:
+        raise Invalid("Whose password is it?", "Add --username NAME.")
+    password = ask_password("Password", from_stdin=password_stdin) if username is not None else None
+    client = connect()
+    pushed = client.push_image(name, target, username=username, password=password)
+    if not background:
+        say(f"Job {pushed['job_id']} pushes it to {pushed['target']}.")
+        pushed = _pushed(client, name, pushed)
+    if as_json:
+        print_json(pushed)
+    else:
+        print(_push_words(pushed))
+    if pushed["state"] in ("failed", "cancelled", "timed_out", "lost"):
+        raise typer.Exit(1)
+
+
+@image.command()
+def remove(name: Name, as_json: JsonFlag = False) -> None:
+    """Remove an image here. What was pushed stays where it is."""
+    gone = connect().remove_image(name)
+    if as_json:
+        print_json({"image": name, "gone": gone})
+    else:
+        print(f"{clean(name)} is removed.")
+
+
+def _check_ways(folder: str | None, file: str | None, env: str | None, base: str | None) -> None:
+    if env is not None and (folder is not None or file is not None):
+        raise Invalid("--env needs no folder and no file.", "Name one way to build it.")
+    if (env is None) != (base is None):
+        raise Invalid("--env and --base go together.", "Such as: --env requirements.txt --base python:3.11.")
+    if folder is None and file is None and env is None:
+        raise Invalid("Say what to build it from.", "A folder (.), --file FILE, or --env FILE --base IMAGE.")
+
+
+def _followed(client: "Client", made: "Image", *, quiet: bool) -> "Image":
+    if made["state"] in ("ready", "failed"):
+        return made
+    say(f"Job {made['build_job']} builds {made['built_as']}.")
+    for text in client.follow_image(made["digest"]):
+        if not quiet:
+            sys.stderr.write("".join(sign for sign in text if sign.isprintable() or sign == "\n"))
+    return client.image(made["digest"])
+
+
+def _pushed(client: "Client", name: str, pushed: "Push") -> "Push":
+    client.wait([pushed["job_id"]])
+    known = client.image(name)["pushes"]
+    return next((one for one in known if one["job_id"] == pushed["job_id"]), pushed)
+
+
+def _end_words(made: "Image") -> str:
+    name = made["built_as"]
+    if made["state"] == "ready":
+        return f"{name} is ready. Use it: helio run --env image:{name} -- python train.py"
+    if made["state"] == "failed":
+        return f"{name} has failed: {made['reason'] or ''}"
+    return f"{name} is {made['state']}. Watch it: helio image show {name}"
+
+
+def _push_words(push: "Push") -> str:
+    digest = f" as {push['pushed_digest']}" if push["pushed_digest"] else ""
+    if push["state"] == "completed":
+        return f"{push['target']}{digest}: it is there."
+    why = f": {push['reason']}" if push["reason"] else ""
+    return f"{push['target']}: {push['state']}{why} (job {push['job_id']})"
+
+
+def _row(one: "Image") -> list[str | State]:
+    used = clock(one["used_at"]) if one["used_at"] else "-"
+    name = ", ".join(one["names"]) or f"({one['built_as']})"
+    return [name, State(one["state"]), one["digest"][:_SHOWN], _size(one), used, one["made_by"]]
+
+
+def _size(one: "Image") -> str:
+    return "-" if one["size_bytes"] is None else size(one["size_bytes"] / 2**20)
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"  {clean(line)}" for line in text.rstrip("\n").split("\n"))

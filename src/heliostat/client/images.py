@@ -1,0 +1,113 @@
+"""The client's verbs on images that people build."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, TypedDict, Unpack
+from urllib.parse import quote
+
+from heliostat.client.environments import Source, environment_body
+from heliostat.client.image_shapes import Image, Push
+from heliostat.client.uploads import Progress, UploadVerbs
+from heliostat.errors import Invalid
+
+_OVER = ("ready", "failed")
+_USUAL = ("Containerfile", "Dockerfile")
+
+
+class ImageOptions(TypedDict, total=False):
+    """What can be said about a build."""
+
+    file: str | os.PathLike[str] | None  # another Containerfile than that of the folder; X.def: of apptainer
+    environment: Source | None  # a file with packages, or its text
+    base: str | None  # with `environment`: the image to begin with
+    project: str | None  # whose share it uses
+
+
+class ImageVerbs(UploadVerbs):
+    """What the client does with them."""
+
+    def images(self, *, everybodys: bool = False) -> list[Image]:
+        """Yours, the one used last first; with `everybodys`, for admins, all."""
+        query = [("everybodys", "true")] if everybodys else []
+        found: list[Image] = self._transport.call("GET", "/images", query=query)["items"]
+        return found
+
+    def image(self, name: str) -> Image:
+        """With its files and pushes, by its name or the beginning of its digest."""
+        found: Image = self._transport.call("GET", _path(name))
+        return found
+
+    def build_image(
+        self,
+        name: str,
+        folder: str | os.PathLike[str] | None = None,
+        *,
+        progress: Progress | None = None,
+        **how: Unpack[ImageOptions],
+    ) -> Image:
+        """From a folder with a Containerfile, or from another `file`, or from an `environment` on top of a `base`.
+
+        A file that ends in .def is apptainer's. Returns at once; it may be there already.
+        """
+        body: dict[str, Any] = {"name": name}
+        if (project := how.get("project")) is not None:
+            body["project"] = project
+        if (environment := how.get("environment")) is not None:
+            body |= {"environment": environment_body(environment), "base": how.get("base")}
+        else:
+            body |= _written(folder, how.get("file"))
+        if folder is not None:
+            body["upload"] = self.upload(folder, progress=progress)
+        made: Image = self._transport.call("POST", "/images", body, may_repeat=True)
+        return made
+
+    def follow_image(self, name: str, every_seconds: float = 0.5) -> Iterator[str]:
+        """What its build prints, as it comes, until it is ready or has failed."""
+        import time
+
+        offset = 0
+        while True:
+            part = self._transport.call("GET", f"{_path(name)}/log", query=[("offset", offset)])
+            offset = part["next_offset"]
+            if part["text"]:
+                yield part["text"]
+            elif part["state"] in _OVER:
+                return
+            else:
+                time.sleep(every_seconds)
+
+    def push_image(
+        self, name: str, target: str, *, username: str | None = None, password: str | None = None
+    ) -> Push:
+        """To REGISTRY/NAME:TAG, by a job; the login is used for this push and kept nowhere."""
+        body = {"target": target} | ({} if username is None else {"username": username, "password": password})
+        pushed: Push = self._transport.call("POST", f"{_path(name)}/push", body)
+        return pushed
+
+    def remove_image(self, name: str) -> bool:
+        """Whether it is gone. What was pushed stays."""
+        gone: bool = self._transport.call("DELETE", _path(name))["gone"]
+        return gone
+
+
+def _written(folder: str | os.PathLike[str] | None, file: str | os.PathLike[str] | None) -> dict[str, str]:
+    path = _usual_file(Path(folder or ".")) if file is None else Path(file)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not text in UTF-8"
+        raise Invalid(f"{path} cannot be read: {why}.", "Name another: --file FILE.") from error
+    return {"definition" if path.suffix == ".def" else "containerfile": text}
+
+
+def _usual_file(folder: Path) -> Path:
+    found = next((folder / name for name in _USUAL if (folder / name).is_file()), None)
+    if found is None:
+        hint = "Write one, name it with --file, or build from packages: --env requirements.txt --base python:3.11."
+        raise Invalid(f"{folder} has no {' or '.join(_USUAL)}.", hint)
+    return found
+
+
+def _path(name: str) -> str:
+    return f"/images/{quote(name.removeprefix('@'), safe=':')}"

@@ -1,0 +1,157 @@
+"""What an image is built from: a Containerfile or definition file as it was sent, or one written for a list of
+packages. Pure."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from heliostat.errors import Invalid
+from heliostat.models.environments import Software
+from heliostat.runtimes.images import Image, parse_image
+from heliostat.runtimes.policy import Rules, check_registry
+
+MOST_CHARACTERS = 256 * 1024
+CONTAINERFILE, DEFINITION, UPLOAD, NAME = "Containerfile", "image.def", "upload", "name"
+_FROM = re.compile(
+    r"(?P<before>\s*FROM\s+(?:--platform=\S+\s+)?)(?P<image>\S+)(?P<after>(?:\s+AS\s+(?P<stage>\S+))?\s*)", re.I
+)
+_BEGINS = re.compile(r"\s*FROM\b", re.I)
+_OTHER_FROM = re.compile(r"(?:--from=|--mount=\S*\bfrom=)(?P<image>[^\s,]+)", re.I)
+_DEFINITION_FROM = re.compile(r"^\s*(Bootstrap|From)\s*:\s*(.*?)\s*$", re.I | re.M)
+_PIP = "PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore python3 -m pip install --no-cache-dir"
+_UV_EXPORT = "uv export --quiet --frozen --no-emit-project --no-dev --no-header --output-file requirements.txt"
+_INSTALL = {
+    "requirements": f"{_PIP} --requirement /heliostat/requirements.txt",
+    "pyproject": f"{_PIP} --requirement /heliostat/requirements.txt",
+    "uv": f"{_PIP} uv && cd /heliostat && {_UV_EXPORT} && {_PIP} --requirement requirements.txt",
+    "conda": "if command -v micromamba > /dev/null; "
+    "then micromamba install --yes --name base --file /heliostat/environment.yml; "
+    "else conda env update --name base --file /heliostat/environment.yml; fi",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """A file whose images to begin with are written in full."""
+
+    text: str
+    bases: tuple[str, ...]  # as far as they are named
+
+
+def checked_containerfile(text: str, rules: Rules) -> Begun:
+    """Raises Invalid for a file that cannot be read, or begins with an image the admins do not allow."""
+    lines = _checked_text(text, CONTAINERFILE).split("\n")
+    stages: list[str] = []
+    bases: list[str] = []
+    for number, line in enumerate(lines):
+        _check_line(lines, number)
+        if _BEGINS.match(line):
+            lines[number] = _begun(line, number, (stages, bases), rules)
+        for found in _OTHER_FROM.finditer(line) if not line.lstrip().startswith("#") else ():
+            _check_other(found["image"], stages, rules)
+    if not any(_BEGINS.match(line) for line in lines):
+        raise _wrong("The Containerfile has no FROM.", "Begin it with one: FROM python:3.11.")
+    return Begun("\n".join(lines), tuple(dict.fromkeys(bases)))
+
+
+def checked_definition(text: str, rules: Rules) -> Begun:
+    """Of apptainer. Raises Invalid."""
+    text = _checked_text(text, "definition file")
+    said = {name.lower(): value for name, value in _DEFINITION_FROM.findall(text)}
+    if "bootstrap" not in said:
+        raise _wrong(
+            "The definition file has no Bootstrap.", "Begin it with Bootstrap: docker and From: python:3.11."
+        )
+    if not rules.settings.allowed_registries:
+        return Begun(text, ())
+    if said["bootstrap"].lower() != "docker" or len(_DEFINITION_FROM.findall(text)) != 2:
+        raise _wrong(
+            "Only images of some registries are allowed here.",
+            "Begin with one of them: Bootstrap: docker, From: …",
+        )
+    _check_base(said.get("from", ""), rules)
+    return Begun(text, ())
+
+
+def written_for(software: Software, base: str, rules: Rules) -> Begun:
+    """A Containerfile that installs these packages on top of an image. Raises Invalid."""
+    image = str(_check_base(base, rules))
+    copied = " ".join(name for name, _ in software.files)
+    text = f"FROM {image}\nCOPY {copied} /heliostat/\nRUN {_INSTALL[software.kind]}\n"
+    return Begun(text, (image,))
+
+
+def _checked_text(text: str, name: str) -> str:
+    if len(text) > MOST_CHARACTERS:
+        raise _wrong(
+            f"The {name} has more than {MOST_CHARACTERS // 1024} KiB.", "Copy what is large from the folder."
+        )
+    if "\0" in text or not text.strip():
+        raise _wrong(f"The {name} is empty, or no text.", "Send a text.")
+    return text.replace("\r\n", "\n")
+
+
+def _check_line(lines: list[str], number: int) -> None:
+    line = lines[number]
+    if re.match(r"\s*#\s*(escape|syntax)\s*=", line, re.I):
+        raise _wrong(f"Line {number + 1}: such a directive is not possible here.", "Leave that line out.")
+    if _BEGINS.match(line) and line.rstrip().endswith("\\"):
+        raise _wrong(f"Line {number + 1}: FROM goes over several lines.", "Write it in one.")
+    if re.fullmatch(r"\s*FROM\s*", line, re.I):
+        raise _wrong(f"Line {number + 1}: FROM names no image.", "Write FROM python:3.11.")
+
+
+def _begun(line: str, number: int, known: tuple[list[str], list[str]], rules: Rules) -> str:
+    """The line with the name in full; stages and bases are added to those that are known."""
+    stages, bases = known
+    found = _FROM.fullmatch(line)
+    if found is None:
+        raise _wrong(f"Line {number + 1}: {line.strip()[:80]!a} cannot be read.", "Write FROM IMAGE [AS NAME].")
+    named = found["image"]
+    is_stage = named.lower() in stages or named == "scratch"
+    if found["stage"]:
+        stages.append(found["stage"].lower())
+    if is_stage:
+        return line
+    if "$" in named:
+        _check_open(named, rules)
+        return line
+    image = str(_check_base(named, rules))
+    bases.append(image)
+    return f"{found['before']}{image}{found['after']}"
+
+
+def _check_other(named: str, stages: list[str], rules: Rules) -> None:
+    if named.lower() in stages or named.isdecimal() or not rules.settings.allowed_registries:
+        return
+    if "$" in named:
+        _check_open(named, rules)
+    _check_base(named, rules)
+
+
+def _check_open(named: str, rules: Rules) -> None:
+    if rules.settings.allowed_registries:
+        raise _wrong(
+            f"{named[:80]!a} leaves open which image it is.",
+            "Only images of some registries are allowed here: name it without variables.",
+        )
+
+
+def _check_base(named: str, rules: Rules) -> Image:
+    try:
+        image = parse_image(named)
+    except ValueError as error:
+        raise _wrong(f"{named[:100]!a} {error}.", "Such as python:3.11.") from None
+    check_registry(image, rules)
+    return image
+
+
+def inline_files(software: Software) -> Iterator[tuple[str, str]]:
+    """What is copied into it besides the folder that was uploaded."""
+    yield from (
+        (name, text) for name, text in software.files if name not in (CONTAINERFILE, DEFINITION, UPLOAD, NAME)
+    )
+
+
+def _wrong(message: str, hint: str) -> Invalid:
+    return Invalid(message, hint, fields={"image": message.rstrip(".")})

@@ -1,0 +1,89 @@
+"""Names of images that people build, and their pushes, in the database. What they hold is in `environments`."""
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from sqlalchemy import Connection, Row, Select, delete, insert, select, update
+
+from heliostat.models.images import Push
+from heliostat.models.states import JobState
+from heliostat.store import schema
+from heliostat.store.database import Transaction
+from heliostat.store.image_tables import image_names as _names
+from heliostat.store.image_tables import image_pushes as _pushes
+from heliostat.store.times import to_seconds, to_time
+
+_jobs = schema.jobs
+
+
+def name_image(tx: Transaction, user: str, name: str, digest: str, at: datetime) -> None:
+    """From now on the name means this one."""
+    tx.conn.execute(delete(_names).where(_names.c.user == user, _names.c.name == name))
+    tx.conn.execute(insert(_names).values(user=user, name=name, digest=digest, named_at=to_seconds(at)))
+    tx.changes.rules = True
+
+
+def digest_named(conn: Connection, user: str, name: str) -> str | None:
+    wanted = select(_names.c.digest).where(_names.c.user == user, _names.c.name == name)
+    found: str | None = conn.execute(wanted).scalar()
+    return found
+
+
+def names_of(conn: Connection, digests: Iterable[str]) -> dict[str, list[str]]:
+    """By digest; one that no name means any more has none."""
+    wanted = select(_names.c.digest, _names.c.name).where(_names.c.digest.in_(list(digests)))
+    found: dict[str, list[str]] = {}
+    for row in conn.execute(wanted.order_by(_names.c.name)):
+        found.setdefault(row.digest, []).append(row.name)
+    return found
+
+
+def forget_image(tx: Transaction, digest: str) -> None:
+    """Its names and what is known of its pushes, where it has left the disk."""
+    tx.conn.execute(delete(_names).where(_names.c.digest == digest))
+    tx.conn.execute(delete(_pushes).where(_pushes.c.digest == digest))
+    tx.changes.rules = True
+
+
+def add_push(tx: Transaction, push: Push) -> None:
+    values = {"job_id": push.job_id, "digest": push.digest, "target": push.target}
+    tx.conn.execute(insert(_pushes).values(**values, created_at=to_seconds(push.created_at)))
+    tx.changes.rules = True
+
+
+def pushes_of(conn: Connection, digest: str) -> list[Push]:
+    """The newest first."""
+    wanted = _all_pushes().where(_pushes.c.digest == digest).order_by(_pushes.c.job_id.desc())
+    return [_push(row) for row in conn.execute(wanted.limit(50))]
+
+
+def push_of_job(conn: Connection, job_id: int) -> Push | None:
+    row = conn.execute(_all_pushes().where(_pushes.c.job_id == job_id)).first()
+    return None if row is None else _push(row)
+
+
+def unread_pushes(conn: Connection) -> list[Push]:
+    """That are over and there, and of which nobody has noted what they are there."""
+    over = _jobs.c.state == JobState.COMPLETED.value
+    wanted = _all_pushes().where(_pushes.c.pushed_digest.is_(None), over)
+    return [_push(row) for row in conn.execute(wanted.limit(1000))]
+
+
+def unfinished_pushes(conn: Connection) -> list[Push]:
+    wanted = _all_pushes().where(_jobs.c.ended_at.is_(None), _jobs.c.id.is_not(None))
+    return [_push(row) for row in conn.execute(wanted)]
+
+
+def note_pushed(tx: Transaction, job_id: int, pushed_digest: str) -> None:
+    tx.conn.execute(update(_pushes).where(_pushes.c.job_id == job_id).values(pushed_digest=pushed_digest))
+    tx.changes.rules = True
+
+
+def _all_pushes() -> Select[tuple[object, ...]]:
+    return select(_pushes, _jobs.c.state, _jobs.c.reason).outerjoin(_jobs, _jobs.c.id == _pushes.c.job_id)
+
+
+def _push(row: Row[tuple[object, ...]]) -> Push:
+    state = JobState(row.state) if row.state else None
+    at = to_time(row.created_at)
+    return Push(row.job_id, row.digest, row.target, at, row.pushed_digest, state, row.reason)

@@ -1,0 +1,150 @@
+"""Images that people build: one's own, and one of them with what its build says and where it was pushed."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Query
+from starlette.responses import JSONResponse, Response
+
+from heliostat.errors import BadRequest, Conflict
+from heliostat.models import Job
+from heliostat.models.environments import EnvironmentState
+from heliostat.models.images import Push
+from heliostat.services import environments, images
+from heliostat.services.images import ImageWish, Login, ShownImage
+from heliostat.services.rights import may_inspect
+from heliostat.web.forms import Filled, refused
+from heliostat.web.live import Hub
+from heliostat.web.rendering import HEADERS, Page, redirect, render
+from heliostat.web.visits import FormDep, Visit, VisitDep
+
+router = APIRouter()
+_ALL = ("Images", "/images")
+_LOG_BYTES = 64 * 1024
+_UNDER_WAY = (EnvironmentState.WAITING, EnvironmentState.BUILDING)
+_ICONS = {"waiting": "pending", "building": "running", "ready": "completed", "failed": "failed"}
+_HIDDEN = ("name", "upload")  # what is no file, of the files it is built from
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    image: ShownImage
+    icon: str  # the state of a job that looks the same
+    size_mib: float | None
+
+    @property
+    def title(self) -> str:
+        return ", ".join(self.image.names) or self.image.built_as
+
+
+@dataclass(frozen=True, slots=True)
+class ListView:
+    form: Filled
+    rows: tuple[Row, ...]
+    everybodys: bool
+    may_see_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class OneView:
+    row: Row
+    form: Filled
+    files: tuple[tuple[str, str], ...]
+    pushes: tuple[Push, ...]
+    log: str
+    log_end: int  # in bytes
+    grows: bool
+    build: Job | None  # if this person may look at it
+    is_mine: bool
+    command: str
+
+
+@router.get("/images")
+def show_images(visit: VisitDep, everybodys: bool = False) -> Response:
+    return _list(visit, Filled(), everybodys=everybodys)
+
+
+@router.post("/images")
+def build(visit: VisitDep, form: FormDep) -> Response:
+    wish = ImageWish(form.raw("name").strip(), form.raw("containerfile"))
+    try:
+        made = images.build_image(visit.context, visit.caller, wish)
+    except (BadRequest, Conflict) as error:
+        return _list(visit, refused(form, error, {}, "containerfile"))
+    return redirect(visit, f"/images/{made.digest}")
+
+
+@router.get("/images/{name}")
+def show_image(visit: VisitDep, name: str) -> Response:
+    return _one(visit, name, Filled())
+
+
+@router.get("/images/{name}/log/more")
+def log_more(visit: VisitDep, name: str, offset: Annotated[int, Query(ge=0, le=2**53)] = 0) -> Response:
+    """What came since that byte. `rest_seconds`: when to ask again."""
+    shown = images.show_image(visit.context, visit.caller, name).shown
+    part = environments.environment_log(visit.context, visit.caller, shown.environment.digest, offset)
+    hub: Hub = visit.request.app.state.live
+    body = {
+        "text": _plain(part.data.decode("utf-8", "replace")),
+        "offset": part.offset + len(part.data),
+        "grows": shown.state in _UNDER_WAY,
+        "rest_seconds": hub.pause_seconds,
+    }
+    return JSONResponse(body, headers=HEADERS)
+
+
+@router.post("/images/{name}/push")
+def push(visit: VisitDep, form: FormDep, name: str) -> Response:
+    username, password = form.raw("username").strip(), form.raw("password")
+    login = Login(username, password) if username or password else None
+    try:
+        made = images.push_image(visit.context, visit.caller, name, form.raw("target").strip(), login)
+    except (BadRequest, Conflict) as error:
+        return _one(visit, name, refused(form, error, {}, "target"))
+    return redirect(visit, f"/images/{name}", f"Job {made.job_id} pushes it to {made.target}.")
+
+
+@router.post("/images/{name}/remove")
+def remove(visit: VisitDep, form: FormDep, name: str) -> Response:
+    images.remove_image(visit.context, visit.caller, name)
+    return redirect(visit, "/images", "It is removed.")
+
+
+def _list(visit: Visit, form: Filled, *, everybodys: bool = False) -> Response:
+    found = images.list_images(visit.context, visit.caller, everybodys=everybodys)
+    view = ListView(form, tuple(map(_row, found)), everybodys, visit.caller.user.is_admin)
+    return render(visit, Page("images.html", "Images", live=("jobs", "rules"), status=form.status), view)
+
+
+def _one(visit: Visit, name: str, form: Filled) -> Response:
+    image = images.show_image(visit.context, visit.caller, name)
+    one, user = image.shown.environment, visit.caller.user
+    build = environments.build_of(visit.context, one)
+    log = environments.environment_log(visit.context, visit.caller, one.digest, -_LOG_BYTES)
+    view = OneView(
+        row=_row(image),
+        form=form,
+        files=tuple((name, text) for name, text in one.software.files if name not in _HIDDEN),
+        pushes=image.pushes,
+        log=_plain(log.data.decode("utf-8", "replace")),
+        log_end=log.offset + len(log.data),
+        grows=image.shown.state in _UNDER_WAY,
+        build=build if build is not None and may_inspect(user, build) else None,
+        is_mine=one.owner == user.name,
+        command=f"helio run --env image:{image.built_as} -- python train.py",
+    )
+    page = Page(
+        "image.html", f"Image {image.built_as}", crumbs=(_ALL,), live=("jobs", "rules"), status=form.status
+    )
+    return render(visit, page, view)
+
+
+def _row(image: ShownImage) -> Row:
+    one = image.shown.environment
+    size = None if one.size_bytes is None else one.size_bytes / 2**20
+    return Row(image, _ICONS[image.shown.state.value], size)
+
+
+def _plain(text: str) -> str:
+    return "".join(sign for sign in text if sign.isprintable() or sign == "\n")

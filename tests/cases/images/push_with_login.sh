@@ -1,0 +1,87 @@
+#!/bin/sh
+# What the scripts that build and push images have in common.
+set -u
+
+# Shows what a step says and keeps its last words; a pipe would hide whether it succeeded.
+tell() {
+    { "$@"; echo $? > ../code; } 2>&1 | tee ../said
+    return "$(cat ../code)"
+}
+
+fail() {
+    tail -c 4000 ../said > ../why
+    rm -rf env
+    exit 1
+}
+
+needs() { # podman
+    command -v "$1" >/dev/null && return
+    echo "$1 is not installed on $HELIOSTAT_NODE." | tee ../said
+    fail
+}
+
+# $1 how the folder of each person begins, on nodes where none is laid out for this attempt. Somebody holds its lock as long as
+# it is needed; what is left of one that was killed goes with the next container or build of this person.
+enter() {
+    needs podman
+    set -- "$1$(id -u)"
+    if [ -n "${HELIOSTAT_TOOL_RUN:-}" ]; then
+        run=$HELIOSTAT_TOOL_RUN scratch=$HELIOSTAT_TOOL_SCRATCH store=$HELIOSTAT_TOOL_STORE
+    else
+        mkdir -m 700 "$1" 2>/dev/null
+        if [ -L "$1" ] || [ ! -d "$1" ] || [ ! -O "$1" ]; then
+            echo "$1 on $HELIOSTAT_NODE cannot be made, or is not yours; tell an admin: container_scratch" | tee ../said
+            fail
+        fi
+        run=$1/b$HELIOSTAT_ATTEMPT_ID scratch=$1/b$HELIOSTAT_ATTEMPT_ID/s store=$1/images
+        exec 9>>"$run.lock"
+        flock 9
+        trap leave EXIT
+        trap 'exit 143' TERM INT
+        mkdir -m 700 -p "$run" "$scratch" "$store"
+    fi
+    export XDG_RUNTIME_DIR="$run"
+    for file in containers.conf registries.conf; do
+        [ -e "/etc/containers/$file" ] || continue
+        case $file in
+        containers.conf) export CONTAINERS_CONF="/etc/containers/$file" ;;
+        *) export CONTAINERS_REGISTRIES_CONF="/etc/containers/$file" ;;
+        esac
+    done
+}
+
+leave() {
+    in_scratch unshare rm -rf "$scratch" >/dev/null 2>&1
+    for file in "$run"/*/pause.pid; do
+        [ ! -s "$file" ] || kill -s KILL "$(cat "$file")" 2>/dev/null
+    done
+    rm -rf "$run" "$run.lock"
+}
+
+fetch() { # an image to begin with, into those this person has here
+    flock -o "$store/lock" /bin/sh -c 'store=$1 run=$2 image=$3 archive=$4
+in_store() {
+    podman --root="$store" --runroot="$run/i" --tmpdir="$run/j" --storage-driver=overlay \
+        --log-level=error "$@"
+}
+rm -rf "$store/libpod" # knows where the run before kept its things, and minds that this one keeps them elsewhere
+in_store image exists "$image" && exit
+[ -z "$archive" ] || { in_store load --quiet --input "$archive" >/dev/null; exit; }
+echo "heliostat: fetching $image" >&2
+in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" >/dev/null
+' fetch "$store" "$run" "$1" ''
+}
+
+in_scratch() {
+    podman --root="$scratch" --runroot="$run/c" --tmpdir="$run/t" --storage-driver=overlay \
+        --storage-opt="additionalimagestore=$store" --cgroup-manager=cgroupfs --events-backend=none --log-level=error "$@"
+}
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
+rm -rf room why said code digest && mkdir room && cd room || exit 1
+[ -r /srv/h/logins/77/login ] || { echo 'The login for this push is gone: push again.' | tee ../why; exit 1; }
+exec 7</srv/h/logins/77/login
+rm -f /srv/h/logins/77/login
+enter /var/tmp/heliostat-
+tell in_scratch load --quiet --input /srv/h/environments/ready/abc/image.tar || fail
+tell in_scratch push --digestfile=../digest --authfile=/proc/self/fd/7 localhost/torch:2-0123456789abcdef docker://registry.example.org/lab/torch:2 || fail
+echo 'It is there: registry.example.org/lab/torch:2'
