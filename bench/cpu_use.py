@@ -16,9 +16,9 @@ def seconds_of(pids: Iterable[int]) -> float:
     own = resource.getrusage(resource.RUSAGE_SELF)
     waited_for = resource.getrusage(resource.RUSAGE_CHILDREN)
     ours = own.ru_utime + own.ru_stime + waited_for.ru_utime + waited_for.ru_stime
-    return ours + sum(_of_process(pid) for pid in pids)
+    return ours + sum(of_process(pid) for pid in pids)
 
 
-def _of_process(pid: int) -> float:
+def of_process(pid: int) -> float:
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[_FIRST:_LAST])) / _TICKS

@@ -82,6 +82,11 @@ class Home:
         return self.path / "history.key"
 
     @property
+    def notice_key(self) -> Path:
+        """What the secrets that sign notices are made from; only the server reads it."""
+        return self.path / "notice.key"
+
+    @property
     def session_key(self) -> Path:
         """From which the secrets of some sessions follow; only the server reads it."""
         return self.path / "session.key"
@@ -174,6 +179,18 @@ class Settings:
     slurm_api_user: str | None = None  # who the token acts as; None: whose it is
     slurm_node_command: Sequence[str] = field(default_factory=list)  # runs slurmd: {verb} {node} {conf}
     slurm_live_seconds: int = 60  # between two looks at what running jobs use there; 0: nobody looks
+    notice_hosts: tuple[str, ...] = ()  # that notices may be posted to: "hooks.slack.com", "chat.lab:8065"
+    notice_networks: tuple[str, ...] = ()  # private ones in which these may be: "10.1.0.0/16"
+    notice_mail_domains: tuple[str, ...] = ()  # that notices may be mailed to: "example.org"
+    notice_pause_seconds: int = 60  # between two mails of one notice, or two words in a chat; they gather
+    notice_late_seconds: int = 3600  # a job is late if it will start so much later than was first foretold
+    max_notices_per_user: int = 20
+    smtp_host: str | None = None  # who takes our mails; None: none are sent
+    smtp_port: int = 587
+    smtp_tls: str = "starttls"  # starttls, tls, none
+    smtp_user: str | None = None
+    smtp_password_file: str | None = None
+    mail_from: str | None = None  # None: heliostat@ and the name of this machine
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # no setting: where each was set
 
     @property
@@ -276,6 +293,13 @@ _WORDS = {
     "session_idle_after": (r"never|[1-9][0-9]{0,6}[smhd]", 'Write how long: "4h", "30m"; or "never".'),
     "environments_builder": (r"[a-z_][a-z0-9_-]{0,31}", "Write the name of a Unix user."),
     "environments_max_size": (r"[1-9][0-9]{0,6}[MGT]", 'Write a size: "500G".'),
+    "notice_hosts": (
+        r"\*|(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(:\d{1,5})?",
+        'Write names of hosts: "hooks.slack.com", "*.example.org", "chat.lab:8065"; "*" for all.',
+    ),
+    "notice_networks": (r"[0-9A-Fa-f:.]{2,45}/\d{1,3}", 'Write networks: "10.1.0.0/16", "fd00::/8".'),
+    "notice_mail_domains": (r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", 'Write domains: "example.org".'),
+    "smtp_tls": ("starttls|tls|none", "It is starttls, tls or none."),
     "container_networks": ("host|private|none", "Networks are: host, private, none."),
     "mount_paths": (
         r"(/|\{home\})([^{}:]|\{(home|user|project)\})*(:ro)?",
@@ -316,9 +340,13 @@ _LEAST: dict[str, float] = {
     "hourly_samples_days": 1,
     "least_schedule_seconds": 1,
     "max_schedules_per_user": 0,
+    "notice_pause_seconds": 0,
+    "notice_late_seconds": 1,
+    "max_notices_per_user": 0,
+    "smtp_port": 1,
 }
 _MOST = 1e6
-_MOST_OF: dict[str, float] = {"sample_seconds": 60, "fine_samples_days": 31}
+_MOST_OF: dict[str, float] = {"sample_seconds": 60, "fine_samples_days": 31, "smtp_port": 65535}
 
 
 def _check_zone(path: Path, name: object) -> None:

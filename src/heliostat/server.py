@@ -31,6 +31,7 @@ from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
 from heliostat.services.firing import tend
+from heliostat.services.notifying import make_notifier
 from heliostat.services.session_watch import pause_seconds, watch_sessions
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
@@ -155,6 +156,9 @@ def _start_parts(
     timekeeper = Timekeeper(store, partial(tend, context), utc_now)
     timekeeper.start()
     stack.callback(timekeeper.close)
+    notifier = make_notifier(context)
+    notifier.start()
+    stack.callback(notifier.close)
     sessions = SessionKeeper(partial(watch_sessions, context), pause_seconds(context))
     sessions.start()
     stack.callback(sessions.close)

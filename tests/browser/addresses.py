@@ -24,6 +24,8 @@ PAGES = (
     "/environments?everybodys=true",
     "/images",
     "/images?everybodys=true",
+    "/notices",
+    "/notices?everybodys=true",
     "/share?people=true",
     "/reports?by=user",
     "/admin",

@@ -22,8 +22,9 @@ ALLOWED: dict[str, set[str]] = {
     "store": {"models", "errors"},
     "runtimes": {"models", "errors", "config"},
     "engines": {"models", "errors", "inotify", "config", "runtimes"},
+    "notices": {"models", "errors", "config"},
     "simulation": {"models", "errors", "scheduling", "engines"},
-    "workers": {"models", "errors", "config", "scheduling", "store", "engines"},
+    "workers": {"models", "errors", "config", "scheduling", "store", "engines", "notices"},
     "auth": {"models", "errors", "config", "store"},
     "doctor": {"models", "config", "runtimes", "engines"},
     "services": {
@@ -35,6 +36,7 @@ ALLOWED: dict[str, set[str]] = {
         "scheduling",
         "store",
         "engines",
+        "notices",
         "workers",
         "auth",
         "doctor",

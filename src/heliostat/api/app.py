@@ -22,6 +22,7 @@ from heliostat.api import (
     jobs,
     news,
     nodes,
+    notices,
     others,
     people,
     queue,
@@ -68,6 +69,7 @@ _MODULES = (
     environments,
     images,
     schedules,
+    notices,
     sessions,
 )
 

@@ -25,6 +25,7 @@ from heliostat.services import schedules as services
 from heliostat.services.context import Context
 from heliostat.services.jobs import cancel_jobs
 from heliostat.services.schedule_wishes import Wish
+from heliostat.services.settling import count_success
 
 _TOKEN = "helio_"  # noqa: S105 - how every token begins
 _BAD = (BadRequest, NotFound, Conflict)
@@ -121,6 +122,19 @@ def search_jobs(
 @router.get("/job/stat/{name}", summary="How long it took, and its last runs")
 def job_stat(name: Name, caller: ChronosCaller, context: ContextDep) -> Response:
     return JSONResponse(stats.stat_of(context, _own(context, caller, name)))
+
+
+@router.put("/job/success/{name}", summary="Count it as successful, and let those after it run")
+def mark_successful(name: Name, caller: ChronosCaller, context: ContextDep) -> Response:
+    marked = count_success(context, _own(context, caller, name))
+    return PlainTextResponse(f"marked job {name} as successful: {str(marked).lower()}")
+
+
+@router.get("/job/{name}", summary="One of your jobs")
+def show_job(name: Name, caller: ChronosCaller, context: ContextDep) -> Response:
+    found = services.list_schedules(context, caller)
+    one = _own(context, caller, name)
+    return JSONResponse(document_of(one, {other.id: other.name for other in found}))
 
 
 @router.put("/job/{name}", status_code=204, summary="Run it once now")

@@ -19,6 +19,7 @@ from pydantic import (
 from heliostat.api.after import Begin, Parents, parents, refuse_too_many
 from heliostat.api.environment_schemas import ENVIRONMENT_WORDS, EnvironmentField, asked_software
 from heliostat.api.record_schemas import CodeBody
+from heliostat.api.retry_schemas import Notify, RetryOn, check_retry, retry_of
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
 from heliostat.models.mounts import parse_mount
 from heliostat.models.quantities import (
@@ -223,6 +224,11 @@ class JobBody(BaseModel):
         default=None, description="What starts the command in each task: torchrun, mpi."
     )
     environment: EnvironmentField = Field(default=None, description=ENVIRONMENT_WORDS)
+    retry_on: RetryOn = Field(default=None, description="What max_retries are for: lost, preempted, exit:75…")
+    retry_delay: Annotated[Count, BeforeValidator(_duration), Field(ge=0, le=7 * 86400)] = Field(
+        default=0, description="Before the first retry: 30s; twice as long before each further one, up to 1h."
+    )
+    notify: Notify = Field(default=(), description="Tell me when it started, ended, failed, is late, ends_soon.")
 
     @model_validator(mode="before")
     @classmethod
@@ -248,6 +254,7 @@ class JobBody(BaseModel):
             raise ValueError("upload is the working directory: leave workdir out")
         if self.template == "mpi" and self.tasks > _MOST_OF_MPI:
             raise ValueError(f"mpi starts at most {_MOST_OF_MPI} tasks")
+        check_retry(self.max_retries, self.retry_on, self.retry_delay)
         return self
 
     def to_request(self) -> JobRequest:
@@ -273,6 +280,8 @@ class JobBody(BaseModel):
             begin=self.begin,
             code=None if self.record is None else self.record.to_code(),
             environment=asked_software(self.environment),
+            retry=retry_of(self.retry_on, self.retry_delay),
+            notify=self.notify,
         )
 
     def _placement(self) -> Placement:

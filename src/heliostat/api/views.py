@@ -5,6 +5,7 @@ from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
+from heliostat.api.retry_schemas import retry_request
 from heliostat.models import AttemptRecord, Job, JobEvent, Layout, Node, Place, Rule
 from heliostat.models.nodes import Device
 from heliostat.services.families import Family
@@ -61,12 +62,15 @@ def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json
         "parents_left": job.parents_left,
         "begin_at": time_view(job.begin_at),
         "environment": job.environment,
+        "retry_on": list(job.retry.on),
+        "retry_delay_seconds": job.retry.delay_seconds,
+        "notify": list(job.notify),
     }
 
 
 def public_job_view(job: Job) -> Json:
     """What everybody may know of somebody else's job: enough to understand the queue."""
-    return job_view(job, None) | {"name": None, "exit_code": None, "environment": None}
+    return job_view(job, None) | {"name": None, "exit_code": None, "environment": None, "notify": []}
 
 
 def job_detail_view(job: Job, reason: str | None, forecast: Json | None, attempts: list[AttemptRecord]) -> Json:
@@ -111,7 +115,8 @@ def request_view(job: Job) -> Json:
         "grace_seconds": spec.grace_seconds,
     }
     given = {name: value for name, value in body.items() if value not in (None, {})}
-    return given | _placement_request(job) | _class_request(job) | _container_request(job) | _after_request(job)
+    parts = _placement_request(job) | _class_request(job) | _container_request(job)
+    return given | parts | _after_request(job) | retry_request(job)
 
 
 def _container_request(job: Job) -> Json:
@@ -153,7 +158,7 @@ def _after_request(job: Job) -> Json:
         ("after_failed", Rule.FAILED),
     )
     asked = {name: [one.parent for one in job.after if one.rule is rule] for name, rule in fields}
-    begin = {"begin": time_view(job.begin_at)} if job.begin_at else {}
+    begin = {"begin": time_view(job.begin_at)} if job.begin_at and not job.retries else {}
     return {name: parents for name, parents in asked.items() if parents} | begin
 
 

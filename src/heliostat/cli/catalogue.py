@@ -36,6 +36,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("web", "web:web", "Open the cluster in your browser."),
         Entry("stats", "stats:stats", "Show what a job, a machine or the cluster used over time."),
         Entry("news", "news:news", "News from the admins, for everybody."),
+        Entry("notice", "notices:notice", "Be told what happens to jobs, elsewhere."),
         Entry("share", "accounting:share", "Show who is entitled to what, and has used how much of it."),
         Entry("report", "accounting:report", "Show who used what in a month."),
     ),

@@ -102,6 +102,8 @@ def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
         ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
         ("used", accounted_in_words(job.get("accounted"))),
         ("attempt", _text(job["attempt"] or None)),
+        ("retries", _retries(job)),
+        ("notify", ", ".join(job.get("notify", [])) or None),
         ("command", shlex.join(spec["command"]) if spec.get("command") else None),
         ("script", counted(len(spec["script"].splitlines()), "line") if spec.get("script") else None),
         ("environment", (job.get("environment") or "")[:12] or None),
@@ -203,6 +205,14 @@ def _of_nodes(job: "JobData") -> str | None:
 def _class(job: "JobData") -> str | None:
     name, preemptible = job.get("priority_class", "normal"), job.get("preemptible", False)
     return None if name == "normal" and not preemptible else name + ", preemptible" * preemptible
+
+
+def _retries(job: "JobData") -> str | None:
+    if not job["max_retries"]:
+        return None
+    delay = job.get("retry_delay_seconds")
+    wait = f", after {duration(delay)} and longer" if delay else ""
+    return f"{job['retries']} of {job['max_retries']} used, on {', '.join(job.get('retry_on', []))}{wait}"
 
 
 def _array(job: "JobData") -> str | None:

@@ -63,7 +63,14 @@ def run(
     ] = None,
     begin: Annotated[str | None, typer.Option(help="Not before: 2026-12-01T08:00, or +2h.")] = None,
     hold: Annotated[bool, typer.Option("--hold", help="Do not start it before helio release.")] = False,
-    max_retries: Annotated[int | None, typer.Option(help="How often to try again when its node dies.")] = None,
+    max_retries: Annotated[int | None, typer.Option(help="How often to try again, see --retry-on.")] = None,
+    retry_on: Annotated[
+        list[str] | None, typer.Option(help="lost,preempted (as usual), timed_out, out_of_memory, exit, exit:75.")
+    ] = None,
+    retry_delay: Annotated[str | None, typer.Option(help="Before the first retry: 30s; then doubles.")] = None,
+    notify: Annotated[
+        list[str] | None, typer.Option(help="Tell me: started,ended,failed,late,ends_soon; see helio notice.")
+    ] = None,
     grace: Annotated[str | None, typer.Option(help="Between TERM and KILL: 10s, 2m.")] = None,
     image: Annotated[str | None, typer.Option(help="Run in this container: python:3.11.")] = None,
     isolate: Annotated[
@@ -122,6 +129,9 @@ def run(
         "begin": None if begin is None else begin_of(begin),
         "held": hold or None,
         "max_retries": max_retries,
+        "retry_on": _words(retry_on),
+        "retry_delay": retry_delay,
+        "notify": _words(notify),
         "grace_seconds": None if grace is None else seconds_of(grace, "--grace"),
         "image": image,
         "runtime": "bubblewrap" if isolate else runtime,
@@ -223,6 +233,10 @@ def _absolute(mount: str) -> str:
     source, _, rest = mount.partition(":")
     source = os.path.abspath(os.path.expanduser(source))
     return f"{source}:{rest}" if rest.startswith("/") else f"{source}:{source}:{rest}".rstrip(":")
+
+
+def _words(given: list[str] | None) -> list[str] | None:
+    return [word.strip() for text in given or [] for word in text.split(",") if word.strip()] or None
 
 
 def is_software(text: str) -> bool:

@@ -30,7 +30,7 @@ def submit(
     labels, reservation, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries,
     grace_seconds, image, environment, runtime, mounts, network, upload, template, after, after_any, after_failed,
     after_each,
-    begin.
+    begin, retry_on, retry_delay, notify.
     Jobs of one file may wait for one another: `after: NAME`.
     All of them are taken or none.
     Jobs of Chronos (with schedule or parents) become schedules, one after the other.

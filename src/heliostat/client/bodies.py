@@ -51,7 +51,7 @@ def filter_query(filters: JobFilters) -> list[tuple[str, object]]:
 def _plain(name: str, value: Any) -> Any:
     if name == "script" and isinstance(value, os.PathLike):
         return Path(value).read_text(encoding="utf-8")
-    if name in ("labels", "mounts"):
+    if name in ("labels", "mounts") or (name in ("retry_on", "notify") and not isinstance(value, str)):
         return list(value)
     if name == "workdir":
         return os.fspath(value)

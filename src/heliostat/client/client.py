@@ -25,6 +25,7 @@ from heliostat.client.logs import (
     read_together,
 )
 from heliostat.client.news import NewsVerbs
+from heliostat.client.notices import NoticeVerbs
 from heliostat.client.pages import pages
 from heliostat.client.people import PeopleVerbs
 from heliostat.client.queue import QueueVerbs
@@ -67,6 +68,7 @@ class Client(
     RecordVerbs,
     EnvironmentVerbs,
     ScheduleVerbs,
+    NoticeVerbs,
     SessionVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.

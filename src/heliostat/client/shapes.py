@@ -32,6 +32,9 @@ class JobOptions(TypedDict, total=False):
     overtime: bool | None
     held: bool | None
     max_retries: int | None
+    retry_on: str | Sequence[str] | None  # what these are for: "lost,exit:75"
+    retry_delay: str | int | None  # before the first: "30s"; then twice as long each time
+    notify: str | Sequence[str] | None  # what to tell me of it: "ended,late"
     grace_seconds: float | None
     image: str | None  # of the container it runs in: "python:3.11"
     runtime: str | None  # process, bubblewrap, podman, apptainer, docker
@@ -122,6 +125,9 @@ class JobData(TypedDict, total=False):
     parents_left: int  # how many it waits for are not over
     begin_at: str | None
     environment: str | None  # the digest of the one it runs in
+    retry_on: list[str]
+    retry_delay_seconds: int
+    notify: list[str]
     parents: list[dict[str, Any]]
     parent_count: int
     children: list[dict[str, Any]]

@@ -30,6 +30,7 @@ class Cause(StrEnum):
     OUT_OF_MEMORY = "out_of_memory"
     STOPPED = "stopped"  # because we asked
     LOST = "lost"  # its processes are gone and left no exit code
+    PREEMPTED = "preempted"  # sent away by its engine's own queue
     NOT_STARTED = "not_started"  # certain that nothing of it ever ran
     REQUEUED = "requeued"  # its engine's own queue has it again, where it waits as the next attempt
     REFUSED = "refused"  # it can never start like this: no such directory, user, command

@@ -9,6 +9,7 @@ from enum import StrEnum
 from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.environments import Software
 from heliostat.models.records import Code
+from heliostat.models.retries import USUAL_RETRY, Retry
 from heliostat.models.states import TERMINAL, JobState
 
 JobId = int
@@ -131,13 +132,15 @@ class JobRequest:
     preemptible: bool = False
     overtime: bool = False
     held: bool = False
-    max_retries: int = 0  # how often a lost attempt (node died) is tried again
+    max_retries: int = 0  # how often an attempt is followed by another one
     array: ArrayRange | None = None
     after: tuple[Parent, ...] = ()  # whom it waits for
     begin: datetime | timedelta | None = None  # not before; an interval counts from when it is submitted
     code: Code | None = None  # what it was submitted with
     rerun_of: JobId | None = None  # the job it repeats
     environment: Software | str | None = None  # its software, or the digest of one that is known
+    retry: Retry = USUAL_RETRY  # after which ends, and when
+    notify: tuple[str, ...] = ()  # what its owner wants to be told of it
     kind: str = "batch"  # or session
     tools: Software | None = None  # what starts it, beside its environment; built for it as well
 
@@ -187,6 +190,8 @@ class Job:
     parents_left: int = 0  # how many of these are not over; it takes its place in the queue when none is
     begin_at: datetime | None = None  # it takes its place in the queue not before
     environment: str | None = None  # the digest of the one it runs in; of a build, of the one it makes
+    retry: Retry = USUAL_RETRY  # after which ends it is tried again, and when
+    notify: tuple[str, ...] = ()  # what its owner wants to be told of it
 
     @property
     def task_places(self) -> tuple[Place, ...]:

@@ -19,6 +19,8 @@ def not_in_line_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str
     if job.parents_left:
         return _parents_words(job, jobs, now)
     if job.begin_at is not None and job.begin_at > now:
+        if job.retries:
+            return f"is tried again at {_clock(job.begin_at)}, after {job.reason or 'its node was lost'}"
         return f"is not to begin before {_clock(job.begin_at)}"
     return None
 

@@ -62,6 +62,8 @@ def draft_job(desk: Desk, request: JobRequest) -> Job:
         priority_class=_priority_class(request),
         preemptible=request.preemptible or request.priority_class in ALWAYS_PREEMPTIBLE,
         overtime=request.overtime,
+        retry=request.retry,
+        notify=request.notify,
         begin_at=desk.now + request.begin if isinstance(request.begin, timedelta) else request.begin,
     )
 

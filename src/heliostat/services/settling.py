@@ -41,6 +41,20 @@ def settle(context: Context, ended: Collection[JobId] | None) -> None:
         _settle_one(context, firing)
 
 
+def count_success(context: Context, schedule: Schedule) -> bool:
+    """Somebody says that it has succeeded, without a run: counted as one, its children may fire. Whether it was
+    still there."""
+    now = context.now()
+
+    def change(tx: Transaction) -> bool:
+        is_there = stored.find_schedule(tx.conn, schedule.id) is not None
+        if is_there:
+            _count(tx, schedule.id, _End(FiringState.SUCCEEDED, now), now)
+        return is_there
+
+    return context.store.write(change)
+
+
 def _settle_one(context: Context, firing: Firing) -> None:
     numbers = range(firing.job_id or 0, (firing.last_job_id or 0) + 1)
     with context.store.read() as conn:

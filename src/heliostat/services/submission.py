@@ -17,6 +17,7 @@ from heliostat.services.context import Context
 from heliostat.services.drafts import Desk, draft_job
 from heliostat.services.environments_orders import equip, take_orders
 from heliostat.services.images_wishes import name_images
+from heliostat.services.notices import check_notify
 from heliostat.services.offers import default_project
 from heliostat.services.parents import link
 from heliostat.services.quotas import check_queued
@@ -60,6 +61,7 @@ def prepare_submission(
     digest = _digest(requests, about) if key else ""
     requests = name_images(context, caller, requests)
     drafts = draft_jobs(context, caller, requests)
+    check_notify(context, caller, requests)
     orders = take_orders(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
 

@@ -40,6 +40,7 @@ class Changes:
     nodes: bool = False
     rules: bool = False  # shares, quotas, data classes, reservations
     schedules: bool = False
+    notices: bool = False
 
     def extend(self, other: "Changes") -> None:
         self.added += other.added
@@ -48,6 +49,7 @@ class Changes:
         self.nodes = self.nodes or other.nodes
         self.rules = self.rules or other.rules
         self.schedules = self.schedules or other.schedules
+        self.notices = self.notices or other.notices
 
 
 @dataclass(slots=True)

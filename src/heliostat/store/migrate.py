@@ -4,7 +4,7 @@ from pathlib import Path
 
 from sqlalchemy import create_engine, inspect, text
 
-from heliostat.store import image_tables, schedule_tables  # noqa: F401 - their tables belong to the schema
+from heliostat.store import image_tables, notice_tables, schedule_tables  # noqa: F401 - their tables belong to the schema
 from heliostat.store.database import sqlite_address
 
 HEAD = "0020"  # the newest file in migrations/versions; a test keeps this true

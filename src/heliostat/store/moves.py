@@ -37,6 +37,7 @@ class Move:
     attempt: int | None = None  # the fence: only while this is the newest attempt
     values: Mapping[str, Any] = field(default_factory=dict)  # other columns to set
     detail: str | None = None
+    exit_code: int | None = None  # of the attempt, where the job goes back to the queue and has none
 
 
 def add_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:

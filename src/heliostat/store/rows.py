@@ -22,6 +22,7 @@ from heliostat.models import (
     Resources,
     Rule,
 )
+from heliostat.models.retries import USUAL_RETRY, Retry
 from heliostat.store import schema
 from heliostat.store.times import to_seconds, to_time
 
@@ -78,6 +79,8 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "parents_left": job.parents_left,
         "begin_at": to_seconds(job.begin_at),
         "environment": job.environment,
+        "retry": _retry_to_text(job.retry),
+        "notify": json.dumps(job.notify),
     }
 
 
@@ -130,6 +133,8 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         parents_left=values["parents_left"],
         begin_at=to_time(values["begin_at"]),
         environment=values["environment"],
+        retry=_text_to_retry(values["retry"]),
+        notify=() if values["notify"] == "[]" else tuple(json.loads(values["notify"])),
     )
 
 
@@ -219,6 +224,17 @@ def _text_to_placement(text: str) -> Placement:
         return _ANYWHERE
     values = json.loads(text)
     return Placement(**values | {"layout": Layout(values["layout"]), "labels": tuple(values["labels"])})
+
+
+def _retry_to_text(retry: Retry) -> str:
+    return "{}" if retry == USUAL_RETRY else json.dumps({"on": retry.on, "delay_seconds": retry.delay_seconds})
+
+
+def _text_to_retry(text: str) -> Retry:
+    if text == "{}":
+        return USUAL_RETRY
+    values = json.loads(text)
+    return Retry(tuple(values["on"]), values["delay_seconds"])
 
 
 def _after_to_text(after: tuple[Dependency, ...]) -> str:

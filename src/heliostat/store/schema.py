@@ -180,6 +180,8 @@ jobs = Table(
     Column("parents_left", Integer, nullable=False, server_default="0"),
     Column("begin_at", Float),
     Column("environment", String),
+    Column("retry", Text, nullable=False, server_default="{}"),
+    Column("notify", Text, nullable=False, server_default="[]"),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
     Index(
         "jobs_unfinished",

@@ -1,7 +1,7 @@
 """From an observation to the job's next move: pure."""
 
 from dataclasses import replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from heliostat.models import Cause, Ended, Job, JobState, Started
@@ -19,7 +19,17 @@ _FRESH: dict[str, Any] = {
 
 # Stopping had no part in these. Exit code 0 is not among them: so leaves who has saved its work to go on later.
 _ITS_OWN_ENDS = frozenset({Cause.TIMED_OUT, Cause.REFUSED})
-_BACK = {"requeued": JobState.CANCELLED, "preempted": JobState.PREEMPTED}
+_BACK = {
+    "requeued": JobState.CANCELLED,
+    "preempted": JobState.PREEMPTED,
+    "failed": JobState.FAILED,
+    "timed_out": JobState.TIMED_OUT,
+}
+_KINDS = {
+    Cause.LOST: "lost",
+    Cause.PREEMPTED: "lost",
+    Cause.TIMED_OUT: "timed_out",
+}  # others: failed
 
 
 def moves_for(job: Job, seen: Started | Ended, may_try_again: bool) -> list[Move]:
@@ -46,8 +56,8 @@ def move_for_end(job: Job, seen: Ended, may_try_again: bool) -> Move:
         return asked
     if seen.cause is Cause.NOT_STARTED and may_try_again:
         return _back(job, seen.at, "not_started", seen.detail)
-    if seen.cause is Cause.LOST and job.retries < job.max_retries:
-        return _back(job, seen.at, "lost", seen.detail, retries=job.retries + 1)
+    if job.retries < job.max_retries and job.retry.is_worth(seen.cause.value, seen.exit_code):
+        return _again(job, seen)
     return _over(job, _state_after(seen), seen, _reason(job, seen))
 
 
@@ -96,7 +106,7 @@ def _overtime(job: Job) -> str:
 def _state_after(seen: Ended) -> JobState:
     if seen.cause is Cause.TIMED_OUT:
         return JobState.TIMED_OUT
-    if seen.cause is Cause.LOST:
+    if seen.cause in (Cause.LOST, Cause.PREEMPTED):
         return JobState.LOST
     if seen.cause is Cause.STOPPED:
         return JobState.CANCELLED
@@ -113,6 +123,17 @@ def _reason(job: Job, seen: Ended) -> str | None:
     if seen.cause is Cause.EXITED:
         return None if seen.exit_code == 0 else f"exit code {seen.exit_code}"
     return seen.detail
+
+
+def _again(job: Job, seen: Ended) -> Move:
+    """One of its retries, after the delay it has asked for."""
+    delay = job.retry.delay_before(job.retries)
+    values: dict[str, Any] = {"retries": job.retries + 1}
+    if delay:
+        values["begin_at"] = seen.at + timedelta(seconds=delay)
+    words = f"{_reason(job, seen) or 'its node was lost'} (retry {job.retries + 1} of {job.max_retries})"
+    move = _back(job, seen.at, _KINDS.get(seen.cause, "failed"), words, **values)
+    return replace(move, exit_code=seen.exit_code)
 
 
 def _over(job: Job, state: JobState, seen: Ended, reason: str | None) -> Move:

@@ -155,5 +155,5 @@ def _attempt_values(move: moves.Move) -> dict[str, object]:
         return {"node": values["node"] or "", "devices": values["devices"], "places": values["places"]}
     if move.to is JobState.RUNNING:
         return {"state": move.to, "started_at": move.at}
-    exit_code = move.values.get("exit_code")
+    exit_code = move.exit_code if move.exit_code is not None else move.values.get("exit_code")
     return {"state": attempt_state_after(move), "ended_at": move.at, "exit_code": exit_code, "reason": move.detail}

@@ -208,6 +208,27 @@ def _count(ask: Any, name: str) -> int:
     return count
 
 
+def test_one_that_is_marked_successful_is_counted_and_lets_its_children_follow(
+    server: RunningServer, proof: str
+) -> None:
+    def ask(method: str, path: str, body: object = None) -> Answer:
+        return chronos(server, method, f"/v1/scheduler{path}", body, Authorization=proof)
+
+    parent = {"name": "by-hand", "command": "false", "schedule": "R/2099-01-01T00:00:00Z/P1D"}
+    assert ask("POST", "/iso8601", parent).status == 204
+    child = {"name": "after-hand", "command": "true", "parents": ["by-hand"], "cpus": 1, "mem": 64}
+    assert ask("POST", "/dependency", child).status == 204
+    marked = ask("PUT", "/job/success/by-hand")
+    assert (marked.status, marked.body) == (200, b"marked job by-hand as successful: true")
+    assert ask("GET", "/job/by-hand").json["successCount"] == 1
+    wait_for(lambda: ask("GET", "/job/after-hand").json["successCount"] == 1, "the child to run")
+    assert len(firings(server, "after-hand")) == 1
+    assert firings(server, "by-hand") == [], "nothing of it has run"
+    assert ask("PUT", "/job/success/nobody").status == 400
+    for name in ("after-hand", "by-hand"):
+        assert ask("DELETE", f"/job/{name}").status == 204
+
+
 def test_chronos_asks_for_a_login_and_takes_name_and_password_or_token(server: RunningServer, proof: str) -> None:
     nobody = chronos(server, "GET", "/v1/scheduler/jobs")
     assert nobody.status == 401

@@ -25,7 +25,7 @@ _BY_STATE = {
     "DEADLINE": (Cause.TIMED_OUT, "its deadline in Slurm has passed"),
     "NODE_FAIL": (Cause.LOST, "its node failed"),
     "BOOT_FAIL": (Cause.LOST, "its node could not be booted"),
-    "PREEMPTED": (Cause.LOST, "Slurm sent it away for another job"),
+    "PREEMPTED": (Cause.PREEMPTED, "Slurm sent it away for another job"),
     "REVOKED": (Cause.LOST, "Slurm gave it to another cluster"),
     "CANCELLED": (Cause.STOPPED, "cancelled with Slurm's own tools"),
 }

@@ -117,9 +117,16 @@ def _asks(job: Job) -> list[tuple[str, str]]:
         ("Class", "" if rank == "normal" else rank),
         ("Priority", str(job.priority) if job.priority else ""),
         ("Not before", f"{job.begin_at:%Y-%m-%d %H:%M} UTC" if job.begin_at else ""),
-        ("Retries", f"{job.retries} of {job.max_retries} used" if job.max_retries else ""),
+        ("Retries", _retries(job)),
         ("Made room", words.plural(job.preemptions, "time") if job.preemptions else ""),
     ]
+
+
+def _retries(job: Job) -> str:
+    if not job.max_retries:
+        return ""
+    delay = f", waits {words.duration(job.retry.delay_seconds)} and longer" if job.retry.delay_seconds else ""
+    return f"{job.retries} of {job.max_retries} used, after {', '.join(job.retry.on)}{delay}"
 
 
 def _isolation(job: Job) -> str:

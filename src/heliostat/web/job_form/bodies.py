@@ -6,6 +6,7 @@ from typing import Any
 from heliostat.models import ArrayRange, Job, JobRequest, Parent, Rule
 from heliostat.models.dependencies import begin_text
 from heliostat.models.environments import Software
+from heliostat.models.retries import DEFAULT_CAUSES
 from heliostat.services.sessions import TOKEN
 
 Body = dict[str, Any]
@@ -37,6 +38,9 @@ def body_of(request: JobRequest) -> Body:
         "priority_class": request.priority_class if request.priority_class != "normal" else None,
         "priority": request.priority or None,
         "max_retries": request.max_retries or None,
+        "retry_on": list(request.retry.on) if request.retry.on != DEFAULT_CAUSES else None,
+        "retry_delay": _unless_none(request.retry.delay_seconds or None, duration_text),
+        "notify": list(request.notify) or None,
         "preemptible": request.preemptible or None,
         "overtime": request.overtime or None,
         "held": request.held or None,
@@ -79,8 +83,10 @@ def request_of(job: Job) -> JobRequest:
         max_retries=job.max_retries,
         array=None if job.array_index is None else ArrayRange((job.array_index,)),
         after=tuple(Parent(str(one.parent), one.rule) for one in job.after if one.rule is not Rule.BUILT),
-        begin=job.begin_at,
+        begin=None if job.retries else job.begin_at,  # else it is when it was tried again
         environment=job.environment,
+        retry=job.retry,
+        notify=job.notify,
     )
 
 

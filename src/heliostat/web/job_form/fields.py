@@ -119,7 +119,16 @@ GROUPS = (
                 "0",
                 foreseen=True,
             ),
-            Field("max_retries", "Retries", "whole", "How often to try again when its node dies.", "0"),
+            Field("max_retries", "Retries", "whole", "How often to try again, after what is named beside.", "0"),
+            Field(
+                "retry_on",
+                "Retry after",
+                "labels",
+                "lost, preempted, timed_out, out_of_memory, exit, exit:75",
+                "lost, preempted",
+            ),
+            Field("retry_delay", "Retry delay", hint="Before the first: 30s; it doubles.", placeholder="0s"),
+            Field("notify", "Tell me when it", "labels", "started, ended, failed, late; see Notices"),
             Field(
                 "preemptible",
                 "May be stopped and queued again for others",

@@ -1,0 +1,35 @@
+"""Waits for the end of a job without holding a worker."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from heliostat_airflow.hook import HeliostatHook
+
+_PATIENCE_SECONDS = 25.0  # of one question, which the server holds until something ends
+
+
+class HeliostatTrigger(BaseTrigger):
+    def __init__(self, job_id: int, heliostat_conn_id: str = HeliostatHook.default_conn_name) -> None:
+        super().__init__()
+        self.job_id, self.heliostat_conn_id = job_id, heliostat_conn_id
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        kept = {"job_id": self.job_id, "heliostat_conn_id": self.heliostat_conn_id}
+        return "heliostat_airflow.trigger.HeliostatTrigger", kept
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        client = await asyncio.to_thread(HeliostatHook(self.heliostat_conn_id).client)
+        while not await asyncio.to_thread(_is_over, client, self.job_id):
+            pass
+        yield TriggerEvent({"job_id": self.job_id})
+
+
+def _is_over(client: Any, job_id: int) -> bool:
+    try:
+        client.wait([job_id], timeout=_PATIENCE_SECONDS)
+    except TimeoutError:
+        return False
+    return True

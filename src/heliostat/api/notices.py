@@ -1,0 +1,96 @@
+"""Notices over HTTP."""
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import APIRouter
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints
+
+from heliostat.api.deps import CallerDep, ContextDep, IdPath
+from heliostat.api.people_schemas import Page
+from heliostat.models.notices import Channel, parse_occasions
+from heliostat.services import notices as services
+
+router = APIRouter(tags=["notices"])
+
+
+class NoticeBody(BaseModel):
+    """Where to tell you, and what."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    channel: Channel
+    address: Annotated[str, StringConstraints(min_length=1, max_length=2000, strict=True)] = Field(
+        description="A URL, or an address of e-mail. It is not shown again."
+    )
+    occasions: Annotated[tuple[str, ...], BeforeValidator(parse_occasions)] = Field(
+        default=("ended",),
+        description="started, ended, failed, late, ends_soon; []: only of jobs that ask.",
+    )
+    project: Annotated[str, StringConstraints(min_length=1, max_length=63, strict=True)] | None = Field(
+        default=None, description="Of all its jobs, for its managers; left out: of your own."
+    )
+
+
+class NoticeAnswer(BaseModel):
+    id: int
+    user: str
+    project: str | None
+    channel: Channel
+    address: str = Field(description="Of a URL only the host: the rest may be a secret.")
+    occasions: list[str]
+    created_at: datetime
+    sent_at: datetime | None = Field(description="The last that arrived.")
+    problem: str | None = Field(description="Why the last try did not arrive.")
+    waiting: int = Field(description="How many are on their way.")
+    given_up: int = Field(description="How many never arrived, of the last month.")
+
+    @classmethod
+    def of(cls, shown: services.Shown) -> "NoticeAnswer":
+        one = shown.notice
+        return cls(
+            id=one.id,
+            user=one.user,
+            project=one.project,
+            channel=one.channel,
+            address=shown.address,
+            occasions=list(one.occasions),
+            created_at=one.created_at,
+            sent_at=one.sent_at,
+            problem=one.problem,
+            waiting=shown.waiting,
+            given_up=shown.given_up,
+        )
+
+
+class NewNoticeAnswer(NoticeAnswer):
+    secret: str | None = Field(default=None, description="What signs it; told this once.")
+
+
+class OutcomeAnswer(BaseModel):
+    arrived: bool
+    problem: str | None
+
+
+@router.get("/notices", summary="Where you are told what; everybodys=true, for admins: of all people")
+def list_notices(caller: CallerDep, context: ContextDep, everybodys: bool = False) -> Page[NoticeAnswer]:
+    found = services.list_notices(context, caller, everybodys=everybodys)
+    return Page(items=[NoticeAnswer.of(one) for one in found])
+
+
+@router.post("/notices", status_code=201, summary="Be told what happens to jobs")
+def add_notice(body: NoticeBody, caller: CallerDep, context: ContextDep) -> NewNoticeAnswer:
+    wish = services.Wish(body.channel, body.address, body.occasions, body.project)
+    shown, secret = services.add_notice(context, caller, wish)
+    return NewNoticeAnswer(**NoticeAnswer.of(shown).model_dump(), secret=secret)
+
+
+@router.post("/notices/{notice_id}/test", summary="Send a test now, and say whether it arrived")
+def try_notice(notice_id: IdPath, caller: CallerDep, context: ContextDep) -> OutcomeAnswer:
+    outcome = services.try_notice(context, caller, notice_id)
+    return OutcomeAnswer(arrived=outcome.arrived, problem=outcome.problem)
+
+
+@router.delete("/notices/{notice_id}", status_code=204, summary="Be told no longer")
+def remove_notice(notice_id: IdPath, caller: CallerDep, context: ContextDep) -> None:
+    services.remove_notice(context, caller, notice_id)

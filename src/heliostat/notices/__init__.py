@@ -1,0 +1,1 @@
+"""Telling people elsewhere: where to, in which words, and how it gets there."""

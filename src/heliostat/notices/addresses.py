@@ -1,0 +1,143 @@
+"""Where notices may be sent: hosts and domains that admins allow, at addresses that are nobody's inside."""
+
+import re
+import socket
+from dataclasses import dataclass
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from urllib.parse import urlsplit
+
+from heliostat.config import Settings
+from heliostat.errors import Invalid
+from heliostat.models.notices import Channel
+from heliostat.notices.failures import Undelivered
+
+_LONGEST = 2000
+_PORTS = {"http": 80, "https": 443}
+_HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9a-f:.]{2,45}", re.ASCII)
+_PATH = re.compile(r"[!-~]*", re.ASCII)
+_MAIL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?)", re.ASCII)
+_TRANSLATED = ip_network("64:ff9b::/96")  # holds an IPv4 address that we do not see
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """The parts of a URL."""
+
+    scheme: str
+    host: str
+    port: int
+    path: str  # with its query
+
+    @property
+    def shown(self) -> str:
+        """Without its path, which may be a secret."""
+        port = "" if self.port == _PORTS[self.scheme] else f":{self.port}"
+        return f"{self.scheme}://{self.named}{port}/…"
+
+    @property
+    def named(self) -> str:
+        return f"[{self.host}]" if ":" in self.host else self.host
+
+
+def check_address(settings: Settings, channel: Channel, address: str) -> str:
+    """As it is kept. Raises Invalid, with what an admin would have to allow."""
+    if channel is Channel.EMAIL:
+        return _checked_mail(settings, address)
+    target = read_url(address)
+    if not _is_allowed(settings, target):
+        allowed = ", ".join(settings.notice_hosts) or "none yet"
+        name = target.named if target.port == _PORTS[target.scheme] else f"{target.named}:{target.port}"
+        raise _invalid(
+            f"notices may not be posted to {name}",
+            f'Allowed are: {allowed}. An admin can allow it in cluster.toml: notice_hosts = ["{name}"].',
+        )
+    return address.strip()
+
+
+def read_url(text: str) -> Target:
+    """Strictly: what two programs could read differently is refused. Raises Invalid."""
+    text = text.strip()
+    hint = "Write a URL: https://hooks.example.org/services/…"
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        raise _invalid("is not a URL", hint) from None
+    if len(text) > _LONGEST or not _PATH.fullmatch(text) or "\\" in text:
+        raise _invalid(f"must be a URL of at most {_LONGEST} visible ASCII characters", hint)
+    if parts.scheme not in _PORTS or not parts.hostname or not _HOST.fullmatch(parts.hostname):
+        raise _invalid("must begin with https:// or http:// and the name of a host", hint)
+    if "@" in parts.netloc or parts.fragment or port == 0:
+        raise _invalid("must hold no name, password or fragment", hint)
+    path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    return Target(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], path)
+
+
+def resolve(settings: Settings, target: Target) -> tuple[socket.AddressFamily, tuple[str, int]]:
+    """Where to connect: looked up once, and checked. Raises Undelivered."""
+    if not _is_allowed(settings, target):
+        raise Undelivered(f"admins no longer allow notices to {target.named}", is_final=True)
+    try:
+        found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
+    except (OSError, UnicodeError):
+        raise Undelivered(f"there is no host {target.named}") from None
+    for family, _, _, _, place in found:
+        if family in (socket.AF_INET, socket.AF_INET6) and _may_be_reached(settings, str(place[0])):
+            return family, (str(place[0]), target.port)
+    raise Undelivered(
+        f"{target.named} is at a private address; an admin can allow its network with notice_networks"
+    )
+
+
+def shown_address(channel: Channel, address: str) -> str:
+    """What may be shown again: the path of a URL may be a secret."""
+    return address if channel is Channel.EMAIL else read_url(address).shown
+
+
+def _is_allowed(settings: Settings, target: Target) -> bool:
+    usual = target.port == _PORTS[target.scheme]
+    return any(
+        _fits(pattern.lower(), target.host.lower(), target.port, usual) for pattern in settings.notice_hosts
+    )
+
+
+def _fits(pattern: str, host: str, port: int, usual: bool) -> bool:
+    """A port that is not the usual one must be named."""
+    name, colon, number = pattern.partition(":")
+    if not (port == int(number) if colon else usual):
+        return False
+    return name in ("*", host) or (name.startswith("*.") and host.endswith(name[1:]))
+
+
+def _may_be_reached(settings: Settings, text: str) -> bool:
+    address: IPv4Address | IPv6Address = ip_address(text.partition("%")[0])
+    if isinstance(address, IPv6Address):
+        if address.ipv4_mapped is not None:
+            address = address.ipv4_mapped
+        elif address.sixtofour or address.teredo or address in _TRANSLATED:
+            return False
+    networks = [ip_network(one, strict=False) for one in settings.notice_networks]
+    if any(address in network for network in networks):
+        return True
+    return address.is_global and not (address.is_multicast or address.is_reserved)
+
+
+def _checked_mail(settings: Settings, address: str) -> str:
+    address = address.strip()
+    found = _MAIL.fullmatch(address)
+    if settings.smtp_host is None:
+        hint = "An admin can set smtp_host in cluster.toml; until then take a webhook."
+        raise _invalid("this Heliostat sends no e-mail", hint)
+    if found is None or len(address) > 254 or ".." in address:
+        raise _invalid("is not an address of e-mail", "Write one: ada@example.org.")
+    if found[1].lower() not in {one.lower() for one in settings.notice_mail_domains}:
+        allowed = ", ".join(settings.notice_mail_domains) or "none yet"
+        raise _invalid(
+            f"no e-mail is sent to {found[1]}",
+            f'Allowed are: {allowed}. An admin can allow it: notice_mail_domains = ["{found[1]}"].',
+        )
+    return address
+
+
+def _invalid(what: str, hint: str) -> Invalid:
+    return Invalid(f"address: {what}.", hint, fields={"address": what})

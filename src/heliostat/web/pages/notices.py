@@ -1,0 +1,127 @@
+"""Where one is told what: listed, added, tried out, removed."""
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import APIRouter, Path
+from starlette.responses import Response
+
+from heliostat.errors import BadRequest, Conflict, Forbidden, NotFound
+from heliostat.models.notices import OCCASIONS, Channel
+from heliostat.services import notices as services
+from heliostat.services.notices import Shown, Wish
+from heliostat.web.forms import Filled, Reading, refused
+from heliostat.web.rendering import Page, redirect, render
+from heliostat.web.views import Confirmation
+from heliostat.web.visits import Form, FormDep, Visit, VisitDep
+
+router = APIRouter()
+Number = Annotated[int, Path(ge=1, le=2**53)]
+_NOTICES = ("Notices", "/notices")
+_CHANNELS = (
+    (Channel.EMAIL.value, "E-mail"),
+    (Channel.CHAT.value, "Chat: Slack, Mattermost…"),
+    (Channel.WEBHOOK.value, "Webhook: signed JSON"),
+)
+_LABELS = {
+    "started": "a job starts",
+    "ended": "a job ends, however",
+    "failed": "a job fails, is lost or out of time",
+    "late": "a job will start much later than foretold",
+    "ends_soon": "a session ends soon",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class NoticesView:
+    form: Filled
+    rows: tuple[Shown, ...]
+    everybodys: bool
+    may_see_all: bool
+    projects: tuple[tuple[str, str], ...]
+    ticked: tuple[str, ...]
+    sends_mail: bool
+    hosts: str
+    secret: str = ""  # of the one that was just made: shown this once
+    channels: tuple[tuple[str, str], ...] = _CHANNELS
+    occasions: tuple[tuple[str, str], ...] = tuple((name, _LABELS[name]) for name in OCCASIONS)
+
+
+@router.get("/notices")
+def show_notices(visit: VisitDep, everybodys: bool = False) -> Response:
+    return _page(visit, Filled({"channel": _usual(visit)}), everybodys=everybodys)
+
+
+@router.post("/notices")
+def add_notice(visit: VisitDep, form: FormDep) -> Response:
+    try:
+        _, secret = services.add_notice(visit.context, visit.caller, _wish(form))
+    except (BadRequest, Conflict, Forbidden, NotFound) as error:
+        filled = refused(form, error, {"project": "", "occasions": ""})
+        return _page(visit, filled, ticked=tuple(form.all("occasion")))
+    if secret is not None:
+        return _page(visit, Filled({"channel": _usual(visit)}), secret=secret)
+    return redirect(visit, "/notices", "You will be told. Send a test to see that it arrives.")
+
+
+@router.post("/notices/{number}/test")
+def try_notice(visit: VisitDep, form: FormDep, number: Number) -> Response:
+    outcome = services.try_notice(visit.context, visit.caller, number)
+    words = "The test has arrived." if outcome.arrived else f"The test has not arrived: {outcome.problem}."
+    return redirect(visit, "/notices", words)
+
+
+@router.post("/notices/{number}/remove")
+def remove_notice(visit: VisitDep, form: FormDep, number: Number) -> Response:
+    if form.get("confirmed") != "yes":
+        view = Confirmation(
+            question=f"Remove notice {number}?",
+            consequence="You are no longer told there. What is on its way is dropped.",
+            action=f"/notices/{number}/remove",
+            label="Remove it",
+            fields=(("confirmed", "yes"),),
+            back="/notices",
+        )
+        return render(visit, Page("confirm.html", "Remove", crumbs=(_NOTICES,)), view)
+    services.remove_notice(visit.context, visit.caller, number)
+    return redirect(visit, "/notices", "It is removed.")
+
+
+def _wish(form: Form) -> Wish:
+    reading = Reading(form)
+    channel = form.get("channel")
+    if channel not in list(Channel):
+        reading.refuse("channel", "must be one of these")
+    if not form.get("address"):
+        reading.refuse("address", "must not be empty")
+    reading.check()
+    occasions = tuple(name for name in OCCASIONS if name in form.all("occasion"))
+    return Wish(Channel(channel), form.get("address"), occasions, form.get("project") or None)
+
+
+def _usual(visit: Visit) -> str:
+    return Channel.EMAIL.value if visit.context.settings.smtp_host else Channel.CHAT.value
+
+
+def _page(
+    visit: Visit,
+    form: Filled,
+    *,
+    everybodys: bool = False,
+    ticked: tuple[str, ...] = ("ended",),
+    secret: str = "",
+) -> Response:
+    user, settings = visit.user, visit.context.settings
+    managed = [one.project for one in user.memberships if user.manages(one.project)]
+    view = NoticesView(
+        form=form,
+        rows=tuple(services.list_notices(visit.context, visit.caller, everybodys=everybodys)),
+        everybodys=everybodys,
+        may_see_all=user.is_admin,
+        projects=(("", "my own jobs"), *((name, f"all jobs of {name}") for name in managed)),
+        ticked=ticked,
+        sends_mail=settings.smtp_host is not None,
+        hosts=", ".join(settings.notice_hosts),
+        secret=secret,
+    )
+    return render(visit, Page("notices.html", "Notices", status=form.status), view)

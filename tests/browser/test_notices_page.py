@@ -1,0 +1,46 @@
+"""The page of notices, as a person uses it."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from integration.running_server import RunningServer
+from support.receivers import Receiver, http_receiver
+
+
+@pytest.fixture(scope="module")
+def receiver() -> Iterator[Receiver]:
+    with http_receiver() as receiver:
+        yield receiver
+
+
+@pytest.fixture(scope="module")
+def server(receiver: Receiver) -> Iterator[RunningServer]:
+    settings = f'notice_hosts = ["{receiver.host}"]\nnotice_networks = ["127.0.0.0/8"]\n'
+    server = RunningServer(f'engine = "simulated"\n{settings}')
+    yield server
+    server.remove()
+
+
+@pytest.mark.parametrize("scripts", [True, False], ids=["with scripts", "without"])
+def test_a_notice_is_added_tried_out_and_removed(
+    new_page: Callable[..., Page], server: RunningServer, receiver: Receiver, scripts: bool
+) -> None:
+    page = new_page(java_script_enabled=scripts)
+    page.goto(f"{server.url}/notices")
+    expect(page.get_by_role("heading", name="You are told nothing yet")).to_be_visible()
+    page.get_by_label("By").select_option("webhook")
+    page.get_by_label("To", exact=True).fill(receiver.url)
+    page.get_by_label("a job fails").check()
+    page.get_by_role("button", name="Tell me").click()
+    expect(page.get_by_text("hns_")).to_be_visible()
+    page.goto(f"{server.url}/notices")
+    assert "hns_" not in page.content()
+    assert "/hook/secret" not in page.content()
+    expect(page.get_by_role("cell", name="ended, failed")).to_be_visible()
+    page.get_by_role("button", name="Test").click()
+    expect(page.get_by_text("The test has arrived.")).to_be_visible()
+    page.get_by_role("button", name="Remove").click()
+    page.get_by_role("button", name="Remove it").click()
+    expect(page.get_by_role("heading", name="You are told nothing yet")).to_be_visible()

@@ -1,0 +1,63 @@
+"""Jobs that are tried again after what they name, whatever dies in between."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliostat.errors import Invalid
+from support.server import Server
+from support.waiting import wait_until
+
+FAILS_TWICE = 'echo try >> {file}; test "$(wc -l < {file})" -ge 3 || exit 75'
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with Server(tmp_path_factory.mktemp("retries") / "home", cpus=4) as server:
+        yield server
+
+
+def test_an_exit_code_that_is_named_is_tried_again_until_it_completes(server: Server, tmp_path: Path) -> None:
+    command = FAILS_TWICE.format(file=tmp_path / "tries")
+    job = server.client.submit(command, max_retries=5, retry_on="exit:75", cpus=1, memory=64).wait(60)
+    assert (job.data["state"], job.data["attempt"], job.data["retries"]) == ("completed", 3, 2)
+    attempts = server.client.job(job.id).data["attempts"]
+    assert [(one["state"], one["exit_code"]) for one in attempts] == [
+        ("failed", 75),
+        ("failed", 75),
+        ("completed", 0),
+    ]
+
+
+def test_an_exit_code_that_is_not_named_ends_it(server: Server) -> None:
+    job = server.client.submit("exit 3", max_retries=5, retry_on=["exit:75"], cpus=1, memory=64).wait(60)
+    assert (job.data["state"], job.data["attempt"], job.data["retries"]) == ("failed", 1, 0)
+
+
+def test_one_that_waits_for_its_next_try_says_so_and_is_not_forgotten_by_a_server_that_dies(
+    server: Server, tmp_path: Path
+) -> None:
+    command = FAILS_TWICE.format(file=tmp_path / "tries")
+    job = server.client.submit(command, max_retries=5, retry_on=["exit"], retry_delay="2s", cpus=1, memory=64)
+    wait_until(lambda: server.client.job(job.id).data["retries"] >= 1, "it has failed once", 60)
+    server.kill()
+    server.start()
+    assert job.wait(90).data["state"] == "completed"
+    assert len((tmp_path / "tries").read_text().splitlines()) == 3
+    assert [one["kind"] for one in server.client.events(job.id)].count("failed") == 2
+
+
+def test_a_delay_is_told_in_words(server: Server) -> None:
+    job = server.client.submit("exit 9", max_retries=2, retry_on="exit", retry_delay="1h", cpus=1, memory=64)
+    wait_until(lambda: server.client.job(job.id).data["retries"] == 1, "it has failed once", 60)
+    wait_until(lambda: "is tried again at" in server.client.why(job.id)["sentence"], "it says why it waits", 30)
+    assert "after exit code 9 (retry 1 of 2)" in server.client.why(job.id)["sentence"]
+    assert "begin" not in server.client.job(job.id).data["request"], "asked for by nobody"
+    job.cancel()
+    assert job.wait(30).data["state"] == "cancelled"
+
+
+def test_what_is_to_be_retried_without_a_number_of_retries_is_refused(server: Server) -> None:
+    with pytest.raises(Invalid, match="max_retries"):
+        server.client.submit("true", retry_on="exit:75")

@@ -1,0 +1,127 @@
+"""Those who are told: a real HTTP server and a real mail server, whose manners a test can choose."""
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from email import message_from_bytes, policy
+from email.message import EmailMessage
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+from aiosmtpd.controller import Controller
+
+
+@dataclass
+class Received:
+    path: str
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        return json.loads(self.body)
+
+
+@dataclass
+class Receiver:
+    """`manner` is what it answers: a status; "slow": nothing until `release`; "drip": a byte now and then."""
+
+    manner: int | str = 200
+    received: list[Received] = field(default_factory=list)
+    release: threading.Event = field(default_factory=threading.Event)
+    port: int = 0
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/hook/secret"
+
+    @property
+    def host(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    @property
+    def delivered(self) -> list[Received]:
+        return list(self.received)
+
+
+@contextmanager
+def http_receiver(port: int = 0, manner: int | str = 200) -> Iterator[Receiver]:
+    receiver = Receiver(manner)
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            receiver.received.append(Received(self.path, dict(self.headers), body))
+            if receiver.manner == "slow":
+                receiver.release.wait(60)
+            elif receiver.manner == "drip":
+                while not receiver.release.wait(0.1):
+                    try:
+                        self.wfile.write(b"x")
+                    except OSError:
+                        return
+            status = receiver.manner if isinstance(receiver.manner, int) else 200
+            try:
+                self.send_response(status)
+                if 300 <= status < 400:
+                    self.send_header("Location", f"http://127.0.0.1:{receiver.port}/elsewhere")
+                self.end_headers()
+            except OSError:
+                pass
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name it has there
+            pass
+
+    class Quiet(ThreadingHTTPServer):
+        daemon_threads = True
+        allow_reuse_address = True
+
+        def handle_error(self, request: Any, client_address: Any) -> None:
+            pass
+
+    server = Quiet(("127.0.0.1", port), Handler)
+    receiver.port = server.server_address[1]
+    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
+    thread.start()
+    try:
+        yield receiver
+    finally:
+        receiver.release.set()
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+@dataclass
+class Mailbox:
+    mails: list[EmailMessage] = field(default_factory=list)
+    refuses: bool = False
+    port: int = 0
+
+    async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802 - the name it has there
+        if self.refuses:
+            return "451 Try again later"
+        self.mails.append(message_from_bytes(envelope.content, policy=policy.default))  # type: ignore[arg-type]
+        return "250 OK"
+
+
+class _AnyPort(Controller):
+    def _trigger_server(self) -> None:
+        """Connects to itself to see that it is up; where that is, is known only now."""
+        assert self.server is not None
+        self.port = self.server.sockets[0].getsockname()[1]
+        super()._trigger_server()
+
+
+@contextmanager
+def mail_receiver() -> Iterator[Mailbox]:
+    box = Mailbox()
+    controller = _AnyPort(box, hostname="127.0.0.1", port=0, ready_timeout=30)
+    controller.start()
+    box.port = controller.port
+    try:
+        yield box
+    finally:
+        controller.stop()

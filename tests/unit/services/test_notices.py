@@ -1,0 +1,116 @@
+from dataclasses import replace
+
+import pytest
+
+from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from heliostat.models import Caller, JobRequest, JobSpec, ProjectRole
+from heliostat.models.notices import Channel
+from heliostat.services import notices, projects
+from heliostat.services.notices import Wish
+from heliostat.store import people
+from support.receivers import http_receiver
+from unit.services.site import Site
+
+HOOK = Wish(Channel.WEBHOOK, "https://hooks.example.org/secret")
+
+
+@pytest.fixture(autouse=True)
+def allowing(site: Site) -> None:
+    allow(site, notice_hosts=("hooks.example.org",), max_notices_per_user=3)
+
+
+def allow(site: Site, **settings: object) -> None:
+    site.context.settings = replace(site.context.settings, **settings)  # type: ignore[misc,arg-type]
+
+
+def test_a_secret_is_told_once_and_a_path_never_again(site: Site) -> None:
+    shown, secret = notices.add_notice(site.context, site.root, HOOK)
+    assert secret is not None
+    assert secret.startswith("hns_")
+    (listed,) = notices.list_notices(site.context, site.root)
+    assert (listed.address, listed.notice.id) == ("https://hooks.example.org/…", shown.notice.id)
+    assert "secret" not in repr(site.audit())
+    with site.context.store.read() as conn:
+        dump = "\n".join(conn.connection.dbapi_connection.iterdump())  # type: ignore[union-attr]
+    assert secret not in dump
+    assert secret.removeprefix("hns_") not in dump
+
+
+def test_everybody_sees_and_removes_their_own_only(site: Site) -> None:
+    anna, bob = site.person("anna"), site.person("bob")
+    made, _ = notices.add_notice(site.context, anna, HOOK)
+    assert notices.list_notices(site.context, bob) == []
+    with pytest.raises(NotFound):
+        notices.remove_notice(site.context, bob, made.notice.id)
+    with pytest.raises(NotFound):
+        notices.try_notice(site.context, bob, made.notice.id)
+    with pytest.raises(Forbidden):
+        notices.list_notices(site.context, bob, everybodys=True)
+    assert len(notices.list_notices(site.context, site.root, everybodys=True)) == 1
+    notices.remove_notice(site.context, anna, made.notice.id)
+    assert notices.list_notices(site.context, anna) == []
+
+
+def test_of_a_project_only_its_managers_are_told(site: Site) -> None:
+    site.project("vision")
+    anna, bob = site.person("anna", "vision"), site.person("bob", "vision")
+    of_project = replace(HOOK, project="vision")
+    with pytest.raises(Forbidden, match="manager"):
+        notices.add_notice(site.context, anna, of_project)
+    projects.add_member(site.context, site.root, "vision", "bob", ProjectRole.MANAGER)
+    bob = _again(site, bob)
+    made, _ = notices.add_notice(site.context, bob, of_project)
+    assert made.notice.project == "vision"
+    assert notices.list_notices(site.context, anna) == []
+    with pytest.raises(Invalid, match="must name something"):
+        notices.add_notice(site.context, bob, replace(of_project, occasions=()))
+
+
+def test_of_a_project_that_is_not_there_nobody_is_told(site: Site) -> None:
+    with pytest.raises(NotFound):
+        notices.add_notice(site.context, site.root, replace(HOOK, project="nowhere"))
+
+
+def test_nobody_has_more_than_admins_allow(site: Site) -> None:
+    for _ in range(3):
+        notices.add_notice(site.context, site.root, HOOK)
+    with pytest.raises(Conflict, match="3 notices"):
+        notices.add_notice(site.context, site.root, HOOK)
+
+
+def test_what_cannot_happen_cannot_be_told(site: Site) -> None:
+    with pytest.raises(Invalid, match="occasions"):
+        notices.add_notice(site.context, site.root, replace(HOOK, occasions=("exploded",)))
+
+
+def test_a_test_says_whether_it_arrived_and_is_not_a_way_to_flood(site: Site) -> None:
+    with http_receiver() as receiver:
+        allow(site, notice_hosts=(receiver.host,), notice_networks=("127.0.0.0/8",))
+        made, _ = notices.add_notice(site.context, site.root, Wish(Channel.CHAT, receiver.url))
+        assert notices.try_notice(site.context, site.root, made.notice.id).arrived
+        assert "a test" in receiver.received[0].json["text"]
+        with pytest.raises(TooManyRequests):
+            notices.try_notice(site.context, site.root, made.notice.id)
+        site.clock.turn(seconds=6)
+        allow(site, notice_networks=())
+        outcome = notices.try_notice(site.context, site.root, made.notice.id)
+        assert not outcome.arrived
+        assert "private address" in str(outcome.problem)
+        assert len(receiver.received) == 1
+
+
+def test_a_job_that_is_to_be_told_of_needs_somebody_to_tell(site: Site) -> None:
+    request = JobRequest(JobSpec(("true",)), notify=("ended",))
+    with pytest.raises(Invalid, match="where to tell you"):
+        notices.check_notify(site.context, site.root, [request])
+    notices.check_notify(site.context, replace(site.root, via="schedule"), [request])
+    notices.add_notice(site.context, site.root, HOOK)
+    notices.check_notify(site.context, site.root, [request])
+
+
+def _again(site: Site, caller: Caller) -> Caller:
+    """With the rights they have now."""
+    with site.context.store.read() as conn:
+        user = people.find_user(conn, caller.user.name)
+    assert user is not None
+    return replace(caller, user=user)
