@@ -101,6 +101,10 @@ class Home:
         return self.path / "cluster.toml"
 
 
+JUPYTER = ("jupyterlab>=4.4,<5", "ipykernel>=6.29,<8", "papermill>=2.6,<3")
+"""What notebooks run with where people bring nothing of their own."""
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Every setting of `cluster.toml`, with its default."""
@@ -112,6 +116,8 @@ class Settings:
     proxy_port: int | None = None  # of sessions and ports of jobs; None: the one after `port`
     proxy_url: str | None = None  # where browsers find these: "https://*.gpu.example.org", each at its own name
     jupyter_command: str | None = None  # where JupyterLab is, for sessions whose own environment has none
+    jupyter_requirements: tuple[str, ...] = JUPYTER  # built once where there is neither; (): not
+    session_idle_after: str = "4h"  # a session nobody uses for so long is ended, after a warning; "never"
     session_hours: float = 8.0  # how long a session lasts that asks for nothing else
     engine: str = "local"  # local, simulated, slurm
     simulate_gpus: str | None = None  # "4xA100": made-up GPUs on this machine
@@ -289,6 +295,7 @@ _WORDS = {
         r"/[A-Za-z0-9._/-]{1,20}",
         "It is a folder on a local disk of each node, of at most 20 characters, in which everybody may make one.",
     ),
+    "session_idle_after": (r"never|[1-9][0-9]{0,6}[smhd]", 'Write how long: "4h", "30m"; or "never".'),
     "environments_builder": (r"[a-z_][a-z0-9_-]{0,31}", "Write the name of a Unix user."),
     "environments_max_size": (r"[1-9][0-9]{0,6}[MGT]", 'Write a size: "500G".'),
     "notice_hosts": (

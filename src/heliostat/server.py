@@ -34,6 +34,7 @@ from heliostat.services.firing import tend
 from heliostat.services.notifying import make_notifier
 from heliostat.services.service_health import Looks
 from heliostat.services.service_tending import tend as tend_services
+from heliostat.services.session_watch import pause_seconds, watch_sessions
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -50,6 +51,7 @@ from heliostat.workers.reconciler import Reconciler
 from heliostat.workers.recorder import Recorder, Seen
 from heliostat.workers.results import Results
 from heliostat.workers.sampler import Sampler, Watched
+from heliostat.workers.session_keeper import SessionKeeper
 from heliostat.workers.sweeper import Sweeper
 from heliostat.workers.timekeeper import Timekeeper
 from heliostat.workers.upload_sweeper import UploadSweeper
@@ -165,6 +167,9 @@ def _start_parts(
     notifier.start()
     stack.callback(notifier.close)
     _start_services(context, stack)
+    sessions = SessionKeeper(partial(watch_sessions, context), pause_seconds(context))
+    sessions.start()
+    stack.callback(sessions.close)
     return context
 
 

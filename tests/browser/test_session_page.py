@@ -1,6 +1,7 @@
 """JupyterLab itself, in a real browser, through the queue and the proxy."""
 
 import os
+import re
 import socket
 import sys
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Locator, Page, expect
 
-from integration.running_server import RunningServer
+from integration.running_server import RunningServer, wait_for
 
 JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
 PATIENCE_MS = 120_000
@@ -63,7 +64,29 @@ def test_a_notebook_opens_by_itself_runs_cells_and_outlives_the_server(page: Pag
     os.kill(server.pid, 9)
     server.process.wait(20)
     server.start()
+    number = int(re.search(r"/s/(\d+)/", page.url)[1])  # type: ignore[index]
+    wait_for(lambda: server.ask("GET", f"/sessions/{number}").json["is_up"], "it is found again", seconds=120)
     page.reload()  # what was typed is not saved yet; what was computed is in the kernel
     expect(page.get_by_role("button", name="| Idle")).to_be_visible(timeout=PATIENCE_MS)  # its kernel has answered
     after = run_cell(page, 0, "print(seen + 1, 'still there')")
     expect(after).to_contain_text("43 still there", timeout=PATIENCE_MS)
+
+
+def test_a_terminal_opens_by_itself_and_runs_what_is_typed(page: Page, server: RunningServer) -> None:
+    number = server.ask("POST", "/sessions", {"app": "terminal"}).json["id"]
+    is_up = lambda: server.ask("GET", f"/sessions/{number}").json["is_up"]  # noqa: E731
+    wait_for(is_up, "its server is up", seconds=120)
+    page.goto(f"{server.url}/sessions/{number}?go=true")
+    terminal = page.locator(".jp-Terminal .xterm")
+    terminal.click(timeout=PATIENCE_MS)
+    seen = server.home / "jobs" / str(number) / "work" / "seen.txt"
+
+    def has_run() -> bool:
+        """Its text is painted, not written, so nothing says when the shell waits: typed again until it did."""
+        page.keyboard.type("echo $((6 * 7)) > seen.txt\n")
+        page.wait_for_timeout(500)
+        return seen.exists() and seen.read_text() == "42\n"
+
+    wait_for(has_run, "the command has run", seconds=120)
+    server.ask("POST", f"/jobs/{number}/cancel?force=true")
+    server.finished(number)

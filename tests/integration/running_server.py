@@ -21,7 +21,7 @@ from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
 
 API = "/api/v1"
 DEADLINE_SECONDS = 30.0
-START_SECONDS = 100.0  # a machine with more to do than it can reads a server's files slowly
+START_SECONDS = 150.0  # a machine with more to do than it can reads a server's files slowly
 _SERVE = (
     "from heliostat.server import serve; from heliostat.config import find_home, load_settings; "
     "serve(load_settings(find_home(), port=0))"
@@ -77,7 +77,7 @@ class RunningServer:
         )
         log.close()
         try:
-            wait_for(self._is_up, "the server to answer", lambda: self.log, START_SECONDS)
+            wait_for(self._is_up, "the server to answer", lambda: self.log, seconds=START_SECONDS)
         except BaseException:
             self.process.kill()
             self.process.wait()

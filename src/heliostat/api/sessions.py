@@ -11,11 +11,12 @@ from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.queue_views import forecast_view
 from heliostat.api.schemas import Argument, JobBody, Line
 from heliostat.api.views import job_view
-from heliostat.models.sessions import MOST_PORT, Target
+from heliostat.models.sessions import MOST_PORT, SessionWish, Target
 from heliostat.services.addresses import Addresses
 from heliostat.services.context import Context
 from heliostat.services.extension import extend_job, seconds_from
 from heliostat.services.proxying import open_port, program_key
+from heliostat.services.session_sharing import share_session, unshare_session
 from heliostat.services.sessions import SessionState, list_sessions, show_session, start_session
 
 router = APIRouter(tags=["sessions"])
@@ -69,7 +70,8 @@ def addresses_for(request: Request, context: Context) -> Addresses:
 class SessionBody(JobBody):
     """A session to start: an app, and what a job may ask for. `command` is that of the app `custom`."""
 
-    app: Literal["jupyter", "custom"] = "jupyter"
+    app: Literal["jupyter", "terminal", "vscode", "rstudio", "custom"] = "jupyter"
+    keep_idle: bool = Field(default=False, strict=True, description="It may stay however long nobody uses it.")
     priority_class: Line = Field(default="interactive", description="As of a job.")
     command: (
         Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
@@ -99,7 +101,7 @@ def start(
     asked = body.to_request()
     if body.app == "custom" and "command" not in body.model_fields_set:
         asked = replace(asked, spec=replace(asked.spec, command=()))
-    state = start_session(context, caller, body.app, asked, idempotency_key)
+    state = start_session(context, caller, SessionWish(body.app, body.keep_idle), asked, idempotency_key)
     return JSONResponse(_view(request, context, state), 201)
 
 
@@ -123,8 +125,31 @@ def make_session_key(
     return key_for(Target(job_id), request, response, caller, context)
 
 
+class SharesAnswer(BaseModel):
+    job_id: int
+    shared_with: list[str]
+
+
+UserPath = Annotated[str, Path(min_length=1, max_length=64)]
+
+
+@router.put(
+    "/sessions/{job_id}/shares/{user}", summary="Let somebody into a session of yours, to act there as you"
+)
+def share(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextDep) -> SharesAnswer:
+    """Only where each session has a host name of its own: `proxy_url` with a star."""
+    return SharesAnswer(job_id=job_id, shared_with=share_session(context, caller, job_id, user))
+
+
+@router.delete("/sessions/{job_id}/shares/{user}", summary="Take that back")
+def unshare(job_id: IdPath, user: UserPath, caller: CallerDep, context: ContextDep) -> SharesAnswer:
+    return SharesAnswer(job_id=job_id, shared_with=unshare_session(context, caller, job_id, user))
+
+
 def _view(request: Request, context: Context, state: SessionState) -> dict[str, object]:
     job = state.job
     view = job_view(job, context.controller.reason(job), forecast_view(context.forecaster.of(job)))
     url = addresses_for(request, context).of(Target(job.id))
-    return view | {"app": state.app, "is_up": state.is_up, "url": url, "log_tail": state.log_tail or None}
+    own = {"app": state.app, "is_up": state.is_up, "step": state.step, "url": url}
+    own |= {"warning": state.warning or None, "shared_with": list(state.shared_with)}
+    return view | own | {"log_tail": state.log_tail or None}

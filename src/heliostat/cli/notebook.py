@@ -28,6 +28,7 @@ Env = Annotated[
 ]
 Workdir = Annotated[str | None, typer.Option(help="Where it runs; here, on the server's machine.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until its server is up.")]
+KeepIdle = Annotated[bool, typer.Option("--keep-idle", help="Do not end it when nobody uses it.")]
 Open = Annotated[bool, typer.Option("--open", help="Open it, logged in.")]
 
 
@@ -41,6 +42,7 @@ def notebook(
     project: Project = None,
     env: Env = None,
     workdir: Workdir = None,
+    keep_idle: KeepIdle = False,
     no_wait: NoWait = False,
     open_it: Open = False,
     as_json: JsonFlag = False,
@@ -53,7 +55,7 @@ def notebook(
     start(
         "jupyter",
         None,
-        {**wishes, "project": project, "env": env, "workdir": workdir},
+        {**wishes, "project": project, "env": env, "workdir": workdir, "keep_idle": keep_idle},
         (no_wait, open_it, as_json),
     )
 
@@ -92,13 +94,16 @@ def wait_until_up(client: "Client", job: int, *, quiet: bool) -> Any:
             if session["log_tail"]:
                 say(session["log_tail"])
             raise typer.Exit(1)
-        words = session["reason"] or (
-            "its server is starting" if session["state"] == "running" else session["state"]
-        )
+        words = " ".join(filter(None, (session["step"], session["reason"], _forecast(session))))
         if words != said and not quiet:
             say(f"… {words}")
             said = words
         clock.sleep(_LOOK_SECONDS)
+
+
+def _forecast(session: Any) -> str:
+    forecast = session.get("forecast")
+    return f"(starts at about {forecast['likely_at'][:16].replace('T', ' ')} UTC)" if forecast else ""
 
 
 def _tell(client: "Client", session: Any, open_it: bool, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from heliostat.cli.notebook import (
     Env,
     Gpus,
     GpuType,
+    KeepIdle,
     Memory,
     Name,
     NoWait,
@@ -23,11 +24,12 @@ from heliostat.cli.notebook import (
 from heliostat.cli.output import Column, JsonFlag, print_json, print_table
 
 session = noun("Interactive sessions: JupyterLab, or a web server of your own.")
+_APPS = ("jupyter", "terminal", "vscode", "rstudio")
 
 
 @session.command("start", context_settings={"allow_interspersed_args": False})
 def start_one(
-    command: Annotated[list[str], typer.Argument(metavar="jupyter | CMD...", show_default=False)],
+    command: Annotated[list[str], typer.Argument(metavar="APP | CMD...", show_default=False)],
     gpus: Gpus = None,
     gpu_type: GpuType = None,
     cpus: Cpus = None,
@@ -37,17 +39,25 @@ def start_one(
     project: Project = None,
     env: Env = None,
     workdir: Workdir = None,
+    keep_idle: KeepIdle = False,
     no_wait: NoWait = False,
     open_it: Open = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start a session: jupyter, or any web server by its command.
+    """Start a session: jupyter, terminal, vscode, rstudio, or any web server by its command.
 
     helio session start --gpus 1 -- sh -c 'tensorboard --logdir runs --port $PORT'
     """
-    app, words = ("jupyter", None) if command == ["jupyter"] else ("custom", command)
-    wishes = {"gpus": gpus, "gpu_type": gpu_type, "cpus": cpus, "memory": memory, "time": time, "name": name}
-    start(app, words, {**wishes, "project": project, "env": env, "workdir": workdir}, (no_wait, open_it, as_json))
+    app, words = (command[0], None) if len(command) == 1 and command[0] in _APPS else ("custom", command)
+    base = {"gpus": gpus, "gpu_type": gpu_type, "cpus": cpus, "memory": memory, "time": time, "name": name}
+    wishes: dict[str, object] = {
+        **base,
+        "project": project,
+        "env": env,
+        "workdir": workdir,
+        "keep_idle": keep_idle,
+    }
+    start(app, words, wishes, (no_wait, open_it, as_json))
 
 
 @session.command("list")
@@ -89,3 +99,19 @@ def show_one(
         print(one["log_tail"] or one["url"])
     if open_it:
         open_in_browser(client.web_link_to(f"/sessions/{job}?go=true"))
+
+
+@session.command("share")
+def share_one(
+    job: Annotated[int, typer.Argument(metavar="SESSION")],
+    user: Annotated[str, typer.Argument(metavar="USER")],
+    revoke: Annotated[bool, typer.Option("--revoke", help="Take it back.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Let somebody into a session of yours, to act there as you."""
+    client = connect()
+    shared = client.unshare_session(job, user) if revoke else client.share_session(job, user)
+    if as_json:
+        print_json({"job_id": job, "shared_with": shared})
+    else:
+        print(f"Session {job} is shared with {', '.join(shared) or 'nobody'}.")

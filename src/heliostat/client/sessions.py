@@ -15,6 +15,9 @@ class SessionData(JobData):
 
     app: str
     is_up: bool
+    step: str
+    warning: str | None
+    shared_with: list[str]
     url: str
     log_tail: str | None
 
@@ -40,10 +43,13 @@ class SessionVerbs:
         command: str | Sequence[str] | None = None,
         *,
         idempotency_key: str | None = None,
+        keep_idle: bool = False,
         **options: Unpack[JobOptions],
     ) -> "SessionData":
-        """JupyterLab, or with app "custom" a web server of one's own, which finds its port in $PORT."""
+        """JupyterLab; or "terminal", "vscode", "rstudio"; or with app "custom" a web server of one's own, which
+        finds its port in $PORT. One that nobody uses is ended after a while, unless it is to `keep_idle`."""
         body = job_body({"command": command, **options}) | {"app": app}
+        body |= {"keep_idle": True} if keep_idle else {}
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         answer: SessionData = self._transport.call("POST", "/sessions", body, headers=headers)
         return answer
@@ -62,6 +68,18 @@ class SessionVerbs:
         """For a program: it sends the key as `Authorization: Bearer KEY` to the session's url."""
         answer: KeyData = self._transport.call("POST", f"/sessions/{int(job)}/key", {})
         return answer
+
+    def share_session(self, job: int, user: str) -> list[str]:
+        """Let somebody in, who acts there as its owner; with whom it is shared now."""
+        path = f"/sessions/{int(job)}/shares/{quote(user, safe='')}"
+        shared: list[str] = self._transport.call("PUT", path, {})["shared_with"]
+        return shared
+
+    def unshare_session(self, job: int, user: str) -> list[str]:
+        """Take that back."""
+        path = f"/sessions/{int(job)}/shares/{quote(user, safe='')}"
+        shared: list[str] = self._transport.call("DELETE", path)["shared_with"]
+        return shared
 
     def extend(self, job: int, time: str | int) -> JobData:
         """So much longer than its time limit says now: "2h", or seconds."""

@@ -143,6 +143,7 @@ class JobRequest:
     retry: Retry = USUAL_RETRY  # after which ends, and when
     notify: tuple[str, ...] = ()  # what its owner wants to be told of it
     kind: str = "batch"  # or session
+    tools: Software | None = None  # what starts it, beside its environment; built for it as well
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,8 +61,17 @@ class Listening:
     proof: tuple[int, ...] = ()
 
 
-APPS = ("jupyter", "custom")
-"""What a session may run: JupyterLab, or any web server by its command."""
+APPS = ("jupyter", "terminal", "vscode", "rstudio", "custom")
+"""What a session may run: JupyterLab, its terminal, VS Code, RStudio, or any web server by its command."""
+JUPYTER_APPS = ("jupyter", "terminal")
+
+
+@dataclass(frozen=True, slots=True)
+class SessionWish:
+    """What is asked of a session besides being a job."""
+
+    app: str = "jupyter"
+    keep_idle: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,3 +81,8 @@ class Session:
     job_id: int
     app: str
     secret: str  # that its server wants to see; the proxy adds it, no browser learns it
+    environment: str | None = None  # the digest of what it is started with
+    keep_idle: bool = False  # it may stay however long nobody uses it
+    active_at: datetime | None = None  # when it was last seen in use
+    idle_warned_at: datetime | None = None  # that it will be ended because nobody uses it
+    end_warned_at: datetime | None = None  # the end of its time that its owner was told of

@@ -39,6 +39,7 @@ class Order:
 
     environment: Environment
     build: Job
+    is_tools: bool = False  # a job waits for it, but runs in another
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,12 +74,15 @@ def take_order(context: Context, caller: Caller, asked: Software | str, job: tup
 
 def take_orders(
     context: Context, caller: Caller, requests: Sequence[JobRequest], drafts: Sequence[Job]
-) -> dict[int, Order]:
+) -> dict[int, list[Order]]:
     """By the place of the request; those of the same contents share one."""
     orders: dict[tuple[Software | str, str], Order] = {}
-    by_place: dict[int, Order] = {}
+    by_place: dict[int, list[Order]] = {}
     for place, (request, draft) in enumerate(zip(requests, drafts, strict=True)):
         asked = request.environment
+        if request.tools is not None:
+            tools = take_order(context, caller, request.tools, (draft.unix_user, draft.project))
+            by_place[place] = [replace(tools, is_tools=True)]
         if asked is None:
             continue
         key = (asked, draft.project)
@@ -90,20 +94,16 @@ def take_orders(
                 "Leave out one of the two.",
                 fields={"environment": "not with an image"},
             )
-        by_place[place] = orders[key]
+        by_place.setdefault(place, []).append(orders[key])
     return by_place
 
 
 def equip(
-    context: Context, tx: Transaction, orders: Mapping[int, Order], groups: Sequence[Sequence[Job]]
+    context: Context, tx: Transaction, orders: Mapping[int, Sequence[Order]], groups: Sequence[Sequence[Job]]
 ) -> list[Job]:
     """The jobs of each request, which now wait for the build of what they need, if it is not there."""
-    served = {place: serve(context, tx, order) for place, order in orders.items()}
-    return [
-        _equipped(job, served[place]) if place in served else job
-        for place, group in enumerate(groups)
-        for job in group
-    ]
+    served = {place: [(order, serve(context, tx, order)) for order in some] for place, some in orders.items()}
+    return [_equipped(job, served.get(place, ())) for place, group in enumerate(groups) for job in group]
 
 
 def serve(context: Context, tx: Transaction, order: Order) -> Served:
@@ -129,12 +129,14 @@ def _start_build(tx: Transaction, order: Order, now: datetime) -> Served:
     return Served(environment, build.id)
 
 
-def _equipped(job: Job, served: Served) -> Job:
-    job = replace(job, environment=served.environment.digest)
-    if served.waits_for is None:
-        return job
-    after = (*job.after, Dependency(served.waits_for, Rule.BUILT))
-    return replace(job, after=after, parents_left=job.parents_left + 1)
+def _equipped(job: Job, served: Sequence[tuple[Order, Served]]) -> Job:
+    for order, got in served:
+        if not order.is_tools:
+            job = replace(job, environment=got.environment.digest)
+        wait = Dependency(got.waits_for, Rule.BUILT) if got.waits_for is not None else None
+        if wait is not None and wait not in job.after:
+            job = replace(job, after=(*job.after, wait), parents_left=job.parents_left + 1)
+    return job
 
 
 def _check_count(tx: Transaction, user: str) -> None:

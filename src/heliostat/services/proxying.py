@@ -9,11 +9,11 @@ from heliostat.engines.contract import OpensPorts
 from heliostat.engines.folders import JobFolder
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import Attempt, Caller, Job, JobState, User
-from heliostat.models.sessions import MOST_PORT, Listening, Target
+from heliostat.models.sessions import JUPYTER_APPS, MOST_PORT, Listening, Target
 from heliostat.services.acting import invalid
 from heliostat.services.context import Context
 from heliostat.store import jobs as stored
-from heliostat.store.sessions import find_session
+from heliostat.store.sessions import find_session, shared_with
 
 _LEAST_PORT = 1024  # below it are the services of the system
 
@@ -48,7 +48,7 @@ def _way_to_session(context: Context, job: Job, target: Target) -> Way:
     port = told_port(context, job)
     if port is None:
         raise Conflict("The session is starting.", "It opens in a moment.", code="session_starting")
-    is_jupyter = session.app == "jupyter"
+    is_jupyter = session.app in JUPYTER_APPS
     shown = f"{'token' if is_jupyter else 'Bearer'} {session.secret}"
     people = people_of(context, job, target)
     return Way(target, _attempt(job), people, port, keeps_prefix=is_jupyter, authorization=shown)
@@ -76,7 +76,11 @@ def check_entry(context: Context, user: User, target: Target) -> Job:
 
 
 def people_of(context: Context, job: Job, target: Target) -> frozenset[str]:
-    return frozenset({job.user})
+    """Its owner; and whom a session is shared with, where it has an origin of its own."""
+    if target.port is not None or not context.addresses.has_own_hosts:
+        return frozenset({job.user})
+    with context.store.read() as conn:
+        return frozenset({job.user, *shared_with(conn, job.id)})
 
 
 def open_port(context: Context, caller: Caller, job_id: int, port: int) -> Target:

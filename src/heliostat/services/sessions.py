@@ -11,18 +11,20 @@ from pathlib import Path
 
 from heliostat.errors import HeliostatError, Invalid, NotFound
 from heliostat.models import Caller, Job, JobRequest, JobState
-from heliostat.models.sessions import APPS, Session, Target
+from heliostat.models.sessions import APPS, Session, SessionWish, Target
 from heliostat.services.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.logs import LogRange, read_log
 from heliostat.services.proxying import check_entry, find_way, listening
-from heliostat.services.submission import Submitted, prepare_submission
+from heliostat.services.session_software import digest_of_tools, jupyter_in, launcher, tools_for
+from heliostat.services.session_steps import step_of
+from heliostat.services.session_watch import warning_of
+from heliostat.services.submission import Submitted, prepare_submission, project_and_unix_user
 from heliostat.store import jobs as stored
 from heliostat.store import sessions as kept
 from heliostat.store.database import Transaction
 
 TOKEN = "HELIOSTAT_SESSION_TOKEN"  # noqa: S105 - the name of the variable
-_SHEBANG = "#!/usr/bin/env python3\n"
 _MOST_LISTED = 200
 _LATE_SECONDS = 20.0
 _TAIL_BYTES, _TAIL_LINES = 4000, 20
@@ -35,29 +37,38 @@ class SessionState:
     job: Job
     app: str
     is_up: bool  # its server answers
+    step: str  # what it does now, in a sentence
+    shared_with: tuple[str, ...] = ()  # for its owner
+    warning: str = ""  # what its owner should know now
     log_tail: str = ""  # of one that failed, or whose server does not come up
 
 
 def start_session(
-    context: Context, caller: Caller, app: str, request: JobRequest, key: str | None = None
+    context: Context, caller: Caller, wish: SessionWish, request: JobRequest, key: str | None = None
 ) -> SessionState:
     """Put it into the queue. With a key, the same request again gives the same session again."""
     secret = _secret(context, caller.user.name, key)
-    change = _prepared(context, caller, _as_job(context, app, request, secret), key)
+    app = wish.app
+    asked, digest = _with_tools(context, caller, app, _as_job(context, app, request, secret))
+    change = _prepared(context, caller, asked, key)
 
     def start(tx: Transaction) -> Job:
         job = change(tx).jobs[0]
         if kept.find_session(tx.conn, job.id) is None:
-            kept.add_session(tx, Session(job.id, app, secret))
+            kept.add_session(tx, Session(job.id, app, secret, digest, wish.keep_idle))
         return job
 
-    return SessionState(context.store.write(start), app, False)
+    job = context.store.write(start)
+    return SessionState(job, app, False, step_of(context, job, is_up=False))
 
 
 def list_sessions(context: Context, caller: Caller) -> list[SessionState]:
-    """Those of the caller, newest first."""
+    """Those of the caller, and those others share with them; newest first."""
     with context.store.read() as conn:
         found = kept.sessions_of(conn, caller.user.name, _MOST_LISTED)
+        if context.addresses.has_own_hosts:
+            found += kept.sessions_shared_with(conn, caller.user.name, _MOST_LISTED)
+        found.sort(key=lambda session: -session.job_id)
         jobs = stored.get_jobs(conn, [session.job_id for session in found])
     return [_state(context, jobs[session.job_id], session) for session in found if session.job_id in jobs]
 
@@ -65,10 +76,13 @@ def list_sessions(context: Context, caller: Caller) -> list[SessionState]:
 def show_session(context: Context, caller: Caller, job_id: int) -> SessionState:
     job = check_entry(context, caller.user, Target(job_id))
     with context.store.read() as conn:
-        session = kept.find_session(conn, job_id)
+        session, guests = kept.find_session(conn, job_id), tuple(kept.shared_with(conn, job_id))
     if session is None:
         raise NotFound(f"Job {job_id} is no session.", "`helio session list` lists yours.")
     state = _state(context, job, session)
+    if job.user != caller.user.name:
+        return state
+    state = replace(state, shared_with=guests)
     failed = job.state in (JobState.FAILED, JobState.TIMED_OUT)
     return replace(state, log_tail=_last_lines(context, job)) if failed or _is_late(context, state) else state
 
@@ -118,17 +132,27 @@ def _as_job(context: Context, app: str, request: JobRequest, secret: str) -> Job
     env = {**request.spec.env, TOKEN: secret}
     if settings.jupyter_command:
         env.setdefault("HELIOSTAT_JUPYTER", settings.jupyter_command)
-    spec = replace(request.spec, script=_SHEBANG + _launcher(), command=(app, *words), env=env)
+    spec = replace(request.spec, script=launcher(), command=(app, *words), env=env)
     limit = request.time_limit_seconds or int(settings.session_hours * 3600)
     return replace(request, kind="session", spec=spec, name=request.name or app, time_limit_seconds=limit)
 
 
-def _launcher() -> str:
-    return Path(__file__).with_name("session_launcher.py").read_text(encoding="utf-8")
+def _with_tools(context: Context, caller: Caller, app: str, request: JobRequest) -> tuple[JobRequest, str | None]:
+    """What it needs to be started is built first, if it brings nothing; and the digest of that."""
+    tools = tools_for(context, app, request)
+    if tools is None:
+        return request, None
+    digest = digest_of_tools(context, caller, tools, project_and_unix_user(context, caller.user, request.project))
+    if digest is None:
+        return request, None
+    env = {"HELIOSTAT_JUPYTER": jupyter_in(context, digest), **request.spec.env}
+    return replace(request, tools=tools, spec=replace(request.spec, env=env)), digest
 
 
 def _state(context: Context, job: Job, session: Session) -> SessionState:
-    return SessionState(job, session.app, job.state is JobState.RUNNING and _is_up(context, job))
+    is_up = job.state is JobState.RUNNING and _is_up(context, job)
+    step, warning = step_of(context, job, is_up=is_up), warning_of(context, session, job)
+    return SessionState(job, session.app, is_up, step, warning=warning)
 
 
 def _is_late(context: Context, state: SessionState) -> bool:

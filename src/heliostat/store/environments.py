@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Select, delete, func, insert, select, update
+from sqlalchemy import Connection, Row, Select, delete, func, insert, or_, select, update
 
 from heliostat.models.environments import Environment, Software
 from heliostat.models.states import JobState
@@ -13,7 +13,12 @@ from heliostat.store import schema
 from heliostat.store.database import Transaction
 from heliostat.store.times import to_seconds, to_time
 
-_environments, _uses, _jobs = schema.environments, schema.environment_uses, schema.jobs
+_environments, _uses, _jobs, _sessions = (
+    schema.environments,
+    schema.environment_uses,
+    schema.jobs,
+    schema.sessions,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +64,11 @@ def count_askers(conn: Connection, digest: str) -> int:
 
 def waiters(conn: Connection, digest: str, build_job: int) -> list[str]:
     """Whose jobs that are not over need it, besides the one that builds it."""
+    started_with = select(_sessions.c.job_id).where(_sessions.c.environment == digest)
     wanted = select(_jobs.c.user).where(
-        _jobs.c.environment == digest, _jobs.c.ended_at.is_(None), _jobs.c.id != build_job
+        or_(_jobs.c.environment == digest, _jobs.c.id.in_(started_with)),
+        _jobs.c.ended_at.is_(None),
+        _jobs.c.id != build_job,
     )
     return sorted(set(conn.execute(wanted).scalars()))
 
@@ -116,8 +124,14 @@ _LAST_USE = select(func.max(_uses.c.used_at)).where(_uses.c.digest == _environme
 _LAST_END = (
     select(func.max(_jobs.c.ended_at)).where(_jobs.c.environment == _environments.c.digest).scalar_subquery()
 )
-_NEEDED = (
-    select(_jobs.c.id).where(_jobs.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None)).exists()
+_STARTS = (
+    select(_sessions.c.job_id)
+    .join(_jobs, _jobs.c.id == _sessions.c.job_id)
+    .where(_sessions.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None))
+)
+_NEEDED = or_(
+    select(_jobs.c.id).where(_jobs.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None)).exists(),
+    _STARTS.exists(),
 )
 
 

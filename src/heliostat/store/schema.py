@@ -411,6 +411,8 @@ sessions = Table(
     Column("active_at", Float),
     Column("idle_warned_at", Float),
     Column("end_warned_at", Float),
+    Column("environment", String),
+    Column("keep_idle", Boolean, nullable=False, server_default="0"),
 )
 
 session_shares = Table(

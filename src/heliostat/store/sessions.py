@@ -1,27 +1,97 @@
 """Sessions in the database."""
 
-from sqlalchemy import Connection, insert, select
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, insert, select, update
 
 from heliostat.models.sessions import Session
+from heliostat.models.states import JobState
 from heliostat.store import schema
 from heliostat.store.database import Transaction
+from heliostat.store.times import to_seconds, to_time
 
-_sessions, _jobs = schema.sessions, schema.jobs
+_sessions, _shares, _jobs = schema.sessions, schema.session_shares, schema.jobs
 
 
 def add_session(tx: Transaction, session: Session) -> None:
     tx.conn.execute(
-        insert(_sessions).values(job_id=session.job_id, app=session.app, secret=session.secret, ready_attempt=0)
+        insert(_sessions).values(
+            job_id=session.job_id,
+            app=session.app,
+            secret=session.secret,
+            ready_attempt=0,
+            environment=session.environment,
+            keep_idle=session.keep_idle,
+        )
     )
 
 
 def find_session(conn: Connection, job_id: int) -> Session | None:
     row = conn.execute(select(_sessions).where(_sessions.c.job_id == job_id)).first()
-    return None if row is None else Session(row.job_id, row.app, row.secret)
+    return None if row is None else _session(row)
+
+
+def running_sessions(conn: Connection) -> list[Session]:
+    """Everybody's."""
+    running = _jobs.c.state == JobState.RUNNING.value
+    rows = conn.execute(select(_sessions).join(_jobs, _jobs.c.id == _sessions.c.job_id).where(running))
+    return [_session(row) for row in rows]
+
+
+def note_watch(tx: Transaction, before: Session, after: Session) -> bool:
+    """Whether it was still as it was before: what somebody else has noted meanwhile is not overwritten."""
+    found = find_session(tx.conn, before.job_id)
+    if found != before:
+        return False
+    values = {
+        name: None if time is None else to_seconds(time)
+        for name, time in (
+            ("active_at", after.active_at),
+            ("idle_warned_at", after.idle_warned_at),
+            ("end_warned_at", after.end_warned_at),
+        )
+    }
+    tx.conn.execute(update(_sessions).where(_sessions.c.job_id == before.job_id).values(**values))
+    return True
 
 
 def sessions_of(conn: Connection, user: str, limit: int) -> list[Session]:
     """Newest first."""
     mine = select(_sessions).join(_jobs, _jobs.c.id == _sessions.c.job_id).where(_jobs.c.user == user)
     rows = conn.execute(mine.order_by(_sessions.c.job_id.desc()).limit(limit))
-    return [Session(row.job_id, row.app, row.secret) for row in rows]
+    return [_session(row) for row in rows]
+
+
+def sessions_shared_with(conn: Connection, user: str, limit: int) -> list[Session]:
+    """Newest first."""
+    theirs = select(_shares.c.job_id).where(_shares.c.user == user)
+    wanted = select(_sessions).where(_sessions.c.job_id.in_(theirs)).order_by(_sessions.c.job_id.desc())
+    return [_session(row) for row in conn.execute(wanted.limit(limit))]
+
+
+def shared_with(conn: Connection, job_id: int) -> list[str]:
+    wanted = select(_shares.c.user).where(_shares.c.job_id == job_id).order_by(_shares.c.user)
+    return list(conn.execute(wanted).scalars())
+
+
+def add_share(tx: Transaction, job_id: int, user: str, at: datetime) -> None:
+    remove_share(tx, job_id, user)
+    tx.conn.execute(insert(_shares).values(job_id=job_id, user=user, created_at=to_seconds(at)))
+
+
+def remove_share(tx: Transaction, job_id: int, user: str) -> None:
+    tx.conn.execute(delete(_shares).where(_shares.c.job_id == job_id, _shares.c.user == user))
+
+
+def _session(row: Row[Any]) -> Session:
+    return Session(
+        row.job_id,
+        row.app,
+        row.secret,
+        row.environment,
+        row.keep_idle,
+        active_at=to_time(row.active_at),
+        idle_warned_at=to_time(row.idle_warned_at),
+        end_warned_at=to_time(row.end_warned_at),
+    )

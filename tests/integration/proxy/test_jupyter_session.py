@@ -1,6 +1,7 @@
 """A real JupyterLab through the proxy: a kernel over WebSocket from Python, and large uploads that stream."""
 
 import json
+import subprocess
 import sys
 import uuid
 from collections.abc import Iterator
@@ -31,8 +32,12 @@ def server() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def session(server: RunningServer) -> dict[str, Any]:
-    number = server.ask("POST", "/sessions", {"gpus": 1}).json["id"]
-    wait_for(lambda: look(server, number)["is_up"] or look(server, number)["log_tail"], "JupyterLab is up")
+    venv = server.folder / "person" / "venvs" / "mine"  # without ipykernel
+    subprocess.run([JUPYTER.with_name("python"), "-m", "venv", "--without-pip", venv], check=True)
+    body = {"gpus": 1, "env": {"HOME": str(server.folder / "person")}}
+    number = server.ask("POST", "/sessions", body).json["id"]
+    is_settled = lambda: look(server, number)["is_up"] or server.show(number)["ended_at"]  # noqa: E731
+    wait_for(is_settled, "JupyterLab is up", seconds=120)
     assert look(server, number)["is_up"], look(server, number)
     made: dict[str, Any] = server.ask("POST", f"/sessions/{number}/key", {}).json
     return made | {"id": number}
@@ -60,6 +65,18 @@ def test_a_kernel_answers_over_a_websocket(server: RunningServer, session: dict[
         printed = _printed(channel)
     device, number = printed.split()
     assert ([device], number) == (server.show(session["id"])["devices"], str(session["id"]))
+    ask(server, session, "DELETE", f"api/kernels/{kernel}")
+
+
+def test_an_environment_of_its_user_is_a_kernel(server: RunningServer, session: dict[str, Any]) -> None:
+    specs = ask(server, session, "GET", "api/kernelspecs")
+    assert (specs["default"], "venv-mine" in specs["kernelspecs"]) == ("python3", True)
+    kernel = ask(server, session, "POST", "api/kernels", {"name": "venv-mine"})["id"]
+    address = f"{session['url']}api/kernels/{kernel}/channels".replace("http", "ws", 1)
+    headers = {"Authorization": f"Bearer {session['key']}"}
+    with connect(address, additional_headers=headers, open_timeout=60) as channel:
+        channel.send(json.dumps(_execute("import sys; print(sys.prefix)")))
+        assert _printed(channel).strip() == str(server.folder / "person" / "venvs" / "mine")
     ask(server, session, "DELETE", f"api/kernels/{kernel}")
 
 

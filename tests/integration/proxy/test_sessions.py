@@ -14,6 +14,14 @@ from integration.unix_users import Person, needs_root
 from support.proxied import ECHO, PYTHON, Visitor, proxy_url
 
 
+@pytest.fixture(scope="module")
+def server() -> Iterator[RunningServer]:
+    """One that brings no JupyterLab along."""
+    server = RunningServer('simulate_gpus = "4xA100"\nnode_name = "here"\njupyter_requirements = []\n')
+    yield server
+    server.remove()
+
+
 @pytest.fixture
 def session(server: RunningServer) -> Iterator[int]:
     yield from started(server)

@@ -9,12 +9,13 @@ from starlette.responses import RedirectResponse, Response
 
 from heliostat.errors import Invalid
 from heliostat.models import Job, JobState
-from heliostat.models.sessions import Target
+from heliostat.models.sessions import APPS, SessionWish, Target
 from heliostat.services.extension import extend_job, seconds_from
+from heliostat.services.session_sharing import share_session, unshare_session
 from heliostat.services.sessions import SessionState, list_sessions, show_session, start_session
 from heliostat.services.why import explain_job
 from heliostat.web.job.numbers import JOB
-from heliostat.web.job.waiting import Waiting, sentence, waiting
+from heliostat.web.job.waiting import Waiting, waiting
 from heliostat.web.rendering import HEADERS, Page, redirect, render
 from heliostat.web.visits import Form, FormDep, Visit, VisitDep
 
@@ -32,6 +33,7 @@ class Row:
     address: str
     submitted_at: datetime
     ends_at: datetime | None
+    owner: str  # of one that is shared; empty: it is yours
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +57,9 @@ class SessionView:
     step: str  # what it does now, in a sentence
     is_moving: bool
     log_tail: str
+    warning: str
+    shared_with: tuple[str, ...]
+    may_share: bool
 
 
 @router.get("/sessions")
@@ -70,11 +75,11 @@ def show_form(visit: VisitDep) -> Response:
 
 @router.post("/sessions/new")
 def start(visit: VisitDep, form: FormDep) -> Response:
-    app = "custom" if form.get("app") == "custom" else "jupyter"
+    app = form.get("app") if form.get("app") in APPS else "jupyter"
     texts = {name: form.get(name) for name in _FIELDS}
     try:
         request = visit.request.app.state.read_job(_body(app, form), to_ask=True)
-        state = start_session(visit.context, visit.caller, app, request)
+        state = start_session(visit.context, visit.caller, SessionWish(app), request)
     except Invalid as error:
         return _form(visit, NewView(app, texts, error.fields, f"{error.message} {error.hint or ''}"), error.status)
     return redirect(visit, f"/sessions/{state.job.id}")
@@ -87,14 +92,17 @@ def show_one(visit: VisitDep, job_id: int, go: bool = False) -> Response:
     row = _row(visit, state)
     if go and row.is_up and "x-fragment" not in visit.request.headers:
         return RedirectResponse(row.address, 303, HEADERS)
-    told = explain_job(visit.context, visit.caller, job_id)
+    told = None if row.owner else explain_job(visit.context, visit.caller, job_id)
     view = SessionView(
         row=row,
         job=state.job,
-        waiting=waiting(told, visit.context.now()),
-        step=_step(state),
+        waiting=waiting(told, visit.context.now()) if told else None,
+        step=state.step,
         is_moving=not state.job.is_over,
         log_tail=state.log_tail,
+        warning=state.warning,
+        shared_with=state.shared_with,
+        may_share=not row.owner and visit.context.addresses.has_own_hosts,
     )
     page = Page("session.html", f"Session {job_id}", live=(f"job:{job_id}",), crumbs=(("Sessions", "/sessions"),))
     return render(visit, page, view)
@@ -104,6 +112,19 @@ def show_one(visit: VisitDep, job_id: int, go: bool = False) -> Response:
 def extend(visit: VisitDep, form: FormDep, job_id: int) -> Response:
     job = extend_job(visit.context, visit.caller, job_id, seconds_from(form.get("time")))
     return redirect(visit, f"/sessions/{job.id}", "It has more time now.")
+
+
+@router.post("/sessions/" + JOB + "/share")
+def share(visit: VisitDep, form: FormDep, job_id: int) -> Response:
+    name = form.get("user").strip()
+    share_session(visit.context, visit.caller, job_id, name)
+    return redirect(visit, f"/sessions/{job_id}", f"{name} can open it now, and acts there as you.")
+
+
+@router.post("/sessions/" + JOB + "/unshare")
+def unshare(visit: VisitDep, form: FormDep, job_id: int) -> Response:
+    unshare_session(visit.context, visit.caller, job_id, form.get("user"))
+    return redirect(visit, f"/sessions/{job_id}", "It is not shared with them any more.")
 
 
 def _form(visit: Visit, view: NewView, status: int = 200) -> Response:
@@ -140,17 +161,7 @@ def _row(visit: Visit, state: SessionState) -> Row:
     if job.state is JobState.RUNNING and job.started_at and job.time_limit_seconds:
         ends_at = job.started_at + timedelta(seconds=job.time_limit_seconds)
     address = seen.of(Target(job.id))
-    return Row(job.id, job.name, state.app, job.state.value, state.is_up, address, job.submitted_at, ends_at)
-
-
-def _step(state: SessionState) -> str:
-    match state.job.state:
-        case JobState.RUNNING:
-            return "Its server is up." if state.is_up else "Its server is starting."
-        case JobState.STARTING:
-            return f"It is being started on {state.job.node}."
-        case JobState.PENDING | JobState.PREEMPTED:
-            return "It waits in the queue."
-        case JobState.HELD:
-            return "It is held."
-    return sentence(state.job.reason or "") or "It is over."
+    owner = "" if job.user == visit.user.name else job.user
+    return Row(
+        job.id, job.name, state.app, job.state.value, state.is_up, address, job.submitted_at, ends_at, owner
+    )

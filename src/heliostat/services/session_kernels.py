@@ -1,0 +1,117 @@
+"""Runs inside a session: the environments its user has, as kernels of JupyterLab.
+
+They are written into the session's own folder, never into the home. A name is what it is found under:
+the job's environment is `job`, ~/.conda/envs/vision is `conda-vision`, ~/venvs/nlp is `venv-nlp`, R is `ir`.
+An environment without ipykernel borrows that of JupyterLab, if both are of the same Python.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+from typing import Any
+
+PLACES = (("conda", "~/.conda/envs"), ("venv", "~/venvs"), ("venv", "~/.virtualenvs"))
+MOST_KERNELS = 50
+VERSION = "import sys; print('%d.%d' % sys.version_info[:2])"
+BORROW = "import sys; sys.path.append({!r}); from ipykernel.kernelapp import launch_new_instance as go; go()"
+
+
+def write_kernels(folder: str, jupyter: str) -> list[str]:
+    """Into `folder`/kernels; `jupyter` is the program that will use them. Their names."""
+    lender = lib_of(os.path.dirname(os.path.dirname(os.path.realpath(jupyter))))
+    specs: dict[str, dict[str, Any]] = {}
+    for name, title, place in environments()[:MOST_KERNELS]:
+        spec = python_kernel(title, place, lender)
+        if spec is None:
+            print(f"{place} is no kernel: pip install ipykernel there.", file=sys.stderr, flush=True)
+        else:
+            specs.setdefault(name, spec)
+    if has_r():
+        argv = ["R", "--slave", "-e", "IRkernel::main()", "--args", "{connection_file}"]
+        specs["ir"] = {"argv": argv, "display_name": "R", "language": "R"}
+    for name, spec in specs.items():
+        place = os.path.join(folder, "kernels", name)
+        os.makedirs(place, exist_ok=True)
+        with open(os.path.join(place, "kernel.json"), "w") as file:
+            json.dump(spec, file)
+    return list(specs)
+
+
+def environments() -> list[tuple[str, str, str]]:
+    """Name, title and folder of each that holds a Python; the job's own first."""
+    found = []
+    if os.environ.get("HELIOSTAT_ENVIRONMENT"):
+        found.append(("job", "Python (environment of this job)", os.environ["VIRTUAL_ENV"]))
+    for kind, place in PLACES:
+        parent = os.path.expanduser(place)
+        names = sorted(os.listdir(parent)) if os.path.isdir(parent) else []
+        found += [(slug(f"{kind}-{name}"), f"{name} ({kind})", os.path.join(parent, name)) for name in names]
+    return [one for one in found if os.access(os.path.join(one[2], "bin", "python"), os.X_OK)]
+
+
+def slug(text: str) -> str:
+    """As Jupyter wants names of kernels."""
+    return re.sub(r"[^a-z0-9._-]+", "-", text.lower())
+
+
+def python_kernel(title: str, place: str, lender: tuple[str, str] | None) -> dict[str, Any] | None:
+    """None: it cannot be one."""
+    python = os.path.join(place, "bin", "python")
+    own = lib_of(place)
+    if own is not None and has_ipykernel(own):
+        start = ["-m", "ipykernel_launcher"]
+    elif lender is not None and has_ipykernel(lender) and lender[0] == version(python):
+        start = ["-c", BORROW.format(lender[1])]
+    else:
+        return None
+    path = os.path.join(place, "bin") + os.pathsep + os.environ.get("PATH", "")
+    kind = "CONDA_PREFIX" if os.path.isdir(os.path.join(place, "conda-meta")) else "VIRTUAL_ENV"
+    return {
+        "argv": [python, *start, "-f", "{connection_file}"],
+        "display_name": title,
+        "language": "python",
+        "env": {"PATH": path, kind: place},
+        "metadata": {"debugger": True},
+    }
+
+
+def has_ipykernel(lib: tuple[str, str]) -> bool:
+    return os.path.isdir(os.path.join(lib[1], "ipykernel"))
+
+
+def lib_of(place: str) -> tuple[str, str] | None:
+    """The Python of an environment, as `3.11`, and the folder of its packages."""
+    parent = os.path.join(place, "lib")
+    names = os.listdir(parent) if os.path.isdir(parent) else []
+    for match in filter(None, (re.fullmatch(r"python(3\.[0-9]+)", name) for name in sorted(names))):
+        packages = os.path.join(parent, match[0], "site-packages")
+        if os.path.isdir(packages):
+            return match[1], packages
+    return None
+
+
+def version(python: str) -> str:
+    """Empty: it does not run."""
+    try:
+        ran = subprocess.run(
+            [python, "-I", "-S", "-c", VERSION], capture_output=True, text=True, timeout=30, check=True
+        )
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return ran.stdout.strip()
+
+
+def has_r() -> bool:
+    """R, with its package IRkernel."""
+    if shutil.which("R") is None or shutil.which("Rscript") is None:
+        return False
+    ask = ["Rscript", "-e", "quit(status = !requireNamespace('IRkernel', quietly = TRUE))"]
+    try:
+        return subprocess.run(ask, capture_output=True, timeout=60, check=False).returncode == 0
+    except (OSError, subprocess.SubprocessError):
+        return False

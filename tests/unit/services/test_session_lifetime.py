@@ -1,0 +1,143 @@
+"""A session is warned before it ends, ended only when it is forgotten, and never while it works."""
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.models.sessions import Session
+from heliostat.services.session_lifetime import Act, Look, decide, is_news, warning_for
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+NEW = Session(12, "jupyter", "secret", active_at=START)
+
+
+def look(minutes: float, **seen: object) -> Look:
+    return Look(START + timedelta(minutes=minutes), START, None, **seen)  # type: ignore[arg-type]
+
+
+def test_a_forgotten_session_is_warned_and_then_ended() -> None:
+    session, acts = decide(NEW, look(44), HOUR)
+    assert not acts
+    session, acts = decide(session, look(45), HOUR)
+    assert acts == {Act.WARN_IDLE}
+    session, acts = decide(session, look(50), HOUR)
+    assert not acts
+    session, acts = decide(session, look(60), HOUR)
+    assert acts == {Act.END_IDLE}
+
+
+def test_a_running_cell_is_never_ended_and_takes_the_warning_back() -> None:
+    warned, _ = decide(NEW, look(45), HOUR)
+    session, acts = decide(warned, look(600, is_busy=True), HOUR)
+    assert (acts, session.idle_warned_at) == (frozenset(), None)
+    assert decide(session, look(640), HOUR)[1] == frozenset()
+
+
+def test_use_after_the_warning_counts() -> None:
+    warned, _ = decide(NEW, look(45), HOUR)
+    session, acts = decide(warned, look(60, used_at=START + timedelta(minutes=50)), HOUR)
+    assert (acts, session.idle_warned_at) == (frozenset(), None)
+
+
+def test_after_a_long_silence_of_ours_the_warning_comes_first() -> None:
+    session, acts = decide(NEW, look(6000), HOUR)
+    assert acts == {Act.WARN_IDLE}
+    assert decide(session, look(6001), HOUR)[1] == frozenset()
+    assert decide(session, look(6015), HOUR)[1] == {Act.END_IDLE}
+
+
+def test_what_cannot_be_asked_or_may_be_idle_is_left_alone() -> None:
+    warned, _ = decide(NEW, look(45), HOUR)
+    assert decide(warned, look(600, is_known=False), HOUR)[1] == frozenset()
+    assert decide(replace(warned, keep_idle=True), look(600), HOUR)[1] == frozenset()
+    assert decide(warned, look(600), None)[1] == frozenset()
+
+
+def test_the_end_of_its_time_is_told_once_and_again_when_it_is_put_off() -> None:
+    def at(minutes: float, end: float) -> Look:
+        return replace(look(minutes, is_known=False), ends_at=START + timedelta(minutes=end))
+
+    session, acts = decide(NEW, at(44, 60), None)
+    assert not acts
+    session, acts = decide(session, at(46, 60), None)
+    assert acts == {Act.WARN_END}
+    assert not decide(session, at(50, 60), None)[1]
+    assert not decide(session, at(50, 120), None)[1]
+    assert decide(session, at(106, 120), None)[1] == {Act.WARN_END}
+
+
+@dataclass(frozen=True)
+class Moment:
+    minutes: int
+    is_known: bool
+    is_busy: bool
+    used_minutes_ago: int | None
+
+
+MOMENTS = st.lists(
+    st.builds(
+        Moment,
+        minutes=st.integers(0, 40),
+        is_known=st.booleans(),
+        is_busy=st.booleans(),
+        used_minutes_ago=st.none() | st.integers(-100, 200),
+    ),
+    max_size=40,
+)
+
+
+@given(MOMENTS, st.integers(4, 120), st.booleans())
+def test_whatever_happens_nobody_is_ended_unwarned_busy_or_in_use(
+    moments: list[Moment], minutes: int, keep_idle: bool
+) -> None:
+    whole, session, now = timedelta(minutes=minutes), replace(NEW, keep_idle=keep_idle), START
+    warned_at: datetime | None = None
+    last_use = START
+    for moment in moments:
+        now += timedelta(minutes=moment.minutes)
+        ago = moment.used_minutes_ago
+        used_at = None if ago is None else now - timedelta(minutes=ago)
+        seen = Look(now, START, None, moment.is_known, moment.is_busy, used_at)
+        session, acts = decide(session, seen, whole)
+        if moment.is_known:
+            last_use = now if moment.is_busy else max(last_use, min(now, used_at or START))
+        if Act.WARN_IDLE in acts:
+            warned_at = now
+        if Act.END_IDLE in acts:
+            assert moment.is_known
+            assert not moment.is_busy
+            assert not keep_idle
+            assert warned_at is not None
+            assert now - warned_at >= warning_for(whole)
+            assert now - last_use >= whole
+            assert last_use <= warned_at
+            return
+
+
+@given(st.integers(1, 10_000), st.integers(1, 300))
+def test_a_session_nobody_touches_ends_within_its_time_and_two_looks(minutes: int, pause: int) -> None:
+    whole = timedelta(minutes=minutes)
+    session, now, acts = NEW, START, frozenset[Act]()
+    while Act.END_IDLE not in acts:
+        now += timedelta(seconds=pause)
+        session, acts = decide(session, Look(now, START, None), whole)
+        assert now - START <= whole + warning_for(whole) + timedelta(seconds=2 * pause)
+        if now - START < whole - warning_for(whole) - timedelta(seconds=pause):
+            now = START + whole - warning_for(whole) - timedelta(seconds=pause)
+
+
+def test_time_before_its_server_answers_is_not_idle() -> None:
+    session, acts = decide(replace(NEW, active_at=None), look(500), HOUR)
+    assert (acts, session.active_at) == (frozenset(), START + timedelta(minutes=500))
+
+
+def test_a_session_in_use_is_not_written_down_at_every_look() -> None:
+    new = replace(NEW, active_at=None)
+    session, _ = decide(new, look(1, is_busy=True), HOUR)
+    assert is_news(new, session, HOUR)
+    later, _ = decide(session, look(2, is_busy=True), HOUR)
+    assert not is_news(session, later, HOUR)
+    assert is_news(session, decide(session, look(5, is_busy=True), HOUR)[0], HOUR)
