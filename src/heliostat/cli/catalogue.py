@@ -39,7 +39,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("web", "web:web", "Open the cluster in your browser."),
         Entry("stats", "stats:stats", "Show what a job, a machine or the cluster used over time."),
         Entry("news", "news:news", "News from the admins, for everybody."),
-        Entry("notice", "notices:notice", "Be told what happens to jobs, elsewhere."),
+        Entry("notice", "notices:notice", "Be told what happens to jobs: by e-mail, in a chat, or by a webhook."),
         Entry("share", "accounting:share", "Show who is entitled to what, and has used how much of it."),
         Entry("report", "accounting:report", "Show who used what in a month."),
     ),
@@ -52,7 +52,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("extend", "extend:extend", "Give a running or waiting session more time."),
         Entry("port", "port:port", "Open a port of a running job in your browser."),
         Entry("ssh", "ssh:ssh", "Open a shell inside a running job, or run a command there on a terminal."),
-        Entry("report-metric", "report_metric:report_metric", "Say from within a job how well it does."),
+        Entry("report-metric", "report_metric:report_metric", "Report a metric of the job it is called from."),
         Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (
