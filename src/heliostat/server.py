@@ -80,6 +80,7 @@ def serve(
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
         places = addresses(settings, url, _url(proxy_socket))
         context = replace(context, addresses=places, relays=relays_of(context.engine))
+        _start_tenders(context, stack)
         facts = {
             "pid": os.getpid(),
             "url": url,
@@ -159,8 +160,12 @@ def _start_parts(
     accountant.start()
     stack.callback(accountant.close)
     samples = _start_sampling(settings, Watched(engine, fleet, controller), stack)
-    context = Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples, uploads)
-    timekeeper = Timekeeper(store, partial(tend, context), utc_now)
+    return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples, uploads)
+
+
+def _start_tenders(context: Context, stack: contextlib.ExitStack) -> None:
+    """What does by itself what people could do: once all else is there."""
+    timekeeper = Timekeeper(context.store, partial(tend, context), utc_now)
     timekeeper.start()
     stack.callback(timekeeper.close)
     notifier = make_notifier(context)
@@ -170,7 +175,6 @@ def _start_parts(
     sessions = SessionKeeper(partial(watch_sessions, context), pause_seconds(context))
     sessions.start()
     stack.callback(sessions.close)
-    return context
 
 
 def _start_services(context: Context, stack: contextlib.ExitStack) -> None:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
+from heliostat.engines.relay.relays import Relays
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.models import Attempt, Job, JobId
 from heliostat.models.services import Health, HealthCheck, Replica, Service
@@ -33,6 +34,8 @@ def look_at(context: Context, service: Service, job: Job) -> str:
     attempt = Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
     way = Way(Target(0, service=service.name), attempt, frozenset(), port)
     try:
+        if context.relays is not None:
+            return _ask_elsewhere(context.relays, way, service)
         before = listening(context, way)
         problem = _ask(before, service)
         if listening(context, way) != before:
@@ -40,6 +43,28 @@ def look_at(context: Context, service: Service, job: Job) -> str:
     except HeliostatError as error:
         return error.message[:_LONGEST_PROBLEM]
     return problem
+
+
+def _ask_elsewhere(relays: Relays, way: Way, service: Service) -> str:
+    """On another machine, where who listens is proven by the relay."""
+    check = service.check
+    if check.path is None:
+        relays.ask(way.attempt, way.port, b"", check.timeout_seconds)
+        return ""
+    headers = {"Host": f"127.0.0.1:{way.port}", **_headers(service)}
+    lines = [f"GET {check.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    request = "\r\n".join(lines).encode("latin-1")
+    words = relays.ask(way.attempt, way.port, request, check.timeout_seconds).split()
+    status = int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/1.") and words[1].isdigit() else 0
+    return _problem(check, status)
+
+
+def _headers(service: Service) -> dict[str, str]:
+    return {"Authorization": f"Bearer {service.secret}", "User-Agent": "heliostat", "Connection": "close"}
+
+
+def _problem(check: HealthCheck, status: int) -> str:
+    return "" if 200 <= status < 400 else f"GET {check.path} answers {status or 'no HTTP'}"[:_LONGEST_PROBLEM]
 
 
 def _ask(there: Listening, service: Service) -> str:
@@ -55,13 +80,12 @@ def _ask(there: Listening, service: Service) -> str:
 
 def _ask_http(there: Listening, check: HealthCheck, service: Service) -> str:
     connection = http.client.HTTPConnection(there.host, there.port, timeout=check.timeout_seconds)
-    headers = {"Authorization": f"Bearer {service.secret}", "User-Agent": "heliostat", "Connection": "close"}
     try:
-        connection.request("GET", check.path or "/", headers=headers)
+        connection.request("GET", check.path or "/", headers=_headers(service))
         status = connection.getresponse().status
     finally:
         connection.close()
-    return "" if 200 <= status < 400 else f"GET {check.path} answers {status}"[:_LONGEST_PROBLEM]
+    return _problem(check, status)
 
 
 @dataclass(slots=True)

@@ -1,19 +1,18 @@
 """What somebody wants of a service, checked and completed; and what is submitted for each of its replicas."""
 
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
-from heliostat.engines.contract import OpensPorts
+from heliostat.engines.contract import OpensPorts, RelaysPorts
 from heliostat.errors import Conflict
 from heliostat.models import Caller, JobRequest
 from heliostat.models.services import NAME, NAME_RULE, HealthCheck, Service, Visibility
 from heliostat.services.acting import invalid
 from heliostat.services.context import Context
+from heliostat.services.session_software import launcher
 from heliostat.services.sessions import TOKEN
 from heliostat.services.submission import draft_jobs
 
 MOST_REPLICAS = 100
-_SHEBANG = "#!/usr/bin/env python3\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +32,7 @@ def check_wish(context: Context, caller: Caller, wish: Wish) -> str:
     """All its replicas need is checked as if one were submitted now; the name of its project."""
     if NAME.fullmatch(wish.name) is None:
         raise invalid("name", NAME_RULE)
-    if not isinstance(context.engine, OpensPorts):
+    if not isinstance(context.engine, OpensPorts | RelaysPorts):
         raise Conflict(
             f"The engine {context.engine.name} cannot lead to ports of jobs, so it has no services.",
             "Run the server in a job of your own, and reach it from there.",
@@ -53,13 +52,12 @@ def replica_request(context: Context, service: Service) -> JobRequest:
     """One replica. It finds its port in $PORT, and tells it in a file of its own as a session does."""
     request, spec = service.request, service.request.spec
     env = {**spec.env, TOKEN: service.secret, "HELIOSTAT_SERVICE": service.name}
-    script = _SHEBANG + Path(__file__).with_name("session_launcher.py").read_text(encoding="utf-8")
     return replace(
         request,
         kind="service",
         name=service.name,
         project=service.project,
-        spec=replace(spec, script=script, command=("service", *spec.command), env=env),
+        spec=replace(spec, script=launcher(), command=("service", *spec.command), env=env),
         time_limit_seconds=request.time_limit_seconds or context.settings.max_time_limit_seconds,
     )
 

@@ -1,6 +1,6 @@
 """Runs inside a session, as its user, by whatever Python 3 the node has: starts the web server and says its port.
 
-usage: session_launcher.py jupyter | terminal | vscode | rstudio | custom COMMAND...
+usage: session_launcher.py jupyter | terminal | vscode | rstudio | custom COMMAND... | service COMMAND...
 It is sent along as the job's script, with the modules of ours it imports, so it knows nothing of Heliostat but
 the environment of a job.
 """

@@ -17,6 +17,7 @@ import structlog
 from heliostat.engines.contract import Engine, RelaysPorts
 from heliostat.engines.folders import Refused
 from heliostat.engines.inside import Inside
+from heliostat.engines.relay.first_line import FirstLine
 from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLost
 from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, AttemptId
@@ -96,16 +97,35 @@ class Relays:
         """As `look`, from any other thread. Unless `again`, what was seen once still counts."""
         if not again and (attempt.id, port) in self._seen:
             return self._seen[attempt.id, port]
-        if self._loop is None:
-            raise EngineUnavailable("The proxy does not run.", "See the server's log.")
         with self._turn(attempt.job.user):
-            asked = asyncio.run_coroutine_threadsafe(self.look(attempt, port), self._loop)
-            try:
-                return asked.result(_CHECK_SECONDS)
-            except TookTooLong:
-                asked.cancel()
-                said = f"The node of job {attempt.job.id} gives no answer."
-                raise EngineUnavailable(said, "Try again.") from None
+            return self._from_a_thread(self.look(attempt, port), attempt, _CHECK_SECONDS)
+
+    def ask(self, attempt: Attempt, port: int, request: bytes, seconds: float) -> bytes:
+        """The first line of the answer, from any other thread; of no request, nothing but that it takes a
+        connection. Whoever asks sees to it that not too many threads do. Raises Conflict or EngineUnavailable."""
+        return self._from_a_thread(self._first_line(attempt, port, request), attempt, seconds)
+
+    async def _first_line(self, attempt: Attempt, port: int, request: bytes) -> bytes:
+        talk = await self.open(attempt, port, FirstLine)
+        try:
+            if not request:
+                return b""
+            talk.transport.write(request)
+            return await talk.line
+        finally:
+            talk.transport.abort()
+
+    def _from_a_thread(self, asking: Coroutine[object, object, T], attempt: Attempt, seconds: float) -> T:
+        if self._loop is None:
+            asking.close()
+            raise EngineUnavailable("The proxy does not run.", "See the server's log.")
+        asked = asyncio.run_coroutine_threadsafe(asking, self._loop)
+        try:
+            return asked.result(seconds)
+        except TookTooLong:
+            asked.cancel()
+            said = f"The node of job {attempt.job.id} gives no answer."
+            raise EngineUnavailable(said, "Try again.") from None
 
     @contextlib.contextmanager
     def _turn(self, user: str) -> Iterator[None]:
