@@ -20,6 +20,7 @@ _Form = Callable[[int], float | None]
 class HeliostatOnSlurm(Heliostat):
     def __init__(self, slurm: Slurm) -> None:
         super().__init__(WORK / "home-on-slurm")
+        self._slurm = slurm
         self.env["SLURM_CONF"] = slurm.cluster.env["SLURM_CONF"]
 
     def start(self) -> None:
@@ -38,6 +39,24 @@ class HeliostatOnSlurm(Heliostat):
         answered = time.perf_counter() - began
         job.wait()
         return answered
+
+    def seen(self) -> float:
+        """From the end of a job in Slurm, by Slurm's own tools, to our word of it."""
+        job = self.client.submit(["sleep", "600"])
+        while not (number := self._number_in_slurm(job.id)) or not self._runs(job.id):
+            time.sleep(0.02)
+        self._slurm.cluster.run("scancel", number)
+        began = time.perf_counter()
+        job.wait()
+        return time.perf_counter() - began
+
+    def _runs(self, job_id: int) -> bool:
+        return str(self.client.job(job_id).data["state"]) == "running"
+
+    def _number_in_slurm(self, job_id: int) -> str:
+        trace = self.home / "attempts" / f"{job_id}.1.slurm"
+        words = trace.read_text().split() if trace.exists() else []
+        return words[words.index("job") + 1] if "job" in words else ""
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
@@ -77,3 +96,5 @@ def _figures(slurm: Slurm, heliostat: HeliostatOnSlurm, settings: Settings) -> I
     }
     for system, found in answers.items():
         yield Figure(PART, "a submission is answered", system, 1000 * median(found), "ms", "lower", "")
+    seen = [heliostat.seen() for _ in range(settings.tries)]
+    yield Figure(PART, "an end in Slurm is seen", OURS, median(seen), "s", "lower", f"at most {max(seen):.1f}")

@@ -154,7 +154,7 @@ class Crowd:
 
     def _insist(self, ask: Callable[[], T]) -> T:
         """Again and again until answered, as a careful client does."""
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + 180
         while True:
             try:
                 return ask()

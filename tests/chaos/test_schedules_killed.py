@@ -65,7 +65,7 @@ def test_every_firing_happens_exactly_once_whatever_dies_and_whatever_the_clock_
     assert problems(History(due, firings, ran)) == []
 
 
-@pytest.mark.timeout(500)
+@pytest.mark.timeout(900)
 def test_children_of_schedules_fire_once_for_each_success_whatever_dies(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:

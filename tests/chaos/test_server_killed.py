@@ -25,7 +25,7 @@ ROUNDS = 50
 SEED = int(os.environ.get("HELIOSTAT_CHAOS_SEED") or random.randrange(10**6))
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 def test_fifty_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_exit_codes(
     server: Server, tmp_path: Path
 ) -> None:

@@ -20,7 +20,7 @@ from typing import Any
 from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
 
 API = "/api/v1"
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 90.0
 START_SECONDS = 150.0  # a machine with more to do than it can reads a server's files slowly
 _SERVE = (
     "from heliostat.server import serve; from heliostat.config import find_home, load_settings; "

@@ -22,7 +22,7 @@ from heliostat.engines.local.processes import is_running, send_signal, start_tim
 from heliostat.errors import ServerUnreachable
 from support.waiting import wait_until
 
-START_SECONDS = 30.0
+START_SECONDS = 150.0
 _SERVE = """
 import os, resource
 from heliostat.config import find_home, load_settings

@@ -15,6 +15,7 @@ CONTAINERFILE, DEFINITION, UPLOAD, NAME = "Containerfile", "image.def", "upload"
 _FROM = re.compile(
     r"(?P<before>\s*FROM\s+(?:--platform=\S+\s+)?)(?P<image>\S+)(?P<after>(?:\s+AS\s+(?P<stage>\S+))?\s*)", re.I
 )
+_CONTINUED = re.compile(r"\\[ \t]*\n")
 _BEGINS = re.compile(r"\s*FROM\b", re.I)
 _OTHER_FROM = re.compile(r"(?:--from=|--mount=\S*\bfrom=)(?P<image>[^\s,]+)", re.I)
 _DEFINITION_FROM = re.compile(r"^\s*(Bootstrap|From)\s*:\s*(.*?)\s*$", re.I | re.M)
@@ -47,11 +48,29 @@ def checked_containerfile(text: str, rules: Rules) -> Begun:
         _check_line(lines, number)
         if _BEGINS.match(line):
             lines[number] = _begun(line, number, (stages, bases), rules)
-        for found in _OTHER_FROM.finditer(line) if not line.lstrip().startswith("#") else ():
-            _check_other(found["image"], stages, rules)
+    _check_whole_lines(lines, rules)
     if not any(_BEGINS.match(line) for line in lines):
         raise _wrong("The Containerfile has no FROM.", "Begin it with one: FROM python:3.11.")
     return Begun("\n".join(lines), tuple(dict.fromkeys(bases)))
+
+
+def _check_whole_lines(lines: list[str], rules: Rules) -> None:
+    """Of stages only those count that stand before: other names are images."""
+    stages: list[str] = []
+    for line in _whole_lines(lines):
+        if _BEGINS.match(line):
+            if line not in lines:
+                raise _wrong(f"{line.strip()[:80]!a} goes over several lines.", "Write FROM in one.")
+            begun = _FROM.fullmatch(line)
+            stages += [begun["stage"].lower()] if begun and begun["stage"] else []
+        for found in _OTHER_FROM.finditer(line):
+            _check_other(found["image"], stages, rules)
+
+
+def _whole_lines(lines: list[str]) -> list[str]:
+    """As the tool that builds reads them: without comments, and what a backslash breaks put together again."""
+    text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
+    return _CONTINUED.sub("", text).split("\n")
 
 
 def checked_definition(text: str, rules: Rules) -> Begun:

@@ -180,9 +180,7 @@ def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
 
 
 def _check_size(context: Context, requests: Sequence[JobRequest]) -> None:
-    """Each element of an array keeps a copy of what the array runs: a small request must not become gigabytes."""
-    if all(request.array is None for request in requests):
-        return
+    """Elements of arrays and jobs of workflows keep what they run: a small request must not become gigabytes."""
     if sum(_count(request) * _size(request.spec) for request in requests) > context.settings.max_request_bytes:
         raise TooLarge(
             f"Written out, these jobs take more than {context.settings.max_request_bytes // 2**20} MiB.",

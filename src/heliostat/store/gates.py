@@ -4,7 +4,8 @@ import json
 from dataclasses import replace
 from typing import Any
 
-from sqlalchemy import bindparam, select, update
+import structlog
+from sqlalchemy import bindparam, null, select, update
 
 from heliostat.models import JobId, JobSpec, JobState, Rule
 from heliostat.store import jobs as stored
@@ -13,7 +14,9 @@ from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared
 from heliostat.store.rows import spec_to_text
 from heliostat.store.workflow_tables import job_outputs, workflow_jobs, workflows
-from heliostat.workflows.deciding import Gate, Over, Verdict, decide
+from heliostat.workflows.deciding import Gate, Over, Verdict, decide, outputs_named
+
+log = structlog.get_logger()
 
 _w, _d, _jobs = workflow_jobs.c, schema.dependencies.c, schema.jobs.c
 _ROW = Prepared(
@@ -26,23 +29,17 @@ _STILL_OPEN = Prepared(
         _d.job_id == bindparam("job"), _d.rule == bindparam("rule"), _d.is_settled == bindparam("settled")
     )
 )
-_OVER = Prepared(
-    select(
-        _w.key,
-        _w.step,
-        _w["values"],
-        _w.goes_on,
-        _w.is_after_failure,
-        _w.outcome,
-        _jobs.state,
-        job_outputs.c.content,
-    )
+_OVER_ALONE = (
+    select(_w.key, _w.step, _w["values"], _w.goes_on, _w.is_after_failure, _w.outcome, _jobs.state)
     .select_from(schema.dependencies)
     .join(workflow_jobs, _w.job_id == _d.parent_id)
     .join(schema.jobs, _jobs.id == _d.parent_id)
-    .outerjoin(job_outputs, job_outputs.c.job_id == _d.parent_id)
     .where(_d.job_id == bindparam("job"), _d.rule == bindparam("rule"))
     .order_by(_w.place)
+)
+_OVER = Prepared(_OVER_ALONE.add_columns(null()))
+_OVER_WITH_OUTPUTS = Prepared(
+    _OVER_ALONE.outerjoin(job_outputs, job_outputs.c.job_id == _d.parent_id).add_columns(job_outputs.c.content)
 )
 _NOTE = Prepared(
     update(workflow_jobs)
@@ -63,7 +60,8 @@ def open_gate(tx: Transaction, job_id: JobId) -> Verdict | None:
     key, condition, values, is_late, params = row
     job = stored.get_job(tx.conn, job_id) if is_late else None
     words = _words(job.spec) if job is not None else []
-    verdict = decide(Gate(key, condition, json.loads(params), json.loads(values), words), _those_over(tx, job_id))
+    gate = Gate(key, condition, json.loads(params), json.loads(values), words)
+    verdict = _decided(job_id, gate, _those_over(tx, job_id, outputs_named(gate)))
     noted = {"job": job_id, "outcome": verdict.outcome, "is_after_failure": verdict.is_after_failure}
     _NOTE.run(tx.conn, noted)
     if job is not None and verdict.outcome is None:
@@ -76,17 +74,29 @@ def set_spec(tx: Transaction, job_id: JobId, spec: JobSpec) -> None:
     _SET_SPEC.run(tx.conn, {"job": job_id, "spec": spec_to_text(spec)})
 
 
-def _those_over(tx: Transaction, job_id: JobId) -> list[Over]:
-    return [_over(row) for row in _OVER.all(tx.conn, {"job": job_id, "rule": Rule.DECIDED.value})]
+def _decided(job_id: JobId, gate: Gate, over: list[Over]) -> Verdict:
+    """Whatever is wrong with one workflow must not keep the end of a job from being written down."""
+    try:
+        return decide(gate, over)
+    except Exception:
+        log.exception("gate_undecided", job=job_id)
+    reason = "its workflow cannot start it: its condition or its values cannot be worked out"
+    return Verdict((), "refused", reason, any(one.has_failed or one.is_after_failure for one in over))
 
 
-def _over(row: tuple[Any, ...]) -> Over:
+def _those_over(tx: Transaction, job_id: JobId, named: frozenset[str]) -> list[Over]:
+    """With only those values that are looked at: all of thousands of jobs would be much to hold."""
+    statement = _OVER_WITH_OUTPUTS if named else _OVER
+    return [_over(row, named) for row in statement.all(tx.conn, {"job": job_id, "rule": Rule.DECIDED.value})]
+
+
+def _over(row: tuple[Any, ...], named: frozenset[str]) -> Over:
     key, step, values, goes_on, is_after_failure, outcome, state, outputs = row
     return Over(
         key=key,
         step=step,
         state=outcome if outcome == "skipped" else JobState(state).value,
-        outputs=json.loads(outputs) if outputs else {},
+        outputs={name: value for name, value in json.loads(outputs or "{}").items() if name in named},
         is_one_of_many=values != "{}",
         goes_on=bool(goes_on),
         is_after_failure=bool(is_after_failure),

@@ -5,6 +5,7 @@ build that was killed has left lies in the folder of that job, and is nobody's e
 """
 
 import contextlib
+import errno
 import os
 import stat
 import subprocess
@@ -30,7 +31,7 @@ from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.environments import Kept
 from heliostat.store.images import forget_image
 from heliostat.workers.images import note_pushes, settle_push, sweep_logins
-from heliostat.workers.leftovers import last_words, read_safely
+from heliostat.workers.leftovers import last_words, open_below, read_safely
 
 log = structlog.get_logger()
 
@@ -72,19 +73,43 @@ def _clear(home: Home, job: Job, work: str) -> None:
 
 
 def _take_over(settings: Settings, digest: str, work: str, *, is_shared: bool) -> None:
-    made, ready = f"{work}/room/env", environment_folder(str(settings.home.path), digest)
-    if not os.path.lexists(made):
-        if os.path.isdir(ready):
-            return  # it was taken over before a crash
-        raise CannotTakeOver("the build has left nothing")
-    if not stat.S_ISDIR(os.lstat(made).st_mode):
-        raise CannotTakeOver("the build has left no folder")
-    if is_shared:
-        _make_everybodys(made)
+    """Out of a folder whose owner may still swap what is in it: it is looked at once it is ours alone."""
     make_room(settings.home)
+    ready, taking = (
+        environment_folder(str(settings.home.path), digest),
+        settings.home.environments / "taking" / digest,
+    )
+    if not os.path.lexists(taking):
+        try:
+            _rename_out(work, taking)
+        except FileNotFoundError:
+            if os.path.isdir(ready):
+                return  # it was taken over before a crash
+            raise CannotTakeOver("the build has left nothing") from None
+    found = os.lstat(taking)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.lstat(work).st_uid, os.geteuid()):
+        os.rename(taking, settings.home.environments / "trash" / f"{digest}.{os.urandom(4).hex()}")
+        raise CannotTakeOver("the build has left no folder of its own")
+    if is_shared:
+        _make_everybodys(str(taking))
     if os.path.lexists(ready):
         _to_trash(settings.home, digest)
-    os.rename(made, ready)
+    os.rename(taking, ready)
+
+
+def _rename_out(work: str, to: Path) -> None:
+    try:
+        room = open_below(work, "room")
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise CannotTakeOver("the build has left a link") from None
+        raise
+    try:
+        os.rename("env", to, src_dir_fd=room)
+    except NotADirectoryError:
+        raise CannotTakeOver("the build has left no folder") from None
+    finally:
+        os.close(room)
 
 
 def _make_everybodys(folder: str) -> None:
@@ -101,9 +126,9 @@ def make_room(home: Home) -> None:
     for folder in (home.environments, home.environments / "ready", home.environments / "tools"):
         folder.mkdir(exist_ok=True)
         folder.chmod(0o711)
-    trash = home.environments / "trash"
-    trash.mkdir(exist_ok=True)
-    trash.chmod(0o700)
+    for folder in (home.environments / "taking", home.environments / "trash"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o700)
 
 
 def take_away(tx: Transaction, home: Home, digest: str) -> bool:
@@ -220,7 +245,7 @@ class EnvironmentKeeper:
         home, digest = self._settings.home, one.environment.digest
         size = _size(environment_folder(str(home.path), digest))
         work = f"{JobFolder.of(home.jobs, one.environment.build_job).path}/work"
-        lock = read_safely(f"{work}/room/lock", _MOST_LOCK_BYTES) or read_safely(f"{work}/lock", _MOST_LOCK_BYTES)
+        lock = read_safely(work, _MOST_LOCK_BYTES, "room", "lock") or read_safely(work, _MOST_LOCK_BYTES, "lock")
         self._store.write(lambda tx: stored.measured(tx, digest, lock, size))
 
     def _remove_strays(self, known: set[str]) -> None:

@@ -4,6 +4,20 @@ import os
 import stat
 
 _MOST_WORDS_BYTES = 4000
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def open_below(path: str, *names: str) -> int:
+    """A descriptor of what lies there. Whoever owns a folder on the way may swap what is in it for a link: none is
+    followed. Raises OSError."""
+    found = os.open(path, _FLAGS)
+    for name in names:
+        above = found
+        try:
+            found = os.open(name, _FLAGS, dir_fd=above)
+        finally:
+            os.close(above)
+    return found
 
 
 def last_words(work: str) -> str:
@@ -13,10 +27,10 @@ def last_words(work: str) -> str:
     return "\n".join(line for line in lines if line)
 
 
-def read_safely(path: str, most_bytes: int) -> str | None:
-    """A file in a folder that is somebody's: no link, and nothing that blocks."""
+def read_safely(path: str, most_bytes: int, *below: str) -> str | None:
+    """A file in a folder that is somebody's, or `below` it, name by name: no link, and nothing that blocks."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = open_below(path, *below)
     except OSError:
         return None
     with open(descriptor, "rb") as file:

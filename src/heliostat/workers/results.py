@@ -10,7 +10,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from heliostat.config import Home
 from heliostat.engines.folders import JobFolder
@@ -23,8 +23,10 @@ from heliostat.store.results import put_metrics, put_outputs
 METRICS_FILE, METRICS_DOCUMENT = "metrics.jsonl", "metrics.json"
 MOST_VALUES = 100
 MOST_METRICS = 100
+MOST_OUTPUT_BYTES = 8 * 1024  # of all values of a job, written down: thousands of them are read at once
+MOST_LINES = 2000  # of reports
 _MOST_VALUE_BYTES = 64 * 1024
-_MOST_METRIC_BYTES = 4 * 2**20
+_MOST_METRIC_BYTES = 64 * 1024
 _LONGEST_VALUE = 4096
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -61,9 +63,10 @@ def values_of(home: Home, job: Job) -> dict[str, str]:
 
 
 def metrics_of(home: Home, job_id: JobId) -> dict[str, Metric]:
+    """Of many reports the last: the controller waits for this."""
     folder = JobFolder.of(home.jobs, job_id).checkpoints
-    lines = read_plain(folder, METRICS_FILE, _MOST_METRIC_BYTES).splitlines()
-    found = gather(report for line in lines if (report := _report(line)))
+    lines = read_plain(folder, METRICS_FILE, _MOST_METRIC_BYTES).splitlines()[-MOST_LINES:]
+    found = gather(report for line in lines if line.lstrip().startswith("{") and (report := _report(line)))
     with contextlib.suppress(ValueError, RecursionError):
         document = json.loads(read_plain(folder, METRICS_DOCUMENT, _MOST_METRIC_BYTES) or "{}")
         pairs = document.items() if isinstance(document, dict) else ()
@@ -79,7 +82,19 @@ def parse_values(text: str) -> dict[str, str]:
         if equals and _NAME.fullmatch(name) and len(value) <= _LONGEST_VALUE and "\0" not in value:
             found.pop(name, None)
             found[name] = value
-    return dict(list(found.items())[-MOST_VALUES:])
+    return _newest(found)
+
+
+def _newest(values: Mapping[str, str]) -> dict[str, str]:
+    """As many of the last as may be kept."""
+    kept: list[tuple[str, str]] = []
+    left = MOST_OUTPUT_BYTES
+    for name, value in list(values.items())[: -MOST_VALUES - 1 : -1]:
+        left -= len(json.dumps({name: value}))
+        if left < 0:
+            break
+        kept.append((name, value))
+    return dict(reversed(kept))
 
 
 def gather(reports: Iterable[tuple[str, float, int | None]]) -> dict[str, Metric]:
@@ -101,8 +116,11 @@ def read_plain(folder: str, name: str, most: int) -> str:
     with _opened(folder, name) as file:
         if file is None:
             return ""
-        size = os.fstat(file).st_size
-        data = os.pread(file, most, max(0, size - most))
+        try:
+            size = os.fstat(file).st_size
+            data = os.pread(file, most, max(0, size - most))
+        except OSError:
+            return ""
         return data.decode("utf-8", "replace")
 
 

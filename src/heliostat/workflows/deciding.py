@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliostat.workflows.expressions import (
+    LONGEST_WORD,
     Call,
     Expression,
     Joined,
@@ -15,6 +16,7 @@ from heliostat.workflows.expressions import (
     as_text,
     calls_in,
     is_true,
+    names_in,
     parse,
     value_of,
 )
@@ -24,7 +26,7 @@ from heliostat.workflows.templates import has_template, parse_template
 STATUS_FUNCTIONS = frozenset({"success", "failure", "always"})
 FUNCTIONS = STATUS_FUNCTIONS | {"min", "max", "argmin", "argmax", "join", "count"}
 SKIPPED = "skipped"
-_LONGEST = 128 * 1024 - 1  # bytes of one word: Linux takes no longer one
+_MOST_GROWTH = 128 * 1024  # bytes by which all words of a job may grow when values are filled in
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,10 +94,21 @@ def decide(gate: Gate, over: Sequence[Over]) -> Verdict:
         if not is_true(value_of(read_condition(gate.condition), scope_of(gate, over, is_strict=False))):
             return Verdict((), SKIPPED, _why_skipped(gate, over), after_failure)
         scope = scope_of(gate, over, is_strict=True)
-        words = tuple(_filled(word, scope) for word in gate.words)
+        words = _all_filled(gate.words, scope)
     except Wrong as error:
         return Verdict((), "refused", f"its workflow cannot start it: {error}", after_failure)
     return Verdict(words, is_after_failure=after_failure)
+
+
+def outputs_named(gate: Gate) -> frozenset[str]:
+    """The names of all values it looks at; none if it cannot be read."""
+    try:
+        templates = [parse_template(word) for word in gate.words if has_template(word)]
+        those = [read_condition(gate.condition), *(one for template in templates for one in template.expressions)]
+    except Wrong:
+        return frozenset()
+    paths = (path for one in those for path in names_in(one))
+    return frozenset(path[3] for path in paths if len(path) == 4 and path[2] == "outputs")
 
 
 def scope_of(gate: Gate, over: Sequence[Over], *, is_strict: bool) -> Scope:
@@ -159,11 +172,20 @@ def _of_job(path: Path, variants: Sequence[Over], is_strict: bool) -> Value:
     return found[0][1] if found else None
 
 
+def _all_filled(words: Sequence[str], scope: Scope) -> tuple[str, ...]:
+    found: list[str] = []
+    left = _MOST_GROWTH
+    for word in words:
+        found.append(_filled(word, scope) if has_template(word) else word)
+        left -= max(0, len(found[-1]) - len(word))
+        if left < 0:
+            raise Wrong(f"with these values its words grow by more than {_MOST_GROWTH // 1024} KiB")
+    return tuple(found)
+
+
 def _filled(word: str, scope: Scope) -> str:
-    if not has_template(word):
-        return word
     filled = as_text(parse_template(word).filled(scope))
-    if "\0" in filled or len(filled.encode("utf-8", "replace")) > _LONGEST:
+    if "\0" in filled or len(filled.encode("utf-8", "replace")) > LONGEST_WORD:
         raise Wrong("a value is too long, or holds a NUL character")
     return filled
 

@@ -1,6 +1,7 @@
 """A workflow file, read strictly: every name known, every expression readable, no way round."""
 
 import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -46,6 +47,11 @@ class Step:
     def parents(self) -> tuple[str, ...]:
         return (*self.needs, *self.needs_each)
 
+    @property
+    def count(self) -> int:
+        """How many jobs it becomes."""
+        return 1 if self.matrix is None else len(self.matrix)
+
 
 @dataclass(frozen=True, slots=True)
 class Document:
@@ -72,9 +78,22 @@ def read_document(given: object) -> Document:
         raise wrong("jobs", "must be a set of jobs, each under its name")
     if len(jobs) > MOST_JOBS:
         raise wrong("jobs", f"a workflow may have {MOST_JOBS} jobs, this one has {len(jobs)}")
-    steps = {str(key): _step(str(key), body) for key, body in jobs.items()}
+    steps = _steps(jobs)
     _check_graph(steps)
     return Document(name, steps, project, read_parameters(given.get("params")))
+
+
+def _steps(jobs: Mapping[object, object]) -> dict[str, Step]:
+    """Counted while they are read: each matrix may be large."""
+    steps: dict[str, Step] = {}
+    count = 0
+    for key, body in jobs.items():
+        step = steps[str(key)] = _step(str(key), body)
+        count += step.count
+        if count > MOST_JOBS:
+            why = f"makes more than {MOST_JOBS:,} jobs, which is the most allowed"
+            raise wrong("jobs", why, "Take some values of matrices away.")
+    return steps
 
 
 def _step(name: str, given: object) -> Step:
@@ -112,9 +131,11 @@ def _names(at: str, own: Mapping[str, object], field_name: str) -> tuple[str, ..
     names = [given] if isinstance(given, str) else given if given is not None else []
     if not isinstance(names, list) or not all(isinstance(one, str) for one in names):
         raise wrong(f"{at}.{field_name}", "must be the name of a job, or a list of such")
-    if twice := next((one for one in names if names.count(one) > 1), None) if len(names) < 1000 else None:
+    counts = Counter(names)
+    if len(counts) < len(names):
+        twice = next(one for one, count in counts.items() if count > 1)
         raise wrong(f"{at}.{field_name}", f"names {shown(twice)} twice")
-    return tuple(dict.fromkeys(names))
+    return tuple(names)
 
 
 def _count(at: str, given: object) -> int:

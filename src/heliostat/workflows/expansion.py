@@ -5,17 +5,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
-from heliostat.errors import TooLarge
 from heliostat.models.dependencies import MOST_PAIRS
 from heliostat.workflows.deciding import FUNCTIONS, STATUS_FUNCTIONS, Gate, read_condition, scope_of
-from heliostat.workflows.documents import MOST_JOBS, Document, Step
-from heliostat.workflows.expressions import Expression, Value, Wrong, as_text, calls_in, names_in
+from heliostat.workflows.documents import Document, Step
+from heliostat.workflows.expressions import Expression, Scope, Value, Wrong, as_text, calls_in, names_in
+from heliostat.workflows.limits import Room, too_many_pairs
 from heliostat.workflows.matrix import Values, label
 from heliostat.workflows.parameters import settle, variable_of
 from heliostat.workflows.refusing import listed, wrong
-from heliostat.workflows.templates import parse_template, walk
-
-MOST_BYTES = 64 * 2**20  # of all jobs, written out
+from heliostat.workflows.templates import Template, parse_template, walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,60 +38,58 @@ class Expanded:
 def expand(document: Document, given: Mapping[str, object]) -> Expanded:
     """Raises Invalid, or TooLarge."""
     params = settle(document.parameters, given)
-    _check_size(document)
-    for step in document.steps.values():
-        _check_expressions(document, step)
-    nodes: list[Node] = []
-    for step in document.steps.values():
-        needs = _Needs(document, step)
-        nodes += [_node(document, needs, place, params) for place in range(count_of(step))]
+    room = Room()
+    _check_size(document, room)
+    try:
+        for step in document.steps.values():
+            _check_expressions(_Sight(document, step, frozenset(step.parents)))
+        makers = (_Maker(document, step, params, room) for step in document.steps.values())
+        nodes = [maker.node(place) for maker in makers for place in range(maker.step.count)]
+    except RecursionError:
+        raise wrong("jobs", "a job is nested too deeply") from None
     return Expanded(document, params, tuple(nodes))
-
-
-def count_of(step: Step) -> int:
-    return 1 if step.matrix is None else len(step.matrix)
 
 
 def key_of(step: Step, place: int) -> str:
     return step.name if step.matrix is None else f"{step.name}.{place + 1}"
 
 
-def _check_size(document: Document) -> None:
-    """Before anything is made of it."""
+def _check_size(document: Document, room: Room) -> None:
+    """Before anything is made of it: what is filled in comes on top."""
     steps = document.steps
-    count = sum(map(count_of, steps.values()))
-    if count > MOST_JOBS:
-        raise wrong(
-            "jobs", f"makes {count:,} jobs; {MOST_JOBS:,} are allowed", "Take some values of matrices away."
-        )
-    pairs = sum(count_of(step) * sum(count_of(steps[name]) for name in step.needs) for step in steps.values())
+    pairs = sum(step.count * sum(steps[name].count for name in step.needs) for step in steps.values())
     if pairs > MOST_PAIRS:
-        hint = "Put a small job in between that needs all of them, and let the others need that one."
-        raise wrong("jobs", f"makes {pairs:,} pairs of a job and one it needs; {MOST_PAIRS:,} are allowed", hint)
+        raise too_many_pairs(f"{pairs:,}")
     try:
-        size = sum(len(json.dumps(step.body, default=str)) * count_of(step) for step in steps.values())
+        size = sum(len(json.dumps(step.body, default=str)) * step.count for step in steps.values())
     except (ValueError, RecursionError):
         raise wrong("jobs", "a job is nested too deeply") from None
-    if size > MOST_BYTES:
-        raise TooLarge(
-            f"Written out, these jobs take more than {MOST_BYTES // 2**20} MiB.",
-            "Put the script, or the values of env, into a file on the node and name the file.",
-        )
+    room.take_bytes(size)
 
 
-def _check_expressions(document: Document, step: Step) -> None:
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """What expressions of a job may name."""
+
+    document: Document
+    step: Step
+    parents: frozenset[str]
+
+
+def _check_expressions(sight: _Sight) -> None:
     """Before anything runs: everything an expression names must be there."""
-    at = f"jobs.{step.name}.if"
+    at = f"jobs.{sight.step.name}.if"
     try:
-        condition = read_condition(step.condition)
+        condition = read_condition(sight.step.condition)
     except Wrong as error:
         raise wrong(at, str(error)) from None
-    _check_names(document, step, condition, at, may_ask_status=True)
-    for field, value in step.body.items():
-        walk(value, partial(_check_text, document, step, field))
+    _check_names(sight, condition, at, may_ask_status=True)
+    for field, value in sight.step.body.items():
+        walk(value, partial(_check_text, sight, field))
 
 
-def _check_text(document: Document, step: Step, field: str, text: str) -> str:
+def _check_text(sight: _Sight, field: str, text: str) -> str:
+    step = sight.step
     at = f"jobs.{step.name}.{field}"
     if field == "script" or (field == "command" and isinstance(step.body["command"], str)):
         hint = "Write the command as a list of words; or use a variable: $HELIOSTAT_PARAM_NAME, or one of env."
@@ -103,13 +99,14 @@ def _check_text(document: Document, step: Step, field: str, text: str) -> str:
     except Wrong as error:
         raise wrong(at, str(error)) from None
     for one in template.expressions:
-        _check_names(document, step, one, at, may_ask_status=False)
-    if _is_late(text) and field not in ("command", "env"):
+        _check_names(sight, one, at, may_ask_status=False)
+    if _is_late(template) and field not in ("command", "env"):
         raise wrong(at, "cannot depend on what other jobs hand on", "Only words of command and values of env can.")
     return text
 
 
-def _check_names(document: Document, step: Step, one: Expression, at: str, *, may_ask_status: bool) -> None:
+def _check_names(sight: _Sight, one: Expression, at: str, *, may_ask_status: bool) -> None:
+    document, step = sight.document, sight.step
     for call in calls_in(one):
         known = FUNCTIONS if may_ask_status else FUNCTIONS - STATUS_FUNCTIONS
         if call.function not in known:
@@ -121,58 +118,83 @@ def _check_names(document: Document, step: Step, one: Expression, at: str, *, ma
             continue
         if kind == "matrix" and len(path) == 2 and name in matrix:
             continue
-        if kind == "jobs" and name in document.steps and name not in step.parents:
+        if kind == "jobs" and name in document.steps and name not in sight.parents:
             raise wrong(at, f"{whole}: {step.name} does not need {name}", f"Add it: needs: [{name}].")
         is_value = len(path) == 4 and path[2] == "outputs"
-        if kind == "jobs" and name in step.parents and (is_value or path[2:] == ("state",)):
+        if kind == "jobs" and name in sight.parents and (is_value or path[2:] == ("state",)):
             continue
         there = f"params: {listed(document.parameters)}; jobs: {listed(step.parents)}"
         raise wrong(at, f"there is no {whole}; there are {there}")
 
 
-def _is_late(text: str) -> bool:
-    return any(path[0] == "jobs" for one in parse_template(text).expressions for path in names_in(one))
+def _is_late(template: Template) -> bool:
+    return any(path[0] == "jobs" for one in template.expressions for path in names_in(one))
 
 
-def _node(document: Document, needs: "_Needs", place: int, params: Values) -> Node:
-    step = needs.step
-    values = step.matrix[place] if step.matrix else {}
-    key = key_of(step, place)
-    scope = scope_of(Gate(key, None, params, values), (), is_strict=True)
-    late: list[str] = []
+class _Maker:
+    """Makes the variants of one job, as long as there is room."""
 
-    def filled(text: str) -> Value:
-        if _is_late(text):
-            late.append(text)
+    def __init__(self, document: Document, step: Step, params: Values, room: Room) -> None:
+        self.step = step
+        self._document, self._params, self._room = document, params, room
+        self._needs = _Needs(document, step)
+        self._variables = _variables(params)
+        self._templates: dict[str, tuple[Template, bool]] = {}
+
+    def node(self, place: int) -> Node:
+        """Raises Invalid, or TooLarge."""
+        step, values = self.step, self.step.matrix[place] if self.step.matrix else {}
+        needs = self._needs.of(values)
+        self._room.take_pairs(len(needs))
+        key = key_of(step, place)
+        scope = scope_of(Gate(key, None, self._params, values), (), is_strict=True)
+        try:
+            body = {field: walk(value, partial(self._filled, scope)) for field, value in step.body.items()}
+        except Wrong as error:
+            raise wrong(f"jobs.{step.name}", str(error)) from None
+        is_late = any(late for _, late in self._templates.values())
+        whole = self._completed(body, values)
+        if is_late:
+            self._room.take_lookups(step.name, _count_lookups(whole) * len(needs))
+        return Node(key, step, values, whole, needs, is_late)
+
+    def _filled(self, scope: Scope, text: str) -> Value:
+        template, is_late = self._template(text)
+        if is_late:
             return text
-        return parse_template(text).filled(scope)
+        found = template.filled(scope)
+        self._room.take_bytes(len(found) if isinstance(found, str) else 0)
+        return found
 
-    try:
-        body = {field: walk(value, filled) for field, value in step.body.items()}
-    except Wrong as error:
-        raise wrong(f"jobs.{step.name}", str(error)) from None
-    return Node(
-        key=key,
-        step=step,
-        values=values,
-        body=_completed(document, body, params, values),
-        needs=needs.of(values),
-        is_late=bool(late),
-    )
+    def _template(self, text: str) -> tuple[Template, bool]:
+        """Read once for all variants."""
+        if text not in self._templates:
+            template = parse_template(text)
+            self._templates[text] = template, _is_late(template)
+        return self._templates[text]
+
+    def _completed(self, body: dict[str, object], values: Values) -> dict[str, object]:
+        """Words are text, however they were filled in; parameters are variables too."""
+        if isinstance(command := body.get("command"), list):
+            body["command"] = [as_text(word) if isinstance(word, int | float) else word for word in command]
+        env = body.get("env") or {}
+        if isinstance(env, Mapping):
+            own = {**self._variables, **_variables(values)}
+            self._room.take_bytes(sum(len(name) + len(value) for name, value in own.items()))
+            given = {name: as_text(one) if isinstance(one, int | float) else one for name, one in env.items()}
+            body["env"] = {**own, **given}
+        if self._document.project is not None and "project" not in body:
+            body["project"] = self._document.project
+        return body
 
 
-def _completed(document: Document, body: dict[str, object], params: Values, values: Values) -> dict[str, object]:
-    """Words are text, however they were filled in; parameters are variables too."""
-    if isinstance(command := body.get("command"), list):
-        body["command"] = [as_text(word) if isinstance(word, int | float) else word for word in command]
-    env = body.get("env") or {}
-    if isinstance(env, Mapping):
-        own = {variable_of(name): as_text(value) for name, value in {**params, **values}.items()}
-        given = {name: as_text(value) if isinstance(value, int | float) else value for name, value in env.items()}
-        body["env"] = {**own, **given}
-    if document.project is not None and "project" not in body:
-        body["project"] = document.project
-    return body
+def _variables(values: Values) -> dict[str, str]:
+    return {variable_of(name): as_text(value) for name, value in values.items()}
+
+
+def _count_lookups(body: Mapping[str, object]) -> int:
+    """Rather too many than too few: each names `jobs`."""
+    return json.dumps([body.get("command"), body.get("env")], default=str).count("jobs")
 
 
 class _Needs:
@@ -181,7 +203,7 @@ class _Needs:
     def __init__(self, document: Document, step: Step) -> None:
         self.step = step
         parents = [document.steps[name] for name in step.needs]
-        self._all = tuple(key_of(one, place) for one in parents for place in range(count_of(one)))
+        self._all = tuple(key_of(one, place) for one in parents for place in range(one.count))
         self._alike = [_Alike(document.steps[name], step) for name in step.needs_each]
 
     def of(self, values: Values) -> tuple[str, ...]:

@@ -11,10 +11,11 @@ It knows no loops, no assignment and no functions but those its scope names; its
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 LONGEST = 1000  # characters of one expression
+LONGEST_WORD = 128 * 1024 - 1  # bytes of a word: Linux takes no longer one
 _DEEPEST = 40
 _TOKEN = re.compile(
     r"\s*(?:(?P<number>-?\d{1,15}(?:\.\d{1,15})?(?:[eE][+-]?\d{1,3})?(?![\w.]))"
@@ -124,20 +125,32 @@ def as_number(value: Value) -> float | None:
         return None
     try:
         found = float(value) if not isinstance(value, str) or len(value) <= 40 else None
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
     return found if found is not None and abs(found) < float("inf") else None
 
 
 def as_text(value: Value) -> str:
-    """As a word of a command has it."""
+    """As a word of a command has it. Raises Wrong when a list makes it longer than a word can be."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, list):
-        return ",".join(as_text(one) for one in value)
-    if isinstance(value, float) and value == int(value) and abs(value) < 1e15:
+        return put_together(f",{as_text(one)}" if place else as_text(one) for place, one in enumerate(value))
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e15:
         return str(int(value))
     return "" if value is None else str(value)
+
+
+def put_together(parts: Iterable[str]) -> str:
+    """Raises Wrong as soon as it is longer than a word can be."""
+    found: list[str] = []
+    length = 0
+    for part in parts:
+        length += len(part)
+        if length > LONGEST_WORD:
+            raise Wrong(f"a value is longer than a word can be ({LONGEST_WORD:,} bytes)")
+        found.append(part)
+    return "".join(found)
 
 
 def _tokens(text: str) -> list[str]:
@@ -201,7 +214,7 @@ class _Reader:
         if token[0] in "'\"":
             return Constant(token[1:-1])
         if token[0].isdigit() or token[0] == "-":
-            return Constant(float(token) if set(token) & set(".eE") else int(token))
+            return Constant(_number(token))
         if not (token[0].isalpha() or token[0] == "_") or token in ("and", "or", "not"):
             raise Wrong(f"did not expect {token!a}")
         if token in _CONSTANTS:
@@ -237,6 +250,13 @@ class _Reader:
     def _need(self, token: str) -> None:
         if not self._takes(token):
             raise Wrong(f"{token!a} is missing" if self.next is None else f"expected {token!a}, not {self.next!a}")
+
+
+def _number(token: str) -> float | int:
+    found = float(token) if set(token) & set(".eE") else int(token)
+    if as_number(found) is None:
+        raise Wrong(f"{token!a} is too large a number")
+    return found
 
 
 def _parts(expression: Expression) -> tuple[Expression, ...]:

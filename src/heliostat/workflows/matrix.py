@@ -59,4 +59,4 @@ def _value(field: str, value: object) -> Value:
         return value
     if isinstance(value, str) and len(value) <= _LONGEST and "\0" not in value:
         return value
-    raise wrong(field, f"must be numbers, true, false, or texts of at most {_LONGEST} characters")
+    raise wrong(field, f"must be finite numbers, true, false, or texts of at most {_LONGEST} characters")

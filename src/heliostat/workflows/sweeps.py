@@ -18,6 +18,7 @@ _FIELDS = ("name", "job", "grid", "list", "random", "at_once", "retries", "retry
 _WAYS = ("grid", "list", "random")
 _NOT_HERE = ("array", "after_each", "name", "record")
 _MOST_BYTES = 64 * 2**20
+_LARGEST_LOG = 709.78  # e to that is still a number
 _DIGITS = 6  # of a number drawn at random
 
 
@@ -121,7 +122,7 @@ class _Range:
         if self.is_whole:
             return chance.randint(int(self.low), int(self.high))
         if self.is_log:
-            value = math.exp(chance.uniform(math.log(self.low), math.log(self.high)))
+            value = math.exp(min(chance.uniform(math.log(self.low), math.log(self.high)), _LARGEST_LOG))
         else:
             value = chance.uniform(self.low, self.high)
         return float(f"{value:.{_DIGITS}g}")

@@ -4,10 +4,11 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
-from heliostat.workflows.expressions import Expression, Scope, Value, Wrong, as_text, parse, value_of
+from heliostat.workflows.expressions import Expression, Scope, Value, Wrong, as_text, parse, put_together, value_of
 
 OPEN, CLOSE = "${{", "}}"
 _MOST = 100  # in one text
+_LONGEST_KEPT = 1000  # characters of a text that is remembered
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,16 +25,21 @@ class Template:
         """An expression alone keeps its kind; within text it becomes text. Raises Wrong."""
         if len(self.parts) == 1 and not isinstance(self.parts[0], str):
             return value_of(self.parts[0], scope)
-        return "".join(part if isinstance(part, str) else as_text(value_of(part, scope)) for part in self.parts)
+        return put_together(
+            part if isinstance(part, str) else as_text(value_of(part, scope)) for part in self.parts
+        )
 
 
 def has_template(text: str) -> bool:
     return OPEN in text
 
 
-@lru_cache(maxsize=2000)
 def parse_template(text: str) -> Template:
     """Raises Wrong."""
+    return parse_short(text) if len(text) <= _LONGEST_KEPT else _parse(text)
+
+
+def _parse(text: str) -> Template:
     parts: list[str | Expression] = []
     before, *rest = text.split(OPEN)
     if len(rest) > _MOST:
@@ -46,6 +52,10 @@ def parse_template(text: str) -> Template:
         parts.append(parse(inside))
         parts += [after] if after else []
     return Template(tuple(parts))
+
+
+parse_short = lru_cache(maxsize=2000)(_parse)
+"""Remembers: thousands of jobs may have the same words."""
 
 
 def walk(value: object, change: Callable[[str], object]) -> object:

@@ -39,7 +39,7 @@ from heliostat.models import (
     attempt_id,
 )
 
-DEADLINE_SECONDS = 20.0
+DEADLINE_SECONDS = 60.0
 _numbers = itertools.count(1)
 
 

@@ -46,6 +46,10 @@ def test_one_that_is_left_open_is_taken_where_all_are_allowed():
         "FROM registry.example.org/lab/x AS a\nFROM evil.example.org/y\n",
         "# escape=`\nFROM registry.example.org/lab/x\n",
         "FROM \\\nevil.example.org/y\n",
+        "FROM localhost/x\nFR\\\nOM evil.example.org/y\n",
+        "FROM localhost/x\nFR\\\n# a comment\nOM evil.example.org/y\n",
+        "FROM localhost/x\nCOPY --fr\\ \nom=evil.example.org/y /a /b\n",
+        "FROM localhost/x\nCOPY --from=later.org/x /a /b\nFROM localhost/y AS later.org/x\n",
         "  from --platform=linux/amd64 evil.example.org/y\n",
     ],
 )

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from heliostat.api.refusals import read_job
-from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFound
+from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFound, TooLarge
 from heliostat.models import Caller, Job, JobState
 from heliostat.models.workflows import Tally, WorkflowState
 from heliostat.services import workflows as services
@@ -18,6 +18,7 @@ from heliostat.store import jobs as stored_jobs
 from heliostat.store import moves
 from heliostat.store.database import Transaction
 from heliostat.store.results import put_outputs
+from heliostat.workflows import deciding
 from unit.services.site import Site
 
 
@@ -108,6 +109,46 @@ def test_what_was_not_handed_on_keeps_the_child_from_starting(site: Site, ann: C
     assert (train.state, states(site, ann, number)["train"]) == (JobState.CANCELLED, "refused")
     assert "prep has handed on no value a" in (train.reason or "")
     assert services.find_workflow(site.context, ann, number).tally.state is WorkflowState.FAILED
+
+
+def test_a_child_over_which_nobody_can_decide_does_not_keep_its_parent_from_ending(
+    site: Site, ann: Caller, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    number = submitted(
+        site, ann, {"prep": job(), "train": job("prep", **{"if": "params.n == 1"})}, params={"n": 1}
+    )
+
+    def broken(*_: object) -> None:
+        raise OverflowError("cannot convert float infinity to integer")
+
+    monkeypatch.setattr(deciding, "value_of", broken)
+    end(site, jobs_of(site, ann, number)["prep"])
+    assert states(site, ann, number) == {"prep": "completed", "train": "refused"}
+    assert "cannot be worked out" in (jobs_of(site, ann, number)["train"].reason or "")
+
+
+def test_a_number_larger_than_any_is_refused_before_anything_runs(site: Site) -> None:
+    for late in ({"if": "join(1e999) == 'x'"}, {"command": ["${{ 1e999 }}", "${{ jobs.prep.state }}"]}):
+        with pytest.raises(Invalid, match="too large a number") as caught:
+            plan({"prep": job(), "train": job("prep", **late)})
+        assert caught.value.fields
+
+
+def test_jobs_that_are_no_array_are_too_large_together_too(site: Site, ann: Caller) -> None:
+    settings = replace(site.context.settings, max_request_bytes=10_000)
+    site.context.settings = settings  # type: ignore[misc]
+    jobs = {"a": job(env={"A": "y" * 1000}, matrix={"x": list(range(11))})}
+    with pytest.raises(TooLarge, match="Written out") as caught:
+        submitted(site, ann, jobs)
+    assert caught.value.hint
+    assert services.list_workflows(site.context, ann) == []
+
+
+def test_a_child_sees_values_in_its_condition_and_in_its_words(site: Site, ann: Caller) -> None:
+    late = job("prep", command=["run", "${{ jobs.prep.outputs.a }}"], **{"if": "jobs.prep.outputs.b == 2"})
+    number = submitted(site, ann, {"prep": job(), "train": late})
+    end(site, jobs_of(site, ann, number)["prep"], a="1", b="2", c="3")
+    assert spec_of(site, jobs_of(site, ann, number)["train"]).command == ("run", "1")
 
 
 def test_failure_success_and_always_decide_who_goes_on(site: Site, ann: Caller) -> None:

@@ -12,6 +12,7 @@ from heliostat.engines.environment import Person
 from heliostat.engines.workflow_folders import lay_out_workflow, workflow_mounts, workflow_variables
 from heliostat.models import Job, JobSpec, JobState, Resources
 from heliostat.models.workflows import SWEEP, WORKFLOW, Part
+from heliostat.workers import results
 from heliostat.workers.results import MOST_METRICS, MOST_VALUES, metrics_of, parse_values, read_plain, values_of
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
@@ -120,3 +121,45 @@ def test_what_is_no_report_is_passed_over(tmp_path: Path, line: str) -> None:
 def test_metrics_are_few(tmp_path: Path) -> None:
     lines = "\n".join(json.dumps({"name": f"m{number}", "value": 1}) for number in range(1000))
     assert len(reported(tmp_path, lines)) == MOST_METRICS
+
+
+def test_values_together_are_small_and_the_newest_stay() -> None:
+    found = parse_values("\n".join(f"k{number}={'x' * 1000}" for number in range(20)))
+    assert list(found) == [f"k{number}" for number in range(12, 20)]
+    assert len(json.dumps(found)) <= results.MOST_OUTPUT_BYTES
+    assert len(json.dumps(parse_values("\n".join(f"k{number}={chr(1) * 500}" for number in range(9))))) <= 8192
+
+
+def test_of_many_reports_the_last_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(results, "MOST_LINES", 3)
+    lines = "\n".join(json.dumps({"name": "acc", "value": number}) for number in range(10))
+    assert reported(tmp_path, lines) == {"acc": 9.0}
+    assert metrics_of(Home(tmp_path), 7)["acc"].count == 3
+
+
+def test_of_a_large_file_of_reports_only_the_end_is_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    plain = json.loads
+
+    def counted(text: str) -> object:
+        read.append(text)
+        return plain(text)
+
+    monkeypatch.setattr(results.json, "loads", counted)
+    last = '{"name": "ok", "value": 1}\n'
+    for junk in ("\n", "x\n", "{\n"):
+        read.clear()
+        assert reported(tmp_path, junk * 100_000 + last) == {"ok": 1.0}
+        assert len(read) <= results.MOST_LINES + 1
+        assert all(one.startswith("{") for one in read)
+
+
+def test_a_file_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> bytes:
+        raise OSError(5, "Input/output error")
+
+    (tmp_path / "file").write_text("a=1\n")
+    monkeypatch.setattr(results.os, "pread", broken)
+    assert read_plain(str(tmp_path), "file", 100) == ""

@@ -79,6 +79,8 @@ def test_what_is_decided_already_is_not_looked_at() -> None:
         ("[x for x in y]", "cannot read"),
         ("a" * (LONGEST + 1), "may have 1000 characters"),
         ("(" * 100 + "1" + ")" * 100, "nested too deeply"),
+        ("join(1e999) == 'x'", "'1e999' is too large a number"),
+        ("-9e400 < 1", "'-9e400' is too large a number"),
     ],
 )
 def test_what_cannot_be_read_says_why(text: str, why: str) -> None:
@@ -136,3 +138,7 @@ def test_what_counts_as_true_in_text() -> None:
         True,
     ]
     assert as_text(["a", 1.0, True, None]) == "a,1,true,"
+
+
+def test_every_number_has_a_text() -> None:
+    assert [as_text(one) for one in (2.0, 0.5, float("inf"), float("nan"))] == ["2", "0.5", "inf", "nan"]

@@ -99,8 +99,8 @@ def test_what_others_hand_on_stays_to_be_filled_in_later() -> None:
         ({"a": job(command=["${{ success() }}"])}, "there is no function success"),
         ({"a": job(command=["${{ 1"])}, "is not closed"),
         ({"a": job(matrix={"x": []})}, "must be a list of values"),
-        ({"a": job(matrix={"x": [[1]]})}, "must be numbers, true, false, or texts"),
-        ({"a": job(matrix={"x": [float("nan")]})}, "must be numbers"),
+        ({"a": job(matrix={"x": [[1]]})}, "must be finite numbers, true, false, or texts"),
+        ({"a": job(matrix={"x": [float("nan")]})}, "must be finite numbers"),
         ({"a": job(matrix=[{"x": 1}, {"y": 1}])}, "the same names as the first row"),
         ({"a": job(matrix={"x y": [1]})}, "is no name"),
         ({"a": job(retries=-1)}, "a whole number from 0 to 100"),
@@ -155,7 +155,7 @@ def test_huge_matrices_are_refused_before_anything_is_made_of_them() -> None:
     error = refusal({"a": job(matrix=dict.fromkeys("abcdefgh", hundred))})
     assert "makes 10,000,000,000,000,000 jobs" in error.message
     half = {"x": hundred, "y": list(range(60))}
-    assert "makes 12,000 jobs" in refusal({"a": job(matrix=half), "b": job(matrix=half)}).message
+    assert "makes more than 10,000 jobs" in refusal({"a": job(matrix=half), "b": job(matrix=half)}).message
     pairs = {"a": job(matrix={"x": list(range(400))}), "b": job(needs="a", matrix={"x": list(range(400))})}
     assert "pairs of a job and one it needs" in refusal(pairs).message
     large = {"a": {"script": "#" * 500_000, "matrix": {"x": list(range(1000))}}}

@@ -53,7 +53,7 @@ def read_receipt(path: str) -> Receipt:
     try:
         noted_at = datetime.fromtimestamp(os.fstat(descriptor).st_mtime, UTC)
         return replace(receipt_in(os.read(descriptor, _MOST_BYTES).decode("ascii", "replace")), noted_at=noted_at)
-    except OSError:
+    except (OSError, ValueError, OverflowError):  # of a time that is none, too: it is the user's own file
         return NO_RECEIPT
     finally:
         os.close(descriptor)

@@ -107,7 +107,7 @@ print("ready", flush=True)
 ctypes.CDLL(None).syscall({EXIT_OF_ONE_THREAD}, 0)
 """
     process = start(code)
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while b") Z " not in processes._read(f"/proc/{process.pid}/stat"):
         assert time.monotonic() < deadline
     assert processes.is_running(process.pid, started_at(process))

@@ -187,7 +187,7 @@ class Site:
         return Attempt(f"{number}.1", replace(job, **fields), "")  # type: ignore[arg-type]
 
     def wait_until(self, condition: Callable[[], object], what: str) -> None:
-        deadline = time.monotonic() + 10
+        deadline = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < deadline, f"waited in vain until {what}"
             time.sleep(0.005)

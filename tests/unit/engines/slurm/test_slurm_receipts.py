@@ -35,3 +35,15 @@ def test_what_is_no_file_is_no_receipt(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "link").symlink_to("/etc/passwd")
     assert not any(read_receipt(str(tmp_path / name)).has_begun for name in ("pipe", "link", "none", "."))
+
+
+def test_a_time_that_is_none_hurts_nobody_else(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "receipt"
+    path.write_text("begun 7 0 n1\n")
+    real = os.fstat
+
+    def far_off(descriptor: int) -> os.stat_result:
+        return os.stat_result([*real(descriptor)[:8], 10**15, 10**15])
+
+    monkeypatch.setattr(os, "fstat", far_off)
+    assert read_receipt(str(path)) == NO_RECEIPT

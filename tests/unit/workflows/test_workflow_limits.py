@@ -1,0 +1,193 @@
+"""Small files must not become large: what is filled in is counted while it is filled in."""
+
+from typing import Any
+
+import pytest
+
+from heliostat.errors import Invalid, TooLarge
+from heliostat.workflows import documents, limits, templates
+from heliostat.workflows.deciding import Gate, Over, Verdict, decide, outputs_named
+from heliostat.workflows.documents import read_document
+from heliostat.workflows.expansion import Expanded, expand
+from heliostat.workflows.expressions import LONGEST_WORD, Wrong, as_text
+from heliostat.workflows.sweeps import read_sweep
+from heliostat.workflows.templates import parse_template
+
+HUGE = 10**400
+
+
+def expanded(jobs: dict[str, Any], params: dict[str, Any] | None = None) -> Expanded:
+    return expand(read_document({"name": "train", "jobs": jobs, "params": params or {}}), {})
+
+
+def job(**fields: Any) -> dict[str, Any]:
+    return {"command": ["true"], **fields}
+
+
+def variants(count: int) -> dict[str, list[int]]:
+    return {"x": list(range(count))}
+
+
+@pytest.fixture
+def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_BYTES", 50_000)
+
+
+@pytest.mark.usefixtures("_little_room")
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"env": {"A": "<${{ params.p }}>" * 10}},  # grows by what is filled in
+        {"command": ["run", *["${{ params.p }}"] * 10]},
+        {},  # parameters are variables of each job
+    ],
+)
+def test_what_grows_beyond_the_room_while_it_is_filled_in_is_too_large(fields: dict[str, Any]) -> None:
+    params = {"p": "y" * 1000}
+    with pytest.raises(TooLarge, match="Written out, these jobs take more than") as caught:
+        expanded({"a": job(matrix=variants(60), **fields)}, params)
+    assert caught.value.hint
+    assert len(expanded({"a": job(matrix=variants(3), **fields)}, params).nodes) == 3
+
+
+@pytest.mark.usefixtures("_little_room")
+def test_one_job_is_stopped_before_all_of_it_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    taken: list[int] = []
+    plain = limits.Room.take_bytes
+
+    def noted(room: limits.Room, count: int) -> None:
+        taken.append(count)
+        plain(room, count)
+
+    monkeypatch.setattr(limits.Room, "take_bytes", noted)
+    with pytest.raises(TooLarge):
+        expanded({"a": job(command=["<${{ params.p }}>"] * 1000)}, {"p": "y" * 5000})
+    assert 1 < len(taken) < 20
+
+
+def test_a_word_is_not_joined_beyond_what_a_word_can_be() -> None:
+    with pytest.raises(Invalid, match="longer than a word can be"):
+        expanded({"a": job(command=["${{ params.p }}" * 14])}, {"p": "y" * 10_000})
+    assert as_text(["y" * 1000] * 100).count("y") == 100_000
+    with pytest.raises(Wrong, match="longer than a word can be"):
+        as_text(["y" * 1000] * 132)
+
+
+def test_matrices_are_counted_while_they_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[object] = []
+    plain = documents.read_matrix
+
+    def counted(field: str, given: object) -> Any:
+        read.append(given)
+        return plain(field, given)
+
+    monkeypatch.setattr(documents, "read_matrix", counted)
+    with pytest.raises(Invalid, match="makes more than 10,000 jobs"):
+        expanded({f"a{number}": job(matrix=variants(5000)) for number in range(6)})
+    assert len(read) == 3
+
+
+def test_pairs_of_those_with_the_same_values_are_counted_too() -> None:
+    first = {"same": [1], "x": list(range(400))}
+    second = {"same": [1], "y": list(range(400))}
+    with pytest.raises(Invalid, match="pairs of a job and one it needs") as caught:
+        expanded({"a": job(matrix=first), "b": job(needs_each="a", matrix=second)})
+    assert caught.value.fields
+
+
+def test_many_expressions_over_many_jobs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "MOST_LOOKUPS", 100)
+    parents = job(matrix=variants(20))
+    few = job(needs="a", command=["run", *["${{ count(jobs.a.outputs.n) }}"] * 5])
+    many = job(needs="a", command=["run", *["${{ count(jobs.a.outputs.n) }}"] * 6])
+    assert len(expanded({"a": parents, "b": few}).nodes) == 21
+    with pytest.raises(Invalid, match="looks more than 100 times") as caught:
+        expanded({"a": parents, "b": many})
+    assert caught.value.fields
+
+
+def test_jobs_nested_deeper_than_can_be_filled_in_are_refused() -> None:
+    deep: Any = "x"
+    for _ in range(700):
+        deep = [deep]
+    with pytest.raises(Invalid, match="nested too deeply"):
+        expanded({"a": job(env=deep)})
+
+
+def decided(those: list[Over], *words: str) -> Verdict:
+    return decide(Gate("me", None, {}, {}, words), those)
+
+
+def test_values_that_others_hand_on_are_not_joined_beyond_what_a_word_can_be() -> None:
+    those = [Over(f"a.{number}", "a", "completed", {"x": "y" * 4096}, True) for number in range(40)]
+    verdict = decided(those, "${{ join(jobs.a.outputs.x) }}" * 100)
+    assert verdict.outcome == "refused"
+    assert "longer than a word can be" in (verdict.reason or "")
+
+
+def test_all_words_of_a_job_together_may_not_grow_much() -> None:
+    those = [Over(f"a.{number}", "a", "completed", {"x": "y" * 4096}, True) for number in range(20)]
+    word = "${{ join(jobs.a.outputs.x) }}"
+    assert decided(those, "run", word).outcome is None
+    verdict = decided(those, "run", word, word)
+    assert verdict.outcome == "refused"
+    assert "128 KiB" in (verdict.reason or "")
+
+
+def test_a_long_word_that_hardly_grows_is_no_matter() -> None:
+    long = f"{'z' * (LONGEST_WORD - 100)}${{{{ jobs.a.outputs.x }}}}"
+    assert decided([Over("a", "a", "completed", {"x": "1"})], long, long).outcome is None
+
+
+def test_a_gate_says_which_values_it_looks_at() -> None:
+    words = ("run", "${{ max(jobs.a.outputs.acc) }}", "${{ params.lr }}")
+    assert outputs_named(Gate("me", "jobs.b.outputs.n > 1", {}, {}, words)) == {"acc", "n"}
+    assert outputs_named(Gate("me", None, {}, {})) == frozenset()
+    assert outputs_named(Gate("me", "1 <", {}, {})) == frozenset()
+
+
+def test_long_texts_are_not_kept_in_memory() -> None:
+    before = templates.parse_short.cache_info().currsize
+    for number in range(5):
+        parse_template(f"{number}{'z' * 5000} ${{{{ 1 }}}}")
+    assert templates.parse_short.cache_info().currsize == before
+
+
+def test_numbers_larger_than_any_are_refused_with_their_place() -> None:
+    for wrong in (
+        {"jobs": {"a": job(matrix={"x": [HUGE]})}},
+        {"jobs": {"a": job(matrix=[{"x": -HUGE}])}},
+        {"jobs": {"a": job()}, "params": {"x": HUGE}},
+        {"jobs": {"a": job()}, "params": {"x": {"type": "int", "default": HUGE}}},
+        {"jobs": {"a": job()}, "params": {"x": {"type": "text", "choices": [HUGE]}}},
+    ):
+        with pytest.raises(Invalid, match="finite") as caught:
+            read_document({"name": "a", **wrong})
+        assert caught.value.fields
+
+
+@pytest.mark.parametrize(
+    "swept",
+    [
+        {"grid": {"lr": [HUGE]}},
+        {"random": {"count": 2, "values": {"lr": {"from": 1, "to": HUGE}}}},
+        {"random": {"count": 2, "values": {"lr": {"from": -1.7e308, "to": 1.7e308}}}},
+    ],
+)
+def test_sweeps_over_numbers_larger_than_any_are_refused(swept: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as caught:
+        read_sweep({"name": "lr", "job": {"command": ["run", "{lr}"]}, **swept})
+    assert caught.value.fields
+
+
+def test_a_sweep_up_to_the_largest_number_is_drawn() -> None:
+    values = {"lr": {"from": 1.7976931348623157e308, "to": 1.7976931348623157e308, "log": True}}
+    made = read_sweep({"name": "lr", "job": {"command": ["run"]}, "random": {"count": 1, "values": values}})
+    assert len(made.table) == 1
+
+
+def test_needs_named_twice_among_thousands_are_refused() -> None:
+    names = [f"j{number}" for number in range(1500)]
+    jobs = {name: job() for name in names}
+    with pytest.raises(Invalid, match="names 'j7' twice"):
+        read_document({"name": "a", "jobs": {**jobs, "last": job(needs=[*names, "j7"])}})
