@@ -5,17 +5,20 @@ usage: echo_server.py PORT_FILE [ADDRESS]
 
 import asyncio
 import hashlib
+import itertools
 import json
 import os
 import sys
 
 BLOCK = b"x" * 65536
 released = asyncio.Event()
+numbers = itertools.count(1)  # of connections
 
 
 async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    number = next(numbers)
     try:
-        while await answer(reader, writer):
+        while await answer(reader, writer, number):
             pass
     except (ConnectionError, asyncio.IncompleteReadError):
         pass
@@ -23,7 +26,7 @@ async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
         writer.close()
 
 
-async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bool:
+async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> bool:
     head = (await reader.readuntil(b"\r\n\r\n")).decode("latin-1")
     first, *lines = head.split("\r\n")[:-2]
     method, target, _ = first.split(" ")
@@ -48,6 +51,7 @@ async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
         "bytes": size,
         "sha": digest,
         "pid": os.getpid(),
+        "connection": number,
     }
     writer.write(b"HTTP/1.1 200 OK\r\n" + MORE.get(kind, b"") + reply(json.dumps(told).encode(), method))
     await writer.drain()

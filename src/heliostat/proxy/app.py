@@ -101,7 +101,8 @@ class _Exchange:
         self._proxy, self._admitted, self._request = proxy, admitted, request
         self._receive, self._send = receive, send
         self._has_started = self._has_sent = False
-        self._may_repeat = request.method in _REPEATABLE and not _has_body(request)
+        self._has_body = _has_body(request)
+        self._may_repeat = request.method in _REPEATABLE and not self._has_body
 
     async def run(self) -> None:
         try:
@@ -147,6 +148,8 @@ class _Exchange:
                 if not was_used or connection.has_begun:
                     raise
             finally:
+                if self._has_body:  # whoever disagrees on where it ended has nobody else's request to add to
+                    connection.close()
                 self._proxy.pool.give_back(way, connection)
 
     async def _exchange(self, connection: Connection) -> None:
@@ -154,7 +157,7 @@ class _Exchange:
         watch = Watch(self._receive, self._is_let_in)
         try:
             connection.write_at_once(self._head())
-            if _has_body(self._request):
+            if self._has_body:
                 watch.send(self._send_body(connection))
             else:
                 self._has_sent = True
@@ -174,6 +177,7 @@ class _Exchange:
         request, admitted = self._request, self._admitted
         headers = request_headers(request.headers, admitted.passing)
         if values(request.headers, b"transfer-encoding"):
+            headers = [pair for pair in headers if pair[0] != b"content-length"]
             headers.append((b"transfer-encoding", b"chunked"))
         path = admitted.asked.upstream_path(admitted.way.keeps_prefix)
         return request_head(request.method.encode(), path, headers)

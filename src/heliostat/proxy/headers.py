@@ -23,6 +23,10 @@ _HOP_BY_HOP = frozenset(
         b"upgrade",
     }
 )
+# They say where a message ends, where it goes and what it is: no `Connection` header takes them away.
+_NEVER_OF_A_CONNECTION = frozenset(
+    {b"content-length", b"content-type", b"content-encoding", b"content-range", b"host", b"origin"}
+)
 _OURS = frozenset({b"authorization", b"cookie", b"expect", b"forwarded", b"x-real-ip"})
 # They act on the whole host: on other sessions, and on the control plane beside them.
 _TOO_WIDE = frozenset({b"clear-site-data", b"strict-transport-security", b"alt-svc", b"service-worker-allowed"})
@@ -97,7 +101,7 @@ def cookies_named(headers: Headers, wanted: bytes) -> list[bytes]:
 
 def _named_in_connection(headers: Headers) -> frozenset[bytes]:
     words = (word for value in values(headers, b"connection") for word in value.split(b","))
-    return frozenset(word.strip().lower() for word in words)
+    return frozenset(word.strip().lower() for word in words) - _NEVER_OF_A_CONNECTION
 
 
 def _cookies(headers: Headers) -> Iterable[bytes]:

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import AttemptId
-from heliostat.models.sessions import Listening
+from heliostat.proxy.proofs import Proofs
 from heliostat.proxy.upstream import Connection
 from heliostat.services.context import Context
 from heliostat.services.proxying import Way, listening
@@ -25,6 +25,7 @@ class Pool:
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._proofs = Proofs(lambda way: listening(context, way))
         self._idle: dict[_Key, list[tuple[float, Connection]]] = {}
 
     async def connection(self, way: Way, *, may_be_used: bool) -> tuple[Connection, bool]:
@@ -49,7 +50,7 @@ class Pool:
         """Raises Conflict or EngineUnavailable."""
         if self._context.relays is not None:
             return await self._context.relays.open(way.attempt, way.port, protocol)
-        before = await self._listening(way)
+        before = await self._proofs.listening(way)
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(_CONNECT_SECONDS):
@@ -59,7 +60,7 @@ class Pool:
                 f"Port {way.port} of job {way.target.job_id} does not answer: {error}.", "Look at the job's log."
             ) from error
         try:
-            after = await self._listening(way)
+            after = await self._proofs.listening(way)
             if after != before:
                 raise Conflict("Who listens there has just changed.", "Try again.", code="not_listening")
         except BaseException:
@@ -72,9 +73,7 @@ class Pool:
             for _, connection in kept:
                 connection.close()
         self._idle.clear()
-
-    async def _listening(self, way: Way) -> Listening:
-        return await asyncio.get_running_loop().run_in_executor(None, listening, self._context, way)
+        self._proofs.close()
 
     def _drop_old(self) -> None:
         limit = time.monotonic() - _IDLE_SECONDS

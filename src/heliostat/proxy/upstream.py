@@ -112,6 +112,7 @@ class Connection(asyncio.Protocol):
         return self._head_bytes > 0
 
     def close(self) -> None:
+        self._keeps_open = False
         if self._transport is not None:
             self._transport.abort()
 

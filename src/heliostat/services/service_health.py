@@ -2,7 +2,6 @@
 
 import http.client
 import math
-import socket
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -11,12 +10,13 @@ from datetime import datetime
 from functools import partial
 
 from heliostat.engines.relay.relays import Relays
-from heliostat.errors import Conflict, HeliostatError
+from heliostat.errors import HeliostatError
 from heliostat.models import Attempt, Job, JobId
 from heliostat.models.services import Health, HealthCheck, Replica, Service
-from heliostat.models.sessions import Listening, Target
+from heliostat.models.sessions import Target
 from heliostat.services.context import Context
-from heliostat.services.proxying import Way, listening, told_port
+from heliostat.services.proven_http import proven_connection
+from heliostat.services.proxying import Way, told_port
 
 Verdict = tuple[Health, str]
 Look = Callable[[Context, Service, Job], str]
@@ -36,13 +36,11 @@ def look_at(context: Context, service: Service, job: Job) -> str:
     try:
         if context.relays is not None:
             return _ask_elsewhere(context.relays, way, service)
-        before = listening(context, way)
-        problem = _ask(before, service)
-        if listening(context, way) != before:
-            raise Conflict("Who listens there has just changed.")
+        return _ask(context, way, service)
     except HeliostatError as error:
         return error.message[:_LONGEST_PROBLEM]
-    return problem
+    except (OSError, http.client.HTTPException) as error:
+        return f"port {port}: {error or type(error).__name__}"[:_LONGEST_PROBLEM]
 
 
 def _ask_elsewhere(relays: Relays, way: Way, service: Service) -> str:
@@ -67,24 +65,14 @@ def _problem(check: HealthCheck, status: int) -> str:
     return "" if 200 <= status < 400 else f"GET {check.path} answers {status or 'no HTTP'}"[:_LONGEST_PROBLEM]
 
 
-def _ask(there: Listening, service: Service) -> str:
+def _ask(context: Context, way: Way, service: Service) -> str:
+    """On this machine. Nothing is sent before it is proven who listens."""
     check = service.check
-    try:
+    with proven_connection(context, way, check.timeout_seconds) as connection:
         if check.path is None:
-            socket.create_connection((there.host, there.port), check.timeout_seconds).close()
             return ""
-        return _ask_http(there, check, service)
-    except (OSError, http.client.HTTPException) as error:
-        return f"port {there.port}: {error or type(error).__name__}"[:_LONGEST_PROBLEM]
-
-
-def _ask_http(there: Listening, check: HealthCheck, service: Service) -> str:
-    connection = http.client.HTTPConnection(there.host, there.port, timeout=check.timeout_seconds)
-    try:
-        connection.request("GET", check.path or "/", headers=_headers(service))
+        connection.request("GET", check.path, headers=_headers(service))
         status = connection.getresponse().status
-    finally:
-        connection.close()
     return _problem(check, status)
 
 

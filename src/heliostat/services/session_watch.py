@@ -33,13 +33,21 @@ def pause_seconds(context: Context) -> float:
 
 
 def watch_sessions(context: Context) -> None:
+    """All of them, whatever goes wrong with one: that is raised afterwards."""
     with context.store.read() as conn:
         sessions = kept.running_sessions(conn)
         jobs = stored.get_jobs(conn, [session.job_id for session in sessions])
+    failures: list[Exception] = []
     for session in sessions:
         job = jobs.get(session.job_id)
-        if job is not None and job.started_at is not None and job.stop_requested is None:
+        if job is None or job.started_at is None or job.stop_requested is not None:
+            continue
+        try:
             _watch(context, session, job, job.started_at)
+        except Exception as error:  # noqa: BLE001 - the others have done nothing
+            failures.append(error)
+    if failures:
+        raise ExceptionGroup("some sessions were not watched", failures)
 
 
 def ends_at(job: Job) -> datetime | None:

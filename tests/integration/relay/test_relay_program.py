@@ -250,6 +250,12 @@ HOSTILE = {
     "more than there is room for": frames.written(frames.OPENED, 1)
     + frames.with_data(1, b"x" * (frames.WINDOW + frames.MOST_DATA)),
     "credit without end": frames.written(frames.OPENED, 1) + frames.with_credit(1, 2**32 - 1),
+    "credit for what was never sent": frames.written(frames.OPENED, 1) + frames.with_credit(1, 1),
+    "nothing": frames.written(frames.OPENED, 1) + frames.written(frames.DATA, 1),
+    "frames of nobody": frames.written(frames.EOF, 99) * 2000,
+    "bytes of nobody": frames.with_data(99, b"x" * 2**20),
+    "more after the last word": frames.written(frames.OPENED, 1) + frames.written(frames.EOF, 1) * 2,
+    "bytes before the first word": frames.with_data(1, b"x"),
     "kinds that do not exist": b"\xff" * 20,
     "frames out of turn": frames.written(frames.OPENED, 1) + frames.written(frames.OPENED, 1),
     "numbers of the wrong size": frames.written(frames.OPENED, 1) + frames.written(frames.CREDIT, 1, b"x"),

@@ -49,6 +49,14 @@ def test_what_is_passed_on_keeps_its_order_and_its_repetitions(headers: list[Hea
             assert [value for key, value in request_headers(headers, SESSION) if key == name] == wanted
 
 
+@pytest.mark.parametrize("name", [b"content-length", b"host", b"content-type", b"origin"])
+def test_nobody_has_dropped_what_says_where_a_request_ends_or_goes(name: bytes) -> None:
+    sent = [(b"connection", b"close, X-Gone , " + name.title()), (name, b"25"), (b"x-gone", b"1")]
+    for passed in (request_headers(sent, PORT), response_headers(sent, PORT)):
+        assert (name, b"25") in passed
+        assert b"x-gone" not in dict(passed)
+
+
 @given(HEADERS)
 def test_no_cookie_of_a_server_inside_reaches_beyond_its_own_paths(headers: list[Header]) -> None:
     for name, value in response_headers(headers, SESSION):

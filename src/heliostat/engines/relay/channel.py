@@ -28,23 +28,34 @@ class Channel(asyncio.Transport):
         self._out, self._in = Outflow(number, wire.send), Inflow(number, wire.send)
         self._kept = bytearray()  # what came while nobody reads
         self._last = 0  # EOF or CLOSE: comes after that
+        self._heard = 0  # the same, once it was heard
         self._is_paused = self._is_closing = self._is_lost = self._is_full = False
         protocol.connection_made(self)
 
     def hear(self, frame: Frame) -> None:
         """Raises BadFrame."""
+        self._check_turn(frame.kind)
         if frame.kind == frames.DATA:
             self._in.came(len(frame.payload))
             self._kept += frame.payload
             self._tell_kept()
         elif frame.kind in (frames.EOF, frames.CLOSE):
-            self._last = frame.kind
+            self._last = self._heard = frame.kind
             self._tell_kept()
         elif frame.kind == frames.CREDIT:
             self._out.grant(frame)
             self._tell_if_drained()
         else:
             raise frames.BadFrame(f"a frame of kind {frame.kind} out of turn")
+
+    def hold(self) -> None:
+        """The stream is full."""
+        self._out.hold()
+
+    def go_on(self) -> None:
+        if not self._is_lost:
+            self._out.go_on()
+            self._tell_if_drained()
 
     def lose(self, error: Exception | None) -> None:
         """It is over at the other end, or the relay is gone."""
@@ -103,6 +114,11 @@ class Channel(asyncio.Transport):
 
     def get_write_buffer_size(self) -> int:
         return self._out.waiting_bytes
+
+    def _check_turn(self, kind: int) -> None:
+        goes_on = self._heard == frames.EOF and kind in (frames.DATA, frames.EOF)
+        if goes_on or (self._heard == frames.CLOSE and kind != frames.CREDIT):
+            raise frames.BadFrame("it goes on after its last word")
 
     def _tell_kept(self) -> None:
         if self._is_paused or self._is_lost:

@@ -10,7 +10,6 @@ from collections.abc import Callable
 from heliostat.engines.relay.frames import WINDOW, BadFrame, Frame, with_credit, with_data, written
 
 _WORTH_TELLING = WINDOW // 4
-_MOST_CREDIT = 64 * WINDOW
 
 
 class Outflow:
@@ -20,6 +19,7 @@ class Outflow:
         self._connection, self._send = connection, send
         self._credit = WINDOW
         self._waiting = bytearray()
+        self._is_held = False
         self._last: list[int] = []
 
     @property
@@ -34,8 +34,16 @@ class Outflow:
     def grant(self, frame: Frame) -> None:
         """The other end has taken so much. Raises BadFrame."""
         self._credit += frame.number
-        if self._credit > _MOST_CREDIT:
-            raise BadFrame("it grants without end")
+        if not frame.number or self._credit > WINDOW:
+            raise BadFrame("it grants what it never had")
+        self._flush()
+
+    def hold(self) -> None:
+        """The stream is full: what is written waits."""
+        self._is_held = True
+
+    def go_on(self) -> None:
+        self._is_held = False
         self._flush()
 
     def drop(self) -> None:
@@ -52,7 +60,7 @@ class Outflow:
 
     def _flush(self) -> None:
         size = min(self._credit, len(self._waiting))
-        if not size:
+        if not size or self._is_held:
             return
         part = bytes(self._waiting[:size])
         del self._waiting[:size]
@@ -72,7 +80,9 @@ class Inflow:
         self._taken = 0  # of which the other end does not know yet
 
     def came(self, size: int) -> None:
-        """Raises BadFrame when there was no room."""
+        """Raises BadFrame when there was no room, or nothing in it."""
+        if not size:
+            raise BadFrame("it sends nothing")
         self._room -= size
         if self._room < 0:
             raise BadFrame("it sends more than there is room for")

@@ -21,6 +21,7 @@ from heliostat.engines.inside import Inside
 from heliostat.engines.relay import frames
 from heliostat.engines.relay.channel import Channel
 from heliostat.engines.relay.frames import BadFrame, Frame
+from heliostat.engines.relay.strays import Strays
 
 log = structlog.get_logger()
 P = TypeVar("P", bound=asyncio.Protocol)
@@ -29,6 +30,8 @@ ANSWER_SECONDS = 20.0
 _LEAVE_SECONDS = 5.0
 _MOST_NOISE = 64 * 1024  # before its first word
 _TAIL_BYTES = 2000
+_FULL_BYTES = 2**20  # that it has not read: then its connections wait
+_MOST_UNSENT = 4 * 2**20  # with what cannot wait
 
 
 class RelayLost(Exception):
@@ -54,6 +57,8 @@ class Link(asyncio.Protocol):
         self._channels: dict[int, Channel] = {}
         self._asked: dict[int, asyncio.Future[str]] = {}
         self._protocols: dict[int, asyncio.Protocol] = {}
+        self._strays = Strays()
+        self._is_full = False
         self._said = _Tail()
         self._hello: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._gone: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -130,11 +135,30 @@ class Link(asyncio.Protocol):
         await asyncio.shield(self._gone)
 
     def send(self, data: bytes) -> None:
-        if not self.is_lost:
-            self._transport.write(data)
+        if self.is_lost or self._transport.is_closing():
+            return
+        self._transport.write(data)
+        if self._transport.get_write_buffer_size() > _MOST_UNSENT:
+            self.end("it does not read")
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+        for channel in self._channels.values():
+            channel.hold()
+
+    def resume_writing(self) -> None:
+        """Each in its turn, until it is full again."""
+        self._is_full = False
+        for number, channel in list(self._channels.items()):
+            if self._is_full:
+                return
+            if self._channels.pop(number, None) is not None:
+                self._channels[number] = channel
+                channel.go_on()
 
     def forget(self, number: int) -> None:
         self._channels.pop(number, None)
+        self._strays.expect()
         self.used_at = time.monotonic()
 
     async def _answer(self, kind: int, number: int, port: int) -> str:
@@ -147,13 +171,18 @@ class Link(asyncio.Protocol):
             async with asyncio.timeout(ANSWER_SECONDS):
                 return await answer
         except TimeoutError:
+            self._strays.expect()
             raise PortFailed("it took too long") from None
+        except asyncio.CancelledError:
+            self._strays.expect()
+            raise
         finally:
             self._asked.pop(number, None)
             self.used_at = time.monotonic()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
+        self._transport.set_write_buffer_limits(high=_FULL_BYTES)
 
     def data_received(self, data: bytes) -> None:
         try:
@@ -201,14 +230,22 @@ class Link(asyncio.Protocol):
             return
         answer = self._asked.get(frame.connection)
         if answer is None or answer.done():
-            return  # about one that we have closed
+            self._strays.came(frame)  # about one that we have closed
+            return
         text = frame.payload.decode("utf-8", "replace")
         if frame.kind == frames.OPENED:
             if (protocol := self._protocols.get(frame.connection)) is not None:
-                self._channels[frame.connection] = Channel(frame.connection, self, protocol)
+                self._add(Channel(frame.connection, self, protocol), frame.connection)
             answer.set_result(text)
         elif frame.kind in (frames.REFUSED, frames.FAILED):
             answer.set_exception(PortRefused(text) if frame.kind == frames.REFUSED else PortFailed(text))
+        else:
+            raise BadFrame(f"a frame of kind {frame.kind} before its first word")
+
+    def _add(self, channel: Channel, number: int) -> None:
+        self._channels[number] = channel
+        if self._is_full:
+            channel.hold()
 
 
 class _Tail(asyncio.Protocol):

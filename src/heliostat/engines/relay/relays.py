@@ -34,6 +34,8 @@ _STOP_SECONDS = 2.0
 _STARTERS = 4
 _MOST_OF_ONE, _MOST_LOOKS = 3, 16
 _MOST_SEEN = 10_000
+_HOST = "127.0.0.1"  # of the job's own machine
+_MOST_SOCKETS, _LONGEST_NUMBER = 16, 20
 _LISTEN_HINT = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
 
 
@@ -86,8 +88,7 @@ class Relays:
     async def look(self, attempt: Attempt, port: int) -> Listening:
         """Whether it listens there. Raises Conflict or EngineUnavailable."""
         proof = await self._said_kindly(attempt, port, lambda link: link.check(port))
-        host, *sockets = proof.split() or [""]
-        found = Listening(host, port, tuple(int(one) for one in sockets if one.isdecimal()))
+        found = Listening(_HOST, port, _sockets(proof))
         if len(self._seen) >= _MOST_SEEN:
             self._seen.clear()
         self._seen[attempt.id, port] = found
@@ -205,6 +206,12 @@ class Relays:
                     link.end("nobody uses it")
                 if (link is None or link.is_lost) and not kept.starting.locked():
                     del self._kept[attempt_id]
+
+
+def _sockets(proof: str) -> tuple[int, ...]:
+    """What a relay says: any text. Where it connects to is its own affair, on its own machine."""
+    found = (one for one in proof.split()[1 : _MOST_SOCKETS + 1] if len(one) <= _LONGEST_NUMBER)
+    return tuple(int(one) for one in found if one.isascii() and one.isdecimal())
 
 
 def relays_of(engine: Engine) -> Relays | None:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from heliostat.engines.relay import frames
 from heliostat.engines.relay.flow import Inflow, Outflow
 from heliostat.engines.relay.frames import WINDOW, BadFrame, Frame, FrameReader
+from heliostat.engines.relay.strays import Strays
 
 KINDS = st.integers(frames.OPEN, frames.CLOSE)
 FRAMES = st.lists(st.builds(Frame, KINDS, st.integers(0, 2**32 - 1), st.binary(max_size=300)), max_size=20)
@@ -85,11 +86,39 @@ def test_who_sends_more_than_there_is_room_for_is_found_out() -> None:
         room.came(1)
 
 
-def test_who_grants_without_end_is_found_out() -> None:
+@pytest.mark.parametrize("count", [0, 1001, WINDOW, 2**32 - 1])
+def test_who_grants_nothing_or_what_was_never_sent_is_found_out(count: int) -> None:
     out = Outflow(1, lambda _: None)
-    frame = Frame(frames.CREDIT, 1, b"\xff\xff\xff\xff")
+    out.write(b"x" * 1000)
     with pytest.raises(BadFrame):
-        out.grant(frame)
+        out.grant(FrameReader().feed(frames.with_credit(1, count))[0])
+
+
+def test_who_sends_nothing_again_and_again_is_found_out() -> None:
+    with pytest.raises(BadFrame):
+        Inflow(1, lambda _: None).came(0)
+
+
+def test_what_is_held_goes_on_as_it_was_written() -> None:
+    sent: list[bytes] = []
+    out = Outflow(1, sent.append)
+    out.hold()
+    out.write(b"one")
+    out.finish(frames.EOF)
+    assert (sent, out.waiting_bytes) == ([], 3)
+    out.go_on()
+    assert FrameReader().feed(b"".join(sent)) == [Frame(frames.DATA, 1, b"one"), Frame(frames.EOF, 1)]
+
+
+def test_a_closed_connection_may_say_what_was_on_its_way_and_no_more() -> None:
+    strays = Strays()
+    for _ in range(3):
+        strays.expect()
+    for frame in [Frame(frames.DATA, 1, b"x" * 1024)] * (3 * WINDOW // 1024) + [Frame(frames.CLOSE, 1)] * 3:
+        strays.came(frame)
+    more = [Frame(frames.CREDIT, 1, b"0000")] * 1000
+    with pytest.raises(BadFrame):
+        list(map(strays.came, more))
 
 
 def test_what_is_dropped_is_not_sent_and_the_last_word_is() -> None:
