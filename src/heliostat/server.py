@@ -72,6 +72,7 @@ def serve(
     os.umask(0o077)
     sys.setswitchinterval(0.001)  # several threads hand small things to each other all the time
     _configure_logging()
+    _heed_signals()
     _make_home(settings.home)
     with _lock(settings.home), contextlib.ExitStack() as stack:
         sockets = [_tcp_socket(settings), _unix_socket(settings.home)]
@@ -99,6 +100,14 @@ def serve(
         log.info("serving", url=url, home=str(settings.home.path), engine=context.engine.name)
         _run_http(app, sockets)
     log.info("stopped")
+
+
+def _heed_signals() -> None:
+    """Whoever starts us in the background lets us ignore some, and every job would as well: to do nothing about
+    them is not handed on."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, lambda *_: None)
 
 
 def make_engine(settings: Settings) -> Engine:

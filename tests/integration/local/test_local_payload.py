@@ -1,6 +1,8 @@
 """What a job runs, and what is made of its end."""
 
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -169,3 +171,13 @@ def test_gpus_are_given_by_uuid(server: RunningServer) -> None:
 def test_a_job_without_gpus_sees_none(server: RunningServer) -> None:
     _, out, _ = run(server, command='echo "<${CUDA_VISIBLE_DEVICES-unset}>/$NVIDIA_VISIBLE_DEVICES"')
     assert out == "<>/void\n"
+
+
+def test_signals_that_the_server_was_started_to_ignore_are_not_ignored_by_jobs() -> None:
+    code = (
+        "import signal, subprocess; signal.signal(signal.SIGQUIT, signal.SIG_IGN);"
+        "from heliostat.server import _heed_signals; _heed_signals();"
+        "print(subprocess.run(['sh', '-c', 'ulimit -c 0; kill -3 $$']).returncode)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "-3"
