@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliostat.cli.app import noun
+from heliostat.cli.builds import SHOWN, indented, print_build, size_of
 from heliostat.cli.connect import connect
 from heliostat.cli.output import Column, JsonFlag, State, clean, counted, print_facts, print_json, print_table, say
-from heliostat.cli.units import clock, size
+from heliostat.cli.units import clock
 from heliostat.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from heliostat.client.shapes import Environment
 
 env = noun("The software of jobs, built once.")
-_SHOWN = 12  # signs of a digest
 _COLUMNS = (
     Column("ENVIRONMENT"),
     Column("STATE"),
@@ -89,7 +89,7 @@ def show(digest: Digest, as_json: JsonFlag = False) -> None:
             ("Kind", one["kind"]),
             ("Python", one["python"]),
             ("Shared", "with everybody who asks for the same" if one["shared"] else "no: it is yours alone"),
-            ("Size", _size(one)),
+            ("Size", size_of(one["size_bytes"])),
             ("First asked by", one["made_by"]),
             ("Used", clock(one["used_at"])),
             ("Built by", f"job {one['build_job']}"),
@@ -98,7 +98,7 @@ def show(digest: Digest, as_json: JsonFlag = False) -> None:
     )
     for name, text in [*one["files"].items(), ("Installed", one["lock"] or "")]:
         if text:
-            print(f"\n{clean(name)}:\n{_indented(text)}")
+            print(f"\n{clean(name)}:\n{indented(text)}")
 
 
 @env.command()
@@ -110,9 +110,7 @@ def remove(digest: Digest, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json({"digest": name, "gone": gone})
     else:
-        print(
-            f"{name[:_SHOWN]} is removed." if gone else f"{name[:_SHOWN]} is off your list; others still use it."
-        )
+        print(f"{name[:SHOWN]} is removed." if gone else f"{name[:SHOWN]} is off your list; others still use it.")
 
 
 @env.command()
@@ -163,15 +161,13 @@ def _found_or_built(client: "Client", source: str, python: str | None) -> "Envir
 def _followed(client: "Client", made: "Environment", *, quiet: bool) -> "Environment":
     if made["state"] in ("ready", "failed"):
         return made
-    say(f"Job {made['build_job']} builds {made['digest'][:_SHOWN]}.")
-    for text in client.follow_environment(made["digest"]):
-        if not quiet:
-            sys.stderr.write("".join(sign for sign in text if sign.isprintable() or sign == "\n"))
+    say(f"Job {made['build_job']} builds {made['digest'][:SHOWN]}.")
+    print_build(client.follow_environment(made["digest"]), quiet=quiet)
     return client.environment(made["digest"])
 
 
 def _end_words(made: "Environment") -> str:
-    name = made["digest"][:_SHOWN]
+    name = made["digest"][:SHOWN]
     if made["state"] == "ready":
         return f"{name} is ready. Use it: helio run --env @{name} -- python train.py"
     if made["state"] == "failed":
@@ -181,13 +177,5 @@ def _end_words(made: "Environment") -> str:
 
 def _row(one: "Environment") -> list[str | State]:
     used = clock(one["used_at"]) if one["used_at"] else "-"
-    name, python = one["digest"][:_SHOWN], one["python"] or "-"
-    return [name, State(one["state"]), one["kind"], python, _size(one), used, one["made_by"]]
-
-
-def _size(one: "Environment") -> str:
-    return "-" if one["size_bytes"] is None else size(one["size_bytes"] / 2**20)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {clean(line)}" for line in text.rstrip("\n").split("\n"))
+    name, python = one["digest"][:SHOWN], one["python"] or "-"
+    return [name, State(one["state"]), one["kind"], python, size_of(one["size_bytes"]), used, one["made_by"]]

@@ -1,14 +1,14 @@
 """`helio image`: images of one's own, built through the queue."""
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from heliostat.cli.app import noun
+from heliostat.cli.builds import SHOWN, indented, print_build, size_of
 from heliostat.cli.connect import connect
 from heliostat.cli.output import Column, JsonFlag, State, clean, print_facts, print_json, print_table, say
-from heliostat.cli.units import clock, size
+from heliostat.cli.units import clock
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
     from heliostat.client.image_shapes import Image, Push
 
 image = noun("Images of your own: build, push, use.")
-_SHOWN = 12  # signs of a digest
 _COLUMNS = (
     Column("IMAGE"),
     Column("STATE"),
@@ -103,7 +102,7 @@ def show(name: Name, as_json: JsonFlag = False) -> None:
             ("Why", one["reason"]),
             ("Built from", one["digest"]),
             ("Digest", one["image_digest"]),
-            ("Size", _size(one)),
+            ("Size", size_of(one["size_bytes"])),
             ("Used", clock(one["used_at"])),
             ("Built by", f"job {one['build_job']}"),
         ]
@@ -112,7 +111,7 @@ def show(name: Name, as_json: JsonFlag = False) -> None:
         print(f"Pushed to {clean(_push_words(push))}")
     for file, text in one["files"].items():
         if file not in ("name", "upload"):
-            print(f"\n{clean(file)}:\n{_indented(text)}")
+            print(f"\n{clean(file)}:\n{indented(text)}")
 
 
 @image.command()
@@ -176,9 +175,7 @@ def _followed(client: "Client", made: "Image", *, quiet: bool) -> "Image":
     if made["state"] in ("ready", "failed"):
         return made
     say(f"Job {made['build_job']} builds {made['built_as']}.")
-    for text in client.follow_image(made["digest"]):
-        if not quiet:
-            sys.stderr.write("".join(sign for sign in text if sign.isprintable() or sign == "\n"))
+    print_build(client.follow_image(made["digest"]), quiet=quiet)
     return client.image(made["digest"])
 
 
@@ -208,12 +205,4 @@ def _push_words(push: "Push") -> str:
 def _row(one: "Image") -> list[str | State]:
     used = clock(one["used_at"]) if one["used_at"] else "-"
     name = ", ".join(one["names"]) or f"({one['built_as']})"
-    return [name, State(one["state"]), one["digest"][:_SHOWN], _size(one), used, one["made_by"]]
-
-
-def _size(one: "Image") -> str:
-    return "-" if one["size_bytes"] is None else size(one["size_bytes"] / 2**20)
-
-
-def _indented(text: str) -> str:
-    return "\n".join(f"  {clean(line)}" for line in text.rstrip("\n").split("\n"))
+    return [name, State(one["state"]), one["digest"][:SHOWN], size_of(one["size_bytes"]), used, one["made_by"]]
