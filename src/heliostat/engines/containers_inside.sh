@@ -81,8 +81,8 @@ done
 
 heliostat_end() {
     trap '' TERM INT HUP
-    rm -f -- "$heliostat_guarded"
     /bin/sh -c "$heliostat_stop" stop "$heliostat_token" TERM >/dev/null 2>&1
+    rm -f -- "$heliostat_guarded" # no sooner: Slurm may kill us in the middle, and the guard goes on
     exit 143
 }
 

@@ -14,7 +14,7 @@ from functools import cache
 from typing import NamedTuple
 
 _BATCH = 256  # processes held open at once: far below the usual limit of 1024 open files
-_MOST_LOOKS = 200  # at a process that is about to become another program
+_LONGEST_EXEC_SECONDS = 2.0  # a busy machine may stop a process while it becomes another program
 
 
 @cache
@@ -107,7 +107,7 @@ class _Process(NamedTuple):
     start_time: int
     is_alive: bool
     has_memory: bool  # kernel threads and zombies have none
-    has_no_environment: bool  # an empty one; who is about to become another program has none to be seen yet
+    has_no_environment: bool  # or none for us to see; not so of who is just becoming another program
 
 
 def _read_stat(pid: int) -> _Process | None:
@@ -118,7 +118,9 @@ def _read_stat(pid: int) -> _Process | None:
     fields = text[text.rindex(b")") + 2 :].split()
     # A main thread that has ended looks like a zombie while the other threads go on.
     is_alive = fields[0] not in (b"Z", b"X") or int(fields[17]) > 1
-    has_no_environment = fields[47] == fields[48] != b"0"
+    # Where its code starts is set last: until then an exec is not over, and the environment still grows.
+    # If we may not look, the kernel shows 1 for it, and no environment.
+    has_no_environment = fields[47] == fields[48] and fields[23] != b"0"
     return _Process(pid, int(fields[3]), int(fields[19]), is_alive, fields[20] != b"0", has_no_environment)
 
 
@@ -126,13 +128,13 @@ def _find_members(
     session_id: int, markers: Collection[str], leader_start_time: int | None, spare: Collection[int]
 ) -> list[_Process]:
     spared = {1, os.getpid(), *spare}
-    marked: list[_Process] = []
-    in_session: list[_Process] = []
-    for process in _scan():
-        if process.has_memory and _has_marker(process, markers):
-            marked.append(process)
-        elif session_id > 1 and process.session_id == session_id:  # kernel threads are in session 0
-            in_session.append(process)
+    everyone = list(_scan())
+    marked = list(_find_marked([process for process in everyone if process.has_memory], markers))
+    in_session = [
+        process
+        for process in everyone
+        if session_id > 1 and process.session_id == session_id and process not in marked
+    ]  # kernel threads are in session 0
     is_our_session = any(process.session_id == session_id for process in marked) or (
         leader_start_time is not None and start_time(session_id) == leader_start_time
     )
@@ -146,23 +148,27 @@ def _scan() -> Iterator[_Process]:
             yield process
 
 
-def _has_marker(process: _Process, markers: Collection[str]) -> bool:
-    environ = b"\0" + _environ(process) + b"\0"
-    return any(b"\0" + os.fsencode(marker) + b"\0" in environ for marker in markers)
+def _find_marked(unknown: list[_Process], markers: Collection[str]) -> Iterator[_Process]:
+    """In the middle of an exec a process shows no environment for a moment: who looks just then would miss it."""
+    wanted = [b"\0" + os.fsencode(marker) + b"\0" for marker in markers]
+    deadline = time.monotonic() + _LONGEST_EXEC_SECONDS
+    while unknown:
+        environs = [(process, _read(f"/proc/{process.pid}/environ")) for process in unknown]
+        for process, environ in environs:
+            if any(marker in b"\0" + environ + b"\0" for marker in wanted):
+                yield process
+        unknown = [process for process, environ in environs if not environ and _may_be_in_exec(process)]
+        if time.monotonic() >= deadline:
+            return
+        if unknown:
+            time.sleep(0.0005)
 
 
-def _environ(process: _Process) -> bytes:
-    """In the middle of an exec a process shows none for a moment: who looks just then would miss it."""
-    path, now = f"/proc/{process.pid}/environ", process
-    for _ in range(_MOST_LOOKS):
-        if (found := _read(path)) or now.has_no_environment:
-            return found
-        again = _read_stat(process.pid)
-        if again is None or not again.has_memory or not os.access(path, os.R_OK):
-            return b""
-        now = again
-        time.sleep(0.0005)
-    return b""
+def _may_be_in_exec(process: _Process) -> bool:
+    now = _read_stat(process.pid)
+    if now is None or now.start_time != process.start_time:
+        return False
+    return now.has_memory and not now.has_no_environment
 
 
 def _kill_and_wait(processes: list[_Process], patience_seconds: float) -> None:
