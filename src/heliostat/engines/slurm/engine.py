@@ -30,6 +30,7 @@ from heliostat.engines.slurm.entrances import Entrances
 from heliostat.engines.slurm.following import Readiness
 from heliostat.engines.slurm.limits import extend, with_limit
 from heliostat.engines.slurm.live import LiveUse
+from heliostat.engines.slurm.lookout import Lookout
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.others import Others
 from heliostat.engines.slurm.partitions import Picture, in_our_words
@@ -77,6 +78,7 @@ class SlurmEngine:
 
     def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
         self._settings, self._look_seconds = settings, look
+        self._lookout = Lookout(look)
         self._commands = commands or way_to_slurm(settings)
         facts = f"{socket.gethostname()}:{settings.home.path}"
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
@@ -91,7 +93,7 @@ class SlurmEngine:
         self._wishes: list[tuple[AttemptId, float, str]] = []  # to stop: whom, kill at, signal
         self._orphans: set[AttemptId] = set()
         self._nodes: list[Node] = []
-        self._next_look = self._next_submission = self._next_nodes = 0.0
+        self._next_submission = self._next_nodes = 0.0
         self._others = Others(self._commands)
         self._knows_ours = False  # until then anything might be
         self._next_others = 0.0
@@ -271,8 +273,7 @@ class SlurmEngine:
 
     def _run(self) -> None:
         while not self._closed:
-            with self._wake:
-                self._rest()
+            self._rest()
             if self._closed:
                 return
             with self._turn:
@@ -285,10 +286,18 @@ class SlurmEngine:
 
     def _rest(self) -> None:
         """Until it is time to look, or something is to be done: what arrives alone at once, many together."""
-        if not (self._wishes or self._closed or self._has_ready):
-            self._wake.wait(max(0.0, self._next_look - time.monotonic()))
-        if self._has_ready and (left := self._next_submission - time.monotonic()) > 0:
-            self._wake.wait_for(lambda: self._wishes or self._closed, left)
+        while self._lookout.left > 0 and self._is_idle():
+            self._lookout.glance()
+        with self._wake:
+            if self._has_ready and (left := self._next_submission - time.monotonic()) > 0:
+                self._wake.wait_for(lambda: self._wishes or self._closed, left)
+
+    def _is_idle(self) -> bool:
+        """Nothing is to be done, and nothing came for a moment."""
+        with self._wake:
+            if self._wishes or self._closed or self._has_ready:
+                return False
+            return not self._wake.wait(self._lookout.glance_left)
 
     @property
     def _has_ready(self) -> bool:
@@ -298,13 +307,14 @@ class SlurmEngine:
         return any(around.readiness(attempt) is not Readiness.NOT_YET for attempt in arrived)
 
     def _round(self) -> None:
-        is_time = bool(self._wishes) or time.monotonic() >= self._next_look
+        is_time = bool(self._wishes) or self._lookout.left == 0
         self._stop_wished()
         self._submit_arrived()
         if is_time:
+            self._lookout.begin(self._rounds.handed.values())
             self._look_at_all()
+            self._lookout.end()
             self._rounds.send_signals()
-            self._next_look = time.monotonic() + self._look_seconds
         if orphans := set(self._orphans):
             self._rounds.cancel_orphans(orphans)
             self._owed.owe(orphans)
