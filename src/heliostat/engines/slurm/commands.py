@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +32,7 @@ from heliostat.engines.slurm.parse import (
 )
 from heliostat.engines.slurm.partitions import Partition, Picture, partitions_of
 from heliostat.engines.slurm.reservations import SlurmReservation, reservations_of
+from heliostat.engines.slurm.tools import SECONDS, SlurmRefused, run_submission, run_tool
 from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading
@@ -40,31 +40,9 @@ from heliostat.models import Reading
 POSTPONED = "now+1000days"  # until when; it is taken out of the queue a moment later
 NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/step already completing")
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sstat", "sinfo", "sacct", "sacctmgr", "sshare")
-_SECONDS = 30.0
 _AT_ONCE = 500  # jobs that one `scancel` is told
 _INNER = "--Format=JobArrayID:|,JobID:|"
 _SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
-# What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
-AWAY = (
-    "unable to contact",
-    "unable to connect",
-    "connect failure",
-    "connection",
-    "communication",
-    "socket",
-    "timed out",
-    "transport endpoint",
-    "zero bytes were transmitted",
-    "unexpected message received",
-    "message send failure",
-    "message receive failure",
-    "temporarily un",
-    "standby",
-    "authentication",  # munge is away
-    "munge",
-    "problem talking to the database",
-)
-
 _OPTIONS = ("SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_", "SLURM_")
 
 
@@ -72,12 +50,6 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
     """Slurm's tools take options from the environment too: those of whoever started the server are not ours."""
     kept = {name: value for name, value in environment.items() if not name.startswith(_OPTIONS)}
     return kept | {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
-
-
-class SlurmRefused(Exception):
-    """Slurm answered, and said no; says why in its own words."""
-
-    said = ""  # all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +63,7 @@ class Commands:
         """The number Slurm gives it. After EngineUnavailable it may have been taken all the same."""
         with open(self.lock, "a", encoding="utf-8") as held:
             fcntl.flock(held, fcntl.LOCK_SH)
-            said = self._run(argv, script, keep=held.fileno())
+            said = run_submission(argv, script, self._environment_of(argv[0]), held.fileno())
         number = submitted_number(said)
         if number is None:
             raise EngineUnavailable(f"sbatch gave no number but {said[:80]!r}.")
@@ -99,7 +71,7 @@ class Commands:
 
     def wait_for_earlier_submissions(self) -> None:
         """A server that was killed may have left an `sbatch` that goes on: wait until it has its answer."""
-        deadline = time.monotonic() + _SECONDS
+        deadline = time.monotonic() + SECONDS
         with open(self.lock, "a", encoding="utf-8") as held:
             while time.monotonic() < deadline:
                 try:
@@ -261,40 +233,9 @@ class Commands:
             return {name: self.environment[name] for name in ("PATH", "SLURM_CONF") if name in self.environment}
         return {**self.environment, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
-    def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
-        try:
-            done = subprocess.run(
-                list(argv),
-                input=text.encode("utf-8", "surrogateescape"),
-                env=self._environment_of(argv[0]),
-                capture_output=True,
-                timeout=_SECONDS,
-                check=False,
-                cwd="/",
-                pass_fds=() if keep is None else (keep,),
-            )
-        except subprocess.TimeoutExpired:
-            raise EngineUnavailable(f"Slurm's {argv[0]} gave no answer in {_SECONDS:.0f} s.", AWAY_HINT) from None
-        except OSError as error:
-            raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", AWAY_HINT) from error
-        if done.returncode == 0:
-            return done.stdout.decode("utf-8", "replace")
-        said = done.stderr.decode("utf-8", "replace").strip()
-        if any(words in said.lower() for words in AWAY):
-            raise EngineUnavailable(f"Slurm does not answer: {_last(said)}", AWAY_HINT)
-        refused = SlurmRefused(_last(said) or f"{argv[0]} ended with {done.returncode}")
-        refused.said = said or done.stdout.decode("utf-8", "replace").strip()
-        raise refused
-
-
-AWAY_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
+    def _run(self, argv: Sequence[str]) -> str:
+        return run_tool(argv, self._environment_of(argv[0]))
 
 
 def _columns(names: Iterable[str]) -> str:
     return ",".join(f"{name}:|" for name in names)
-
-
-def _last(said: str) -> str:
-    """Its last line, without the program's name."""
-    line = said.splitlines()[-1] if said else ""
-    return line.removeprefix("sbatch: error: ").removeprefix("Batch job submission failed: ")[:200]

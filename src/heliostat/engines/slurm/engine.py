@@ -16,7 +16,7 @@ from heliostat.engines.folders import JobFolder
 from heliostat.engines.inside import Inside
 from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.contained import check_container
 from heliostat.engines.slurm.conversation import Conversation, Subjects
 from heliostat.engines.slurm.dynamic_steps import Recomposer
@@ -29,6 +29,7 @@ from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.sight import Sight
 from heliostat.engines.slurm.submission import former_log
+from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.engines.slurm.usage import OwedUsage
 from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable
@@ -160,7 +161,8 @@ class SlurmEngine:
         if self._talk.away and (handed is None or handed.number is None):
             return Waiting(f"waits to be handed to Slurm: {self._talk.away}", "away")
         if handed is None or handed.number is None:
-            return None
+            reason = self._talk.patience.reason(attempt_id)
+            return None if reason is None else Waiting(f"waits to be handed to Slurm: {reason}", "away")
         if handed.is_suspended:
             return Waiting(_SUSPENDED, "suspended")
         return self._rounds.line.waiting(handed.number)

@@ -15,7 +15,7 @@ from heliostat.engines.environment import Person
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.arrays import Chunk
 from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.following import bonds_of, dependency_terms, waiting_options
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.lookup import Lookup
@@ -24,6 +24,7 @@ from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.script import Site
 from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
 from heliostat.engines.slurm.terms import Unfit, terms_of
+from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.engines.slurm.traces import Trace, Traces
 from heliostat.engines.slurm.words import may_pass, refusal_in_words
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation
@@ -46,6 +47,12 @@ class Handover:
         self._first_noted_at = math.inf  # when the first of all we know was handed over, in seconds since 1970
         self.reservations: Collection[str] = ()  # that Slurm has
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
+
+    def submit_chunk(self, chunk: Chunk) -> None:
+        if len(chunk.elements) == 1 and not chunk.more:
+            self.submit(chunk.first)
+        else:
+            self.submit_array(chunk)
 
     def submit(self, attempt: Attempt) -> None:
         """Noted before and after; if the answer was lost, Slurm is asked before it is handed over once more."""
@@ -172,8 +179,8 @@ class Handover:
         handed.number, handed.seen_at, handed.taken_back = number, time.monotonic(), False
         self._first_noted_at = min(self._first_noted_at, time.time())
         self._own(handed, number)
+        self.handed[handed.attempt.id] = handed  # also if that cannot be noted: it is found again by its mark
         self.traces.put(handed.attempt.id, Trace(handed.uid, number, restarts=handed.restarts, first=handed.first))
-        self.handed[handed.attempt.id] = handed
 
     def _own(self, handed: Handed, number: int) -> None:
         """Slurm gives a number twice only if it has forgotten the job that had it."""

@@ -15,12 +15,13 @@ from typing import Any
 from urllib.parse import quote
 
 from heliostat.engines.slurm import rest_read
-from heliostat.engines.slurm.commands import NOT_WAITING, POSTPONED, Commands, SlurmRefused
+from heliostat.engines.slurm.commands import NOT_WAITING, POSTPONED, Commands
 from heliostat.engines.slurm.parse import SlurmJob, SlurmNode
 from heliostat.engines.slurm.partitions import Partition
 from heliostat.engines.slurm.reservations import SlurmReservation
 from heliostat.engines.slurm.rest_http import RestApi
 from heliostat.engines.slurm.rest_order import Untold, order_of
+from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading
 
@@ -157,10 +158,10 @@ class RestCommands(Commands):
         finally:
             mark.unlink(missing_ok=True)
 
-    def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
+    def _run(self, argv: Sequence[str]) -> str:
         if shutil.which(argv[0], path=self.environment.get("PATH", os.defpath)) is None:
             raise SlurmRefused(f"slurmrestd cannot do this, and {argv[0]} is not installed on this machine")
-        return Commands._run(self, argv, text, keep)
+        return Commands._run(self, argv)
 
 
 def _is_nothing_found(content: dict[str, Any]) -> bool:

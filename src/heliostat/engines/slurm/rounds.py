@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import structlog
+
 from heliostat.config import Settings
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.arrays import arrays_among, taken_out
@@ -26,6 +28,7 @@ from heliostat.engines.slurm.words import Known, ending, ending_by_receipt, was_
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, AttemptId, Cause, JobState, Observation, Place, Started
 
+log = structlog.get_logger()
 _VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
 _LOOKS_FOR_ENDED = 3  # the same of one that notes its own end: the accounting may be a moment behind
 _FORGETFUL_SECONDS = 60.0  # after its start, in which Slurm kills what it finds on nodes and does not remember
@@ -152,6 +155,15 @@ class Rounds(Followers):
         self._end(attempt, Cause.NOT_STARTED)
 
     def _follow(self, handed: Handed, job: SlurmJob | None, types: Mapping[str, str]) -> None:
+        """An error with one of them keeps nobody from seeing the others."""
+        try:
+            self._follow_one(handed, job, types)
+        except EngineUnavailable:
+            raise
+        except Exception:
+            log.exception("slurm_attempt_not_followed", attempt=handed.attempt.id)
+
+    def _follow_one(self, handed: Handed, job: SlurmJob | None, types: Mapping[str, str]) -> None:
         if job is None or job.uid != handed.uid or _is_anothers(handed, job):
             self._miss(handed)
             return
