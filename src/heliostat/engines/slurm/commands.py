@@ -4,7 +4,6 @@ import contextlib
 import fcntl
 import os
 import shutil
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -32,7 +31,7 @@ from heliostat.engines.slurm.parse import (
 )
 from heliostat.engines.slurm.partitions import Partition, Picture, partitions_of
 from heliostat.engines.slurm.reservations import SlurmReservation, reservations_of
-from heliostat.engines.slurm.tools import SECONDS, SlurmRefused, run_submission, run_tool
+from heliostat.engines.slurm.tools import SlurmRefused, run_submission, run_tool
 from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading
@@ -69,17 +68,15 @@ class Commands:
             raise EngineUnavailable(f"sbatch gave no number but {said[:80]!r}.")
         return number
 
-    def wait_for_earlier_submissions(self) -> None:
-        """A server that was killed may have left an `sbatch` that goes on: wait until it has its answer."""
-        deadline = time.monotonic() + SECONDS
+    def has_earlier_submissions(self) -> bool:
+        """A server that was killed may have left an `sbatch` that goes on: until it has ended, nobody knows what
+        Slurm will have. Not to be asked while a submission of our own is on its way."""
         with open(self.lock, "a", encoding="utf-8") as held:
-            while time.monotonic() < deadline:
-                try:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    time.sleep(0.05)
-                else:
-                    return
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def jobs(self) -> dict[int, SlurmJob]:
         """Every job Slurm has in mind, also those that ended a few minutes ago."""

@@ -178,7 +178,8 @@ class Conversation:
             raise failed[0]
 
     def _cancel_orphans(self) -> None:
-        if orphans := set(self._orphans):
+        """Once all of them that may come to Slurm are there."""
+        if (orphans := set(self._orphans)) and self._rounds.is_alone:
             self._rounds.cancel_orphans(orphans)
             self._owed.owe(orphans)
             self._orphans -= orphans
@@ -262,6 +263,7 @@ class Conversation:
             self._next_others = time.monotonic() + _OTHERS_SECONDS
             ours = {handed.number for handed in self._rounds.handed.values() if handed.number is not None}
             self._others.look(self._rounds.jobs, ours)
+            self._rounds.cancel_late()
 
     def _look(self, *, others: bool = False) -> None:
         self._rounds.look(self._sight.device_types, others=others)

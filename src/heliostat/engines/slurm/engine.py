@@ -73,7 +73,6 @@ class SlurmEngine:
         self._live = LiveUse(self._commands, settings.slurm_live_seconds, self._rounds.running)
         self._sight = Sight(self._commands, self._rounds)
         self._others = Others(self._commands)
-        self._commands.wait_for_earlier_submissions()
         subjects = Subjects(self._rounds, self._sight, self._others, self.accounts, self._owed)
         self._talk = Conversation(subjects, look)
         self._talk.begin()

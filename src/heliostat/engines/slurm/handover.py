@@ -3,6 +3,7 @@
 Every method may raise EngineUnavailable in the middle. What was not done is done by the next call.
 """
 
+import contextlib
 import math
 import os
 import time
@@ -29,6 +30,8 @@ from heliostat.engines.slurm.traces import Trace, Traces
 from heliostat.engines.slurm.words import may_pass, refusal_in_words
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation
 
+_LATE_SECONDS = 180.0  # longer than any submission takes
+
 
 class Handover:
     """What is in Slurm's hands, and the way there. Several attempts may be submitted at the same time."""
@@ -42,6 +45,7 @@ class Handover:
         self.traces = Traces(settings.home.attempts)
         self.handed: dict[AttemptId, Handed] = {}
         self.over: dict[AttemptId, Ended] = {}  # until they are forgotten
+        self._abandoned: dict[AttemptId, tuple[float, Trace]] = {}  # and until when they may come to Slurm late
         self._outbox: list[Observation] = []
         self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
         self._first_noted_at = math.inf  # when the first of all we know was handed over, in seconds since 1970
@@ -101,8 +105,24 @@ class Handover:
         trace = self.traces.find(attempt.id)
         if trace is not None and trace.uid is not None and self._find_again([self._handed(attempt, trace.uid)]):
             return
-        self.traces.put(attempt.id, Trace(None))
+        self._abandon(attempt, trace)
         self._end(attempt, cause)
+
+    def cancel_late(self) -> None:
+        """What was given up and came to Slurm all the same. It does not begin, but waits in its queue."""
+        now = time.monotonic()
+        self._abandoned = {one: (until, trace) for one, (until, trace) in self._abandoned.items() if now < until}
+        if traces := {one: trace for one, (_, trace) in self._abandoned.items()}:
+            ours = {handed.number for handed in self.handed.values()}
+            self._commands.cancel(*(number for number in self._lookup.orphans(traces) if number not in ours))
+
+    def _abandon(self, attempt: Attempt, tried: Trace | None) -> None:
+        """It must never run: without its receipt it does not begin. `tried`: it may still come to Slurm."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(receipt_path(self._settings, attempt))
+        if tried is not None:
+            self._abandoned[attempt.id] = (time.monotonic() + _LATE_SECONDS, tried)
+        self.traces.put(attempt.id, Trace(None))
 
     def _waiting_options(self, attempt: Attempt, *more: str) -> list[str]:
         terms = [*more, *dependency_terms(bonds_of(attempt, self.handed))]

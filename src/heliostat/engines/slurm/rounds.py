@@ -41,6 +41,7 @@ class Rounds(Followers):
         super().__init__(settings, commands, instance, accounts)
         self.jobs: Mapping[int, SlurmJob] = {}  # as of the newest look
         self.line = Line({})
+        self._is_alone = False  # nothing of an earlier server is on its way to Slurm any more
 
     def told(self) -> list[Observation]:
         """What was seen since this was last asked."""
@@ -96,7 +97,7 @@ class Rounds(Followers):
             return
         jobs = self.jobs = self._commands.jobs()
         self.line = Line(jobs)
-        unseen = [handed for handed in self.handed.values() if handed.number not in jobs]
+        unseen = [one for one in self.handed.values() if one.number not in jobs and not one.was_tried]
         for handed in list(self.handed.values()):
             if handed.number in jobs:
                 self._follow(handed, jobs[handed.number], types)
@@ -133,10 +134,16 @@ class Rounds(Followers):
         wanted = {handed.number for handed in self.handed.values()}  # of one that was requeued, by a later attempt
         self._commands.cancel(*(number for number in self._lookup.orphans(traces) if number not in wanted))
 
+    @property
+    def is_alone(self) -> bool:
+        """Nothing that an earlier server has submitted can still come to Slurm. For whoever has the turn."""
+        self._is_alone = self._is_alone or not self._commands.has_earlier_submissions()
+        return self._is_alone
+
     def _settle(self) -> None:
-        """Whether Slurm has what an earlier server was about to hand over."""
+        """Whether Slurm has what an earlier server was about to hand over, once that cannot change any more."""
         tried = [handed for handed in self.handed.values() if handed.was_tried]
-        if not tried:
+        if not tried or not self.is_alone:
             return
         found = self._lookup.numbers_of(tried, written=False)
         jobs = self._commands.jobs()
@@ -147,12 +154,12 @@ class Rounds(Followers):
             if (number := found.get(handed.attempt.id)) is not None:
                 self._note(handed, number)
             elif handed in left and not read_receipt(handed.receipt).has_begun:
-                self._disown(handed.attempt)
+                self._disown(handed)
 
-    def _disown(self, attempt: Attempt) -> None:
+    def _disown(self, handed: Handed) -> None:
         """It never came to Slurm, and must not any more."""
-        self.traces.put(attempt.id, Trace(None))
-        self._end(attempt, Cause.NOT_STARTED)
+        self._abandon(handed.attempt, Trace(handed.uid, element=handed.element))
+        self._end(handed.attempt, Cause.NOT_STARTED)
 
     def _follow(self, handed: Handed, job: SlurmJob | None, types: Mapping[str, str]) -> None:
         """An error with one of them keeps nobody from seeing the others."""

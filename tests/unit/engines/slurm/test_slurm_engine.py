@@ -42,6 +42,7 @@ class FakeSlurm:
         self.is_away = False
         self.loses_answers = False
         self.refuses: str | None = None
+        self.has_submission_under_way = False  # of a server that was killed
         self.looks = 0
         self.largest_array = 1001
         self._lock = threading.Lock()
@@ -90,7 +91,8 @@ class FakeSlurm:
             raise EngineUnavailable("The answer was lost.")
         return number
 
-    def wait_for_earlier_submissions(self) -> None: ...
+    def has_earlier_submissions(self) -> bool:
+        return self.has_submission_under_way
 
     def jobs(self) -> dict[int, SlurmJob]:
         self._answer()

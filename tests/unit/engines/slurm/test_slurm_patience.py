@@ -5,17 +5,21 @@ import os
 import stat
 import time
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from heliostat.config import Settings
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.patience import Patience
+from heliostat.engines.slurm.submission import receipt_path
 from heliostat.engines.slurm.tools import SlurmRefused
+from heliostat.engines.slurm.traces import Trace
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Cause
-from unit.engines.slurm.test_slurm_engine import FakeSlurm, Site
+from heliostat.models import Cause, Ended
+from unit.engines.slurm.test_slurm_engine import ME, FakeSlurm, Site
 
 FULL = EngineUnavailable("Slurm's queue is full (MaxJobCount).")
 
@@ -84,6 +88,51 @@ def test_one_that_was_put_off_can_be_stopped(site: PickySite) -> None:
     assert [end.cause for end in site.ends()] == [Cause.STOPPED]
 
 
+def test_what_an_earlier_server_sent_is_not_given_up_while_it_is_on_its_way(site: PickySite) -> None:
+    site.traces.put("1.1", Trace(ME))
+    site.slurm.has_submission_under_way = True
+    site.restart()
+    assert site.engine.observe([site.attempt(1)]) == []
+    looks = site.slurm.looks
+    site.wait_until(lambda: site.slurm.looks > looks + 20, "Slurm was looked at many times")
+    assert site.ends() == []
+    site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
+    site.slurm.has_submission_under_way = False
+    site.wait_until(lambda: site.number_of("1.1") == 55, "it is found")
+
+
+def test_an_orphan_is_not_forgotten_while_it_is_on_its_way(site: PickySite) -> None:
+    site.traces.put("1.1", Trace(ME))
+    site.slurm.has_submission_under_way = True
+    site.restart()
+    site.engine.start([site.attempt(2)])
+    site.engine.forget_all_but(["2.1"])
+    looks = site.slurm.looks
+    site.wait_until(lambda: site.slurm.looks > looks + 5, "Slurm was looked at")
+    site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
+    site.slurm.has_submission_under_way = False
+    site.wait_until(lambda: site.slurm.cancelled == [55], "it is cancelled")
+
+
+def test_what_was_given_up_leaves_no_receipt_and_is_cancelled_when_it_comes_late(
+    site: PickySite, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("heliostat.engines.slurm.conversation._OTHERS_SECONDS", 0.01)
+    attempt = site.attempt(1)
+    receipt = Path(receipt_path(Settings(site.home), attempt))
+    receipt.parent.mkdir(parents=True)
+    receipt.touch()
+    site.traces.put("1.1", Trace(ME))
+    site.restart()
+    (seen,) = site.engine.observe([attempt])
+    assert isinstance(seen, Ended)
+    assert (seen.cause, receipt.exists()) == (Cause.NOT_STARTED, False)
+    site.engine.forget_all_but([])
+    site.engine.forget(["1.1"])
+    site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
+    site.wait_until(lambda: 55 in site.slurm.cancelled, "the late one is cancelled")
+
+
 def test_it_is_tried_ever_more_seldom_but_at_least_every_minute() -> None:
     now = 0.0
     patience = Patience(1.0, lambda: now)
@@ -143,6 +192,19 @@ def test_a_submission_is_given_its_script_and_gives_its_number(tools: Tools) -> 
     tools.make("sbatch", f'cat >"{tools.folder}/script"', "sleep 0.7", "echo 4711")
     assert tools.submit() == 4711
     assert (tools.folder / "script").read_text() == "#!/bin/sh\n"
+
+
+def test_a_submission_that_outlives_its_server_is_seen_by_the_next(tools: Tools) -> None:
+    tools.make("sbatch", f'mkfifo "{tools.folder}/end"', f'cat "{tools.folder}/end"', "echo 1")
+    assert not tools.commands.has_earlier_submissions()
+    with ThreadPoolExecutor() as pool:
+        number = pool.submit(tools.submit)
+        while not (tools.folder / "end").exists() and not number.done():
+            time.sleep(0.01)
+        assert tools.commands.has_earlier_submissions()
+        (tools.folder / "end").write_text("")
+        assert number.result() == 1
+    assert not tools.commands.has_earlier_submissions()
 
 
 def test_without_sbatch_nothing_is_refused(tools: Tools) -> None:
