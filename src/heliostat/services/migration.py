@@ -17,9 +17,9 @@ from heliostat.config import Home, Settings
 from heliostat.doctor import Finding, examine
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.partitions import Picture
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.requests import check_request
 from heliostat.engines.slurm.terms import Terms, terms_of
-from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 from heliostat.models import ACTIVE, Job, JobId, JobState

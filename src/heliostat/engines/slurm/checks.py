@@ -8,10 +8,10 @@ from heliostat.config import Settings
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.configuration import config_of, judge_configuration
 from heliostat.engines.slurm.probe import last_probe
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.rest import RestCommands
 from heliostat.engines.slurm.rest_http import RestApi
 from heliostat.engines.slurm.terms import Place, terms_of
-from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import EngineUnavailable
 

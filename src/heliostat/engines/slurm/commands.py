@@ -30,8 +30,8 @@ from heliostat.engines.slurm.parse import (
     submitted_number,
 )
 from heliostat.engines.slurm.partitions import Partition, Picture, partitions_of
+from heliostat.engines.slurm.programs import SlurmRefused, run_submission, run_tool
 from heliostat.engines.slurm.reservations import SlurmReservation, reservations_of
-from heliostat.engines.slurm.tools import SlurmRefused, run_submission, run_tool
 from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading

@@ -24,12 +24,12 @@ from heliostat.engines.slurm.entrances import Entrances
 from heliostat.engines.slurm.limits import extend
 from heliostat.engines.slurm.live import LiveUse
 from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.requests import check_class, check_request
 from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.sight import Sight
 from heliostat.engines.slurm.submission import former_log
-from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.engines.slurm.usage import OwedUsage
 from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable

@@ -21,11 +21,11 @@ from heliostat.engines.slurm.following import bonds_of, dependency_terms, waitin
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.lookup import Lookup
 from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.script import Site
 from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
 from heliostat.engines.slurm.terms import Unfit, terms_of
-from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.engines.slurm.traces import Trace, Traces
 from heliostat.engines.slurm.words import may_pass, refusal_in_words
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation

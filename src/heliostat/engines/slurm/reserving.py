@@ -5,8 +5,8 @@ from collections.abc import Collection
 from datetime import UTC, datetime
 
 from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.reservations import names_of, words_to_create
-from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import Reservation
 

@@ -18,10 +18,10 @@ from heliostat.engines.slurm import rest_read
 from heliostat.engines.slurm.commands import NOT_WAITING, POSTPONED, Commands
 from heliostat.engines.slurm.parse import SlurmJob, SlurmNode
 from heliostat.engines.slurm.partitions import Partition
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.reservations import SlurmReservation
 from heliostat.engines.slurm.rest_http import SUBMIT_SECONDS, RestApi
 from heliostat.engines.slurm.rest_order import Untold, order_of
-from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading
 

@@ -10,8 +10,8 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
+from heliostat.engines.slurm.programs import AWAY, AWAY_HINT, SlurmRefused
 from heliostat.engines.slurm.rest_token import TokenFile
-from heliostat.engines.slurm.tools import AWAY, AWAY_HINT, SlurmRefused
 from heliostat.errors import EngineUnavailable
 
 _SECONDS = 30.0

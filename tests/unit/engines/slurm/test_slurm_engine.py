@@ -20,8 +20,8 @@ from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.parse import SlurmJob, SlurmNode, expand_hosts
 from heliostat.engines.slurm.partitions import Partition, Picture
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.reservations import SlurmReservation
-from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.engines.slurm.traces import Element, Trace, Traces
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, Cause, Ended, Job, JobSpec, JobState, Observation, Resources, Started

@@ -14,8 +14,8 @@ import pytest
 from heliostat.config import Settings
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.patience import Patience
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.submission import receipt_path
-from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.engines.slurm.traces import Trace
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Cause, Ended

@@ -17,10 +17,10 @@ from heliostat.config import Home, Settings, load_settings
 from heliostat.engines.slurm import rest
 from heliostat.engines.slurm.checks import examine_slurm
 from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.rest import RestCommands
 from heliostat.engines.slurm.rest_http import RestApi
 from heliostat.engines.slurm.rest_token import TokenFile
-from heliostat.engines.slurm.tools import SlurmRefused
 from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import EngineUnavailable, Invalid
 
