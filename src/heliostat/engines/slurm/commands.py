@@ -4,7 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -39,7 +39,7 @@ from heliostat.models import Reading
 POSTPONED = "now+1000days"  # until when; it is taken out of the queue a moment later
 NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/step already completing")
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sstat", "sinfo", "sacct", "sacctmgr", "sshare")
-_AT_ONCE = 500  # jobs that one `scancel` is told
+_AT_ONCE = 500  # jobs that one program is told
 _INNER = "--Format=JobArrayID:|,JobID:|"
 _SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
 _OPTIONS = ("SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_", "SLURM_")
@@ -92,10 +92,9 @@ class Commands:
 
     def accounted_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
         """Raises SlurmRefused where Slurm keeps no accounting."""
-        wanted = ",".join(map(str, numbers))
-        fields = ",".join(SACCT_FIELDS)
-        said = self._run(["sacct", "-X", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
-        return {job.number: job for job in jobs_of_sacct(said)}
+        argv = ["sacct", "-X", "--parsable2", "--noheader", f"--format={','.join(SACCT_FIELDS)}"]
+        said = [self._run([*argv, f"--jobs={wanted}"]) for wanted in _lists(numbers)]
+        return {job.number: job for part in said for job in jobs_of_sacct(part)}
 
     def comments_of(self, uid: int) -> list[tuple[int, str]]:
         """Of every job of that user: a hint, see `parse.comments_of`."""
@@ -110,20 +109,24 @@ class Commands:
 
     def uses(self, numbers: Iterable[int]) -> dict[int, Used]:
         """What these have used, as far as the accounting knows; raises SlurmRefused where there is none."""
-        wanted, fields = ",".join(map(str, numbers)), ",".join(USAGE_FIELDS)
-        said = self._run(["sacct", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
-        return uses_of_sacct(said)
+        argv = ["sacct", "--parsable2", "--noheader", f"--format={','.join(USAGE_FIELDS)}"]
+        found: dict[int, Used] = {}
+        for wanted in _lists(numbers):
+            found |= uses_of_sacct(self._run([*argv, f"--jobs={wanted}"]))
+        return found
 
     def live_uses(self, numbers: Sequence[int]) -> dict[int, Live]:
         """What these use now, as far as their nodes say; jobs that are over are left out."""
         elements = [number for number in numbers if isinstance(number, ElementNumber)]
-        asked = f"--jobs={','.join(dict.fromkeys(str(number.array) for number in elements))}"
-        inner = inner_numbers(self._run([*_SQUEUE[:-1], asked, _INNER])) if elements else {}
+        inner: dict[ElementNumber, int] = {}
+        for arrays in _lists(dict.fromkeys(number.array for number in elements)):
+            inner |= inner_numbers(self._run([*_SQUEUE[:-1], f"--jobs={arrays}", _INNER]))
         wanted = [inner.get(one) if isinstance(one, ElementNumber) else int(one) for one in numbers]
-        words = ",".join(str(one) for one in wanted if one is not None)
-        fields = f"--format={','.join(LIVE_FIELDS)}"
-        argv = ["sstat", "--allsteps", "--parsable2", "--noheader", f"--jobs={words}", fields]
-        return by_known_number(numbers, lives_of_sstat(self._run(argv)), inner) if words else {}
+        argv = ["sstat", "--allsteps", "--parsable2", "--noheader", f"--format={','.join(LIVE_FIELDS)}"]
+        lives: dict[int, Live] = {}
+        for words in _lists(one for one in wanted if one is not None):
+            lives |= lives_of_sstat(self._run([*argv, f"--jobs={words}"]))
+        return by_known_number(numbers, lives, inner)
 
     def step_number(self, number: int) -> int | None:
         """By which `srun` knows a running job: it takes none of an array's. None: it does not run any more."""
@@ -232,6 +235,13 @@ class Commands:
 
     def _run(self, argv: Sequence[str]) -> str:
         return run_tool(argv, self._environment_of(argv[0]))
+
+
+def _lists(numbers: Iterable[int]) -> Iterator[str]:
+    """`12,13_4`: no more at once than one word of a command may hold."""
+    wanted = list(numbers)
+    for first in range(0, len(wanted), _AT_ONCE):
+        yield ",".join(map(str, wanted[first : first + _AT_ONCE]))
 
 
 def _columns(names: Iterable[str]) -> str:

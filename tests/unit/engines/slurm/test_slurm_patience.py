@@ -13,6 +13,7 @@ import pytest
 
 from heliostat.config import Settings
 from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.patience import Patience
 from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.submission import receipt_path
@@ -210,6 +211,15 @@ def test_a_submission_that_outlives_its_server_is_seen_by_the_next(tools: Tools)
 def test_without_sbatch_nothing_is_refused(tools: Tools) -> None:
     with pytest.raises(EngineUnavailable, match="cannot be run"):
         Commands(tools.folder / "lock", {"PATH": str(tools.folder)}).submit(["sbatch"], "")
+
+
+def test_the_accounting_is_asked_for_any_number_of_jobs(tools: Tools) -> None:
+    tools.make("sacct", f'echo "$@" | wc -c >>"{tools.folder}/lengths"')
+    assert tools.commands.past_jobs([ElementNumber.of(1234567, index) for index in range(20_000)]) == {}
+    assert tools.commands.uses([ElementNumber.of(1234567, index) for index in range(20_000)]) == {}
+    lengths = [int(length) for length in (tools.folder / "lengths").read_text().split()]
+    assert len(lengths) == 80
+    assert max(lengths) < 100_000
 
 
 def test_words_of_a_site_do_not_make_a_refusal_look_like_an_absence(tools: Tools) -> None:
