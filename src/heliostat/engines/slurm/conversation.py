@@ -49,7 +49,7 @@ class Conversation:
     def __init__(self, subjects: Subjects, look_seconds: float) -> None:
         self._rounds, self._sight, self._others = subjects.rounds, subjects.sight, subjects.others
         self._accounts, self._owed = subjects.accounts, subjects.owed
-        self._look_seconds = look_seconds
+        self._look_seconds = self._rounds.look_seconds = look_seconds
         self._lookout = Lookout(look_seconds)
         self.patience = Patience(look_seconds)  # with what could not be submitted
         self.turn = threading.Lock()  # held by whoever talks to Slurm

@@ -41,6 +41,7 @@ class Rounds(Followers):
         super().__init__(settings, commands, instance, accounts)
         self.jobs: Mapping[int, SlurmJob] = {}  # as of the newest look
         self.line = Line({})
+        self.look_seconds = 0.0  # from one look to the next, unless a job has noted something
         self._is_alone = False  # nothing of an earlier server is on its way to Slurm any more
 
     def told(self) -> list[Observation]:
@@ -198,9 +199,12 @@ class Rounds(Followers):
 
     def _miss(self, handed: Handed) -> None:
         """Slurm does not know it, or no longer; what it noted itself counts then."""
+        now = time.monotonic()
+        handed.vain_since = now if handed.looks_in_vain == 0 else handed.vain_since
         handed.looks_in_vain += 1
         receipt = read_receipt(handed.receipt)
-        if handed.looks_in_vain < (_LOOKS_FOR_ENDED if receipt.has_ended else _VAIN_LOOKS):
+        looks = _LOOKS_FOR_ENDED if receipt.has_ended else _VAIN_LOOKS
+        if handed.looks_in_vain < looks or now - handed.vain_since < (looks - 1) * self.look_seconds:
             return
         if handed.started is None and receipt.has_begun:
             places = (Place(receipt.node),) * handed.attempt.job.placement.tasks
@@ -233,8 +237,10 @@ class Rounds(Followers):
 
 
 def _is_anothers(handed: Handed, job: SlurmJob) -> bool:
-    """Its number is that of another job of this user, which has ended well: ours would have noted its end."""
-    return job.state == "COMPLETED" and not read_receipt(handed.receipt).has_ended
+    """Its number is that of another job of this user, which has ended well: ours would have noted its end. One
+    that noted its begin under this number is ours: its disk may have been full at its end."""
+    receipt = read_receipt(handed.receipt)
+    return job.state == "COMPLETED" and not receipt.has_ended and receipt.number != job.number
 
 
 def _now() -> datetime:

@@ -327,6 +327,28 @@ def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) ->
     assert site.slurm.cancelled == []
 
 
+def test_looks_that_receipts_hasten_make_no_job_lost_before_its_time(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.engine.close()
+    site.engine = SlurmEngine(Settings(site.home), cast(Commands, site.slurm), look=3600)
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
+    del site.slurm.known[100]
+    for _ in range(30):
+        assert site.engine.observe([site.attempt()]) == []
+    site.engine.close()
+
+
+def test_one_that_could_not_note_its_end_has_ended_as_slurm_says(site: Site) -> None:
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
+    site.slurm.receipt(100).write_text("begun 100 0 n1\n")
+    site.slurm.run(100)
+    site.slurm.known[100] = replace(site.slurm.known[100], state="COMPLETED", ended_at=BEGAN)
+    site.wait_until(site.ends, "its end is told")
+    assert (site.ends()[0].cause, site.ends()[0].exit_code) == (Cause.EXITED, 0)
+
+
 def test_a_refusal_ends_the_attempt_with_slurms_words(site: Site) -> None:
     site.slurm.refuses = "Invalid qos specification"
     site.engine.start([site.attempt()])
