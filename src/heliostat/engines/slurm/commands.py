@@ -118,7 +118,7 @@ class Commands:
     def live_uses(self, numbers: Sequence[int]) -> dict[int, Live]:
         """What these use now, as far as their nodes say; jobs that are over are left out."""
         elements = [number for number in numbers if isinstance(number, ElementNumber)]
-        inner: dict[ElementNumber, int] = {}
+        inner: dict[int, int] = {}
         for arrays in _lists(dict.fromkeys(number.array for number in elements)):
             inner |= inner_numbers(self._run([*_SQUEUE[:-1], f"--jobs={arrays}", _INNER]))
         wanted = [inner.get(one) if isinstance(one, ElementNumber) else int(one) for one in numbers]

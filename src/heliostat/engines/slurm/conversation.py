@@ -18,7 +18,7 @@ from heliostat.engines.slurm.following import Readiness
 from heliostat.engines.slurm.limits import with_limit
 from heliostat.engines.slurm.lookout import Lookout
 from heliostat.engines.slurm.others import Others
-from heliostat.engines.slurm.patience import Patience
+from heliostat.engines.slurm.patience import NotNow, Patience
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.sight import Sight
 from heliostat.engines.slurm.usage import OwedUsage
@@ -240,6 +240,8 @@ class Conversation:
         except EngineUnavailable as error:
             self._is_hindered = True
             self.patience.put_off([attempt.id for attempt in chunk.attempts], error.message)
+        except NotNow as error:
+            self.patience.put_off([attempt.id for attempt in chunk.attempts], str(error))
         except Exception as error:
             log.exception("slurm_submission_failed", attempt=chunk.first.id)
             said = getattr(error, "strerror", None) or type(error).__name__

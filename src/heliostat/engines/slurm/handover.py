@@ -4,6 +4,7 @@ Every method may raise EngineUnavailable in the middle. What was not done is don
 """
 
 import contextlib
+import errno
 import math
 import os
 import time
@@ -21,15 +22,17 @@ from heliostat.engines.slurm.following import bonds_of, dependency_terms, waitin
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.lookup import Lookup
 from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.patience import NotNow
 from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.script import Site
 from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
 from heliostat.engines.slurm.terms import Unfit, terms_of
 from heliostat.engines.slurm.traces import Trace, Traces
-from heliostat.engines.slurm.words import may_pass, refusal_in_words
+from heliostat.engines.slurm.words import is_of_parents, may_pass, refusal_in_words
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation
 
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ESTALE)
 _LATE_SECONDS = 180.0  # longer than any submission takes
 
 
@@ -68,7 +71,7 @@ class Handover:
             self._end(attempt, Cause.REFUSED, str(error))
             return
         except OSError as error:
-            self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
+            self._end(attempt, Cause.NOT_STARTED, _no_files(error))
             return
         handed = Handed(attempt, ready.receipt, person.uid)
         if self._find_again([handed]):
@@ -160,7 +163,7 @@ class Handover:
             try:
                 files_made(attempt, person, self._settings)
             except OSError as error:
-                self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
+                self._end(attempt, Cause.NOT_STARTED, _no_files(error))
                 broken.append(attempt.id)
             except Refused as error:
                 self._end(attempt, Cause.REFUSED, str(error))
@@ -219,8 +222,15 @@ class Handover:
             self.submit(attempt)
 
     def _refused(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:
-        cause = Cause.NOT_STARTED if may_pass(str(error)) else Cause.REFUSED
-        self._end_all(attempts, cause, refusal_in_words(str(error)))
+        """What may pass is tried again without end; if it is about whom it waits for, that is decided anew."""
+        said, words = str(error), refusal_in_words(str(error))
+        if is_of_parents(said):
+            self._end_all(attempts, Cause.NOT_STARTED, words)
+        elif may_pass(said):
+            self.traces.remove(attempt.id for attempt in attempts)
+            raise NotNow(words) from error
+        else:
+            self._end_all(attempts, Cause.REFUSED, words)
 
     def _end_all(self, attempts: Sequence[Attempt], cause: Cause, detail: str) -> None:
         for attempt in attempts:
@@ -235,3 +245,11 @@ class Handover:
         if gone is not None and gone.number is not None and self._owners.get(gone.number) == end.attempt_id:
             del self._owners[gone.number]
         self._outbox.append(end)
+
+
+def _no_files(error: OSError) -> str:
+    """Raises NotNow if that may pass."""
+    why = f"its files could not be made: {error.strerror}"
+    if error.errno in _PASSING:
+        raise NotNow(why) from error
+    return why

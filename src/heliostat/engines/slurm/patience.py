@@ -9,6 +9,10 @@ from heliostat.models import AttemptId
 _LONGEST_SECONDS = 60.0
 
 
+class NotNow(Exception):
+    """It cannot be submitted for the time being; says why."""
+
+
 @dataclass(frozen=True, slots=True)
 class Delay:
     reason: str

@@ -36,10 +36,14 @@ def refusal_in_words(said: str) -> str:
     return f"Slurm refuses it: {said}" + (f" ({hint})" if hint else "")
 
 
+def is_of_parents(said: str) -> bool:
+    return _OF_ITS_PARENTS in said.lower()
+
+
 def may_pass(said: str) -> bool:
     """Whether it is worth another try later: a limit on how many jobs one may have in Slurm, or words that do not
     speak of the job, as of a controller that is being killed."""
-    if _OF_ITS_PARENTS in said.lower():
+    if is_of_parents(said):
         return True
     return "job submit limit" in said or not any(word in said.lower() for word in _OF_THE_JOB)
 

@@ -1,5 +1,6 @@
 """The engine against a made-up Slurm that loses answers, goes away and gives old numbers to others."""
 
+import errno
 import getpass
 import os
 import re
@@ -357,11 +358,25 @@ def test_a_refusal_ends_the_attempt_with_slurms_words(site: Site) -> None:
     assert "Invalid qos specification" in str(site.ends()[0].detail)
 
 
-def test_a_limit_on_submitted_jobs_is_worth_another_try(site: Site) -> None:
+def test_a_limit_on_submitted_jobs_is_waited_for_without_end(site: Site) -> None:
     site.slurm.refuses = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
-    site.engine.start([site.attempt()])
-    site.wait_until(site.ends, "its end is told")
-    assert site.ends()[0].cause is Cause.NOT_STARTED
+    site.engine.start([site.attempt(1), site.attempt(2)])
+    site.wait_until(lambda: "job submit limit" in str(site.engine.waiting("2.1")), "it says so")
+    site.slurm.refuses = None
+    site.wait_until(lambda: site.number_of("1.1") and site.number_of("2.1"), "both are handed over")
+    assert site.ends() == []
+
+
+def test_a_full_disk_is_waited_for_without_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("heliostat.engines.slurm.submission.lay_out", full)
+        site.engine.start([site.attempt(1), site.attempt(2)])
+        site.wait_until(lambda: "No space left" in str(site.engine.waiting("2.1")), "it says so")
+    site.wait_until(lambda: site.number_of("1.1") and site.number_of("2.1"), "both are handed over")
+    assert site.ends() == []
 
 
 def test_a_start_says_where_and_on_which_gpus(site: Site) -> None:
