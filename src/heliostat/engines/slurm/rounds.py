@@ -70,7 +70,10 @@ class Rounds(Followers):
             return
         trace = self.traces.find(attempt.id)
         try:
-            uid = person_of(attempt.job.unix_user).uid if trace is None else trace.uid
+            if trace is None or trace.is_unreadable:
+                uid: int | None = person_of(attempt.job.unix_user).uid
+            else:
+                uid = trace.uid
         except Refused:
             uid = None
         if uid is None:

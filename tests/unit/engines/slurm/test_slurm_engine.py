@@ -350,6 +350,14 @@ def test_one_that_could_not_note_its_end_has_ended_as_slurm_says(site: Site) -> 
     assert (site.ends()[0].cause, site.ends()[0].exit_code) == (Cause.EXITED, 0)
 
 
+def test_a_trace_that_cannot_be_read_is_looked_up_by_its_mark(site: Site) -> None:
+    (site.home.attempts / "1.1.slurm").write_text("uid 10\0")
+    site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
+    site.slurm.run(55)
+    (seen,) = site.engine.observe([site.attempt()])
+    assert isinstance(seen, Started)
+
+
 def test_a_refusal_ends_the_attempt_with_slurms_words(site: Site) -> None:
     site.slurm.refuses = "Invalid qos specification"
     site.engine.start([site.attempt()])
