@@ -20,6 +20,7 @@ _OF_THE_JOB = (
 )
 _OF_ITS_PARENTS = "dependency problem"  # one of them has left Slurm meanwhile
 _NO_FILES = 53  # Slurm's own "signal" for a batch job whose files could not be opened
+_NO_RECEIPT = "its node could not write to its folder; that must be on a shared file system"
 _BY_STATE = {
     "TIMEOUT": (Cause.TIMED_OUT, None),
     "DEADLINE": (Cause.TIMED_OUT, "its deadline in Slurm has passed"),
@@ -59,6 +60,8 @@ class Known:
 
 def ending(attempt: Attempt, job: SlurmJob, known: Known) -> Ended:
     """How a Slurm job that is over has ended."""
+    if known.stopped_as is None and job.exit_code == BEGUN_BEFORE and not known.receipt.has_begun:
+        return Ended(attempt.id, datetime.now(UTC), Cause.NOT_STARTED, detail=_NO_RECEIPT)
     if known.stopped_as is None and _is_doubtful(job, known):
         return ending_by_receipt(attempt, known.receipt)
     code = None if job.signal == _NO_FILES else 128 + job.signal if job.signal else job.exit_code
