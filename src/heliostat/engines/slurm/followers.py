@@ -22,10 +22,9 @@ class Followers(Requeues):
         """Those that can be submitted now. Of the others, whose parents are no longer what they were have ended as
         not started. One whose answer was lost is looked for first: it may wait in Slurm already."""
         ready: list[Attempt] = []
+        self._find_lost_answers(attempt for attempt in arrived if attempt.parents)
         around = self.around(arrived)
         for attempt in arrived:
-            if attempt.parents:
-                self._find_lost_answer(attempt)
             found = around.readiness(attempt)
             if found is Readiness.READY and attempt.id not in self.handed:
                 ready.append(attempt)
@@ -81,7 +80,9 @@ class Followers(Requeues):
         known: set[AttemptId] = {*self.handed, *self.over, *self.put_back}
         return bool(parents) and not any(int(one.partition(".")[0]) in parents for one in known)
 
-    def _find_lost_answer(self, attempt: Attempt) -> None:
-        trace = self.traces.find(attempt.id)
-        if trace is not None and trace.uid is not None:
-            self._find_again([self._handed(attempt, trace.uid)])
+    def _find_lost_answers(self, attempts: Iterable[Attempt]) -> None:
+        """With one question for all."""
+        traces = ((attempt, self.traces.find(attempt.id)) for attempt in attempts)
+        self._find_again(
+            [self._handed(one, trace.uid) for one, trace in traces if trace and trace.uid is not None]
+        )
