@@ -100,6 +100,7 @@ class Rounds(Followers):
         if not (self.handed or others):
             return
         jobs = self.jobs = self._commands.jobs()
+        self._known = None
         self.line = Line(jobs)
         unseen = [one for one in self.handed.values() if one.number not in jobs and not one.was_tried]
         for handed in list(self.handed.values()):
@@ -125,7 +126,8 @@ class Rounds(Followers):
             for handed in self.handed.values()
             if handed.number is not None and handed.stopped_as is not None and not handed.looks_in_vain
         ]
-        self.take_back_children_of([handed for handed, _ in to_stop])
+        later = self.take_back_children_of([handed for handed, _ in to_stop])
+        to_stop = [(handed, number) for handed, number in to_stop if handed.attempt.id not in later]
         self._commands.cancel(
             *(number for handed, number in to_stop if not handed.runs)
         )  # before whom they wait for

@@ -6,7 +6,7 @@ import stat
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.submission import receipt_path
 from heliostat.engines.slurm.traces import Trace
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Cause, Ended
+from heliostat.models import Cause, Dependency, Ended
 from unit.engines.slurm.test_slurm_engine import ME, FakeSlurm, Site
 
 FULL = EngineUnavailable("Slurm's queue is full (MaxJobCount).")
@@ -31,6 +31,11 @@ class PickySlurm(FakeSlurm):
     def __init__(self) -> None:
         super().__init__()
         self.says: dict[str, Exception] = {}
+        self.at_once: list[int] = []
+
+    def cancel(self, *numbers: int) -> None:
+        self.at_once.append(len(numbers))
+        super().cancel(*numbers)
 
     def submit(self, argv: Sequence[str], script: str) -> int:
         for attempt_id, error in self.says.items():
@@ -132,6 +137,19 @@ def test_what_was_given_up_leaves_no_receipt_and_is_cancelled_when_it_comes_late
     site.engine.forget(["1.1"])
     site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
     site.wait_until(lambda: 55 in site.slurm.cancelled, "the late one is cancelled")
+
+
+def test_many_children_are_taken_back_in_parts_before_their_parent_is_stopped(site: PickySite) -> None:
+    site.engine.start([site.attempt(1)])
+    site.wait_until(lambda: site.number_of("1.1"), "the parent is handed over")
+    children = [replace(site.attempt(n, after=(Dependency(1),)), parents=("1.1",)) for n in range(2, 122)]
+    site.engine.start(children)
+    site.wait_until(lambda: all(site.number_of(child.id) for child in children), "the children are handed over")
+    site.engine.stop(site.attempt(1), 0)
+    site.wait_until(lambda: len(site.ends()) == 121, "all have ended")
+    assert sorted(site.slurm.cancelled) == sorted(site.slurm.known)
+    assert site.slurm.cancelled[-1] == 100
+    assert max(site.slurm.at_once) == 50
 
 
 def test_it_is_tried_ever_more_seldom_but_at_least_every_minute() -> None:
