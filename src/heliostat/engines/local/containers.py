@@ -1,6 +1,7 @@
 """Jobs in containers: what they find on this machine, and what is left of them."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import subprocess
@@ -46,6 +47,20 @@ class Place:
     @property
     def runs(self) -> str:
         return tools_folder(self.instance)
+
+
+def instance_of(settings: Settings) -> str:
+    """Tells this installation from others on the machine."""
+    return hashlib.sha256(str(settings.home.path).encode()).hexdigest()[:8]
+
+
+def tool_room(settings: Settings, person: Person) -> str:
+    """Where a tool of ours keeps its notes that runs for this person beside all attempts. Named like an attempt that
+    never is: what is left of it goes like what is left of those."""
+    runs = tools_folder(instance_of(settings))
+    _make_shared(runs)
+    make_private(room := f"{runs}/0.{person.uid}", person)
+    return room
 
 
 def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) -> tuple[Command, ...]:

@@ -1,6 +1,5 @@
 """Runs jobs on this machine. They need no server while they run, and outlive it."""
 
-import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +45,7 @@ class LocalEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._instance = hashlib.sha256(str(settings.home.path).encode()).hexdigest()[:8]
+        self._instance = containers.instance_of(settings)
         self._traces = Traces(settings.home.attempts)
         found = find_cgroups(self._instance)
         self._no_cgroups = found.reason if isinstance(found, NoCgroups) else None

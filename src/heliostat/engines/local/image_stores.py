@@ -1,0 +1,95 @@
+"""The images that people's containers have fetched to this machine: what they take, and their removal.
+
+Each store is the person's own, who may put anything there: the server reads one file of it, following no link, and
+everything else is done by a process that is that person.
+"""
+
+import contextlib
+import os
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliostat.config import Settings
+from heliostat.engines.containers import CONFIGURATION
+from heliostat.engines.environment import Person
+from heliostat.engines.folders import Refused, person_of
+from heliostat.engines.local.containers import tool_room
+from heliostat.models.quantities import parse_memory
+from heliostat.runtimes.contract import TOOL_PATH
+from heliostat.runtimes.image_stores import LAYERS, Sweeping, size_bytes, sweep_words
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MOST_BYTES = 64 * 2**20  # of podman's list of layers
+_SWEEP_SECONDS = 600
+
+
+@dataclass(frozen=True, slots=True)
+class ImageStore:
+    """Of one Unix user."""
+
+    path: str
+    owner: Person
+
+
+def image_stores(images: Path) -> Iterator[ImageStore]:
+    """Those of users this machine knows, and that are really theirs."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in sorted(os.scandir(images), key=lambda entry: entry.name):
+            with contextlib.suppress(Refused, OSError):
+                owner, found = person_of(entry.name), entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(found.st_mode) and found.st_uid == owner.uid:
+                    yield ImageStore(entry.path, owner)
+
+
+def store_bytes(store: ImageStore) -> int:
+    """What its images take; 0 if that cannot be read."""
+    try:
+        descriptor = _open_below(store.path, *LAYERS.split("/"))
+    except OSError:
+        return 0
+    with open(descriptor, "rb") as file:
+        return size_bytes(file.read(_MOST_BYTES)) if stat.S_ISREG(os.fstat(descriptor).st_mode) else 0
+
+
+def most_bytes(settings: Settings) -> int | None:
+    """That the images of one person may take on one node; None: all there is."""
+    return parse_memory(settings.images_max_size) * 2**20 or None
+
+
+def begin_sweep(store: ImageStore, settings: Settings) -> "subprocess.Popen[str]":
+    """As its owner: removes what is due, in a session of its own, and tells each on a line. Ends by itself.
+    Raises Refused, OSError."""
+    owner = store.owner
+    identity = [f"--reuid={owner.uid}", f"--regid={owner.gid}", "--init-groups", "--inh-caps=-all"]
+    as_owner = [] if owner.uid == os.geteuid() else ["/usr/bin/setpriv", *identity]
+    kindly = ["timeout", "--kill-after=10", str(_SWEEP_SECONDS), "nice", "-n", "19"]
+    words = sweep_words(
+        Sweeping(store.path, tool_room(settings, owner)), settings.images_keep_days, most_bytes(settings)
+    )
+    files = {name: file if os.path.exists(file) else os.devnull for name, file in CONFIGURATION.items()}
+    return subprocess.Popen(
+        [*as_owner, *kindly, *words],
+        env={"PATH": TOOL_PATH, "HOME": owner.home, "LANG": "C", **files},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+        text=True,
+        errors="replace",
+    )
+
+
+def _open_below(path: str, *names: str) -> int:
+    """Name by name, so that no link is followed. Raises OSError."""
+    found = os.open(path, _FLAGS)
+    for name in names:
+        above = found
+        try:
+            found = os.open(name, _FLAGS, dir_fd=above)
+        finally:
+            os.close(above)
+    return found
