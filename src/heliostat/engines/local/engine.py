@@ -236,8 +236,8 @@ class LocalEngine:
                     return
                 self._supervision.begin(attempt)
                 claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
-                is_contained = bool(payload.commands) and containers.has_container(place, attempt.id)
-                self._running[attempt.id] = running = Running(attempt, claim, group, is_contained=is_contained)
+                running = Running(attempt, claim, group, is_contained=bool(payload.commands))
+                self._running[attempt.id] = running
                 self._queued.discard(attempt.id)
                 if not payload.commands and not payload.places.tool:
                     self._uncontained.add(attempt.id)

@@ -24,6 +24,7 @@ from heliostat.runtimes.image_stores import LAYERS, Sweeping, size_bytes, sweep_
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MOST_BYTES = 64 * 2**20  # of podman's list of layers
 _SWEEP_SECONDS = 600
+_MOST_NAMED = 5  # of those who have images
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,23 @@ def store_bytes(store: ImageStore) -> int:
 def most_bytes(settings: Settings) -> int | None:
     """That the images of one person may take on one node; None: all there is."""
     return parse_memory(settings.images_max_size) * 2**20 or None
+
+
+def describe_stores(settings: Settings) -> str | None:
+    """For the doctor; None: there are none, or they cannot be seen."""
+    sizes = {store.owner.name: store_bytes(store) for store in image_stores(settings.home.images)}
+    if not (total := sum(sizes.values())):
+        return None
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
+    named = ", ".join(f"{name} {_gib(sizes[name])}" for name in largest)
+    days, most = settings.images_keep_days, settings.images_max_size
+    rules = [f"{days} days after their last use"] if days else []
+    rules += [f"beyond {most} of one person"] if most_bytes(settings) else []
+    return f"Images that jobs have fetched take {_gib(total)} ({named}); they go {' and '.join(rules) or 'never'}."
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
 
 
 def begin_sweep(store: ImageStore, settings: Settings) -> "subprocess.Popen[str]":

@@ -186,7 +186,8 @@ def _sweep(place: Sweeping, any_way: Command, settings: Settings) -> Iterator[st
     keep_days, most = settings.images_keep_days, parse_memory(settings.images_max_size) * 2**20 or None
     yield "heliostat_sweep() {"
     if any_way.holds and (keep_days or most):
-        yield from shell.exports(any_way.environment)
+        tools = ("PATH", "HOME", *CONFIGURATION)
+        yield from shell.exports({name: any_way.environment[name] for name in tools})
         yield f"sleep {_SWEEP_AFTER_SECONDS}"
         words = sweep_words(place, keep_days, most, _SWEEP_EVERY_MINUTES)
         yield shell.become(["timeout", "--kill-after=10", str(_SWEEP_SECONDS), "nice", "-n", "19", *words])
