@@ -17,6 +17,7 @@ from heliostat.engines.folders import person_of
 from heliostat.engines.local.containers import tool_room
 from heliostat.engines.local.image_stores import ImageStore, begin_sweep, store_bytes
 from heliostat.runtimes.image_stores import in_use
+from heliostat.workers.image_stores import ImageStoreKeeper
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from support.images import IMAGE, push, put_image, registry, why_no_podman
@@ -94,6 +95,13 @@ def test_what_was_not_used_for_long_goes_and_leaves_nothing(server: RunningServe
     assert names(store) == {IMAGE}
     assert 0 < store_bytes(store) < before
     wait_until(lambda: not left_of_sweeps(server, store), "what podman left to be gone")
+
+
+def test_the_server_removes_what_is_due_of_everybody(server: RunningServer, store: ImageStore) -> None:
+    used(store, OTHER, LONG_AGO)
+    assert ImageStoreKeeper(settings(server)).sweep() == 0  # without limits nobody looks
+    assert ImageStoreKeeper(settings(server, images_keep_days=30)).sweep() == 1
+    assert names(store) == {IMAGE}
 
 
 def test_while_all_are_too_large_what_was_not_used_longest_goes_first(
