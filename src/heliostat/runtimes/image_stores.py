@@ -36,7 +36,8 @@ def size_bytes(layers: bytes) -> int:
 
 def sweep_words(place: Sweeping, keep_days: int, most_bytes: int | None, every_minutes: int = 0) -> list[str]:
     """To be run as the owner. What nobody has used for this long goes (0: nothing does), then what was not used
-    longest while all are too large; nothing again before `every_minutes` have passed. Tells what it removed."""
+    longest while all are too large; nothing again before `every_minutes` have passed. What went is in `swept`, in
+    the store."""
     limits = (str(keep_days), str((most_bytes or 0) // 1024), str(every_minutes))
     return ["/bin/sh", "-c", _text(), "sweep", place.store, place.run, *limits]
 

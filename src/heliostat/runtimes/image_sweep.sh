@@ -6,14 +6,14 @@
 # RUN is a folder of theirs for this alone, whose name is short: podman takes no long one.
 #
 # Podman takes an image off its list before it removes the layers, and marks a layer before it removes its files: the next podman
-# finishes what was begun, and nothing of it is taken for an image.
+# finishes what was begun, and nothing of it is taken for an image. What went is in STORE/swept; 75: nothing was looked at.
 
 store=$1 run=$2 days=$3 most=$4 every=$5 use=$1/use
 
 exec 9>>"$store/sweep.lock" || exit 1
-flock -n 9 || exit 0
-[ -e "$store/overlay-images/images.json" ] || exit 0
-if [ "$every" -gt 0 ] && [ -n "$(find "$store/swept" -mmin "-$every" 2>/dev/null)" ]; then exit 0; fi
+flock -n 9 || exit 75
+[ -e "$store/overlay-images/images.json" ] || exit 75
+if [ "$every" -gt 0 ] && [ -n "$(find "$store/swept" -mmin "-$every" 2>/dev/null)" ]; then exit 75; fi
 : >"$store/swept" || exit 1
 
 leave() { # without root, podman leaves a process behind that keeps its user namespace
@@ -96,7 +96,7 @@ while read -r last id names; do
     case $? in
     0)
         before=$size size=$(kib)
-        echo "removed $((before - size)) KiB ${names%% *}" | tee -a "$store/swept"
+        echo "removed $((before - size)) KiB ${names%% *}" >>"$store/swept"
         ;;
     75) for name in $names; do touch -c -- "$(file_of "$name")"; done ;; # it is used now
     76) exit 0 ;;

@@ -15,7 +15,7 @@ import pytest
 from heliostat.config import Home, Settings
 from heliostat.engines.folders import person_of
 from heliostat.engines.local.containers import tool_room
-from heliostat.engines.local.image_stores import ImageStore, begin_sweep, store_bytes
+from heliostat.engines.local.image_stores import ImageStore, begin_sweep, end_sweep, store_bytes
 from heliostat.runtimes.image_stores import in_use
 from heliostat.workers.image_stores import ImageStoreKeeper
 from integration.running_server import RunningServer, wait_for
@@ -53,9 +53,7 @@ def settings(server: RunningServer, **limits: object) -> Settings:
 
 def sweep(store: ImageStore, limits: Settings) -> list[str]:
     """The names of what went."""
-    with begin_sweep(store, limits) as process:
-        told = process.communicate(timeout=120)[0]
-    return [line.split()[-1] for line in told.splitlines()]
+    return [line.split()[-1] for line in end_sweep(store, begin_sweep(store, limits))]
 
 
 def names(store: ImageStore) -> set[str]:

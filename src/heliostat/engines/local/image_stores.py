@@ -6,6 +6,7 @@ everything else is done by a process that is that person.
 
 import contextlib
 import os
+import signal
 import stat
 import subprocess
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ from heliostat.runtimes.image_stores import LAYERS, Sweeping, size_bytes, sweep_
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MOST_BYTES = 64 * 2**20  # of podman's list of layers
-_SWEEP_SECONDS = 600
+_SWEEP_SECONDS, _GRACE_SECONDS = 600, 30
+_MOST_TOLD_BYTES = 20_000
 _MOST_NAMED = 5  # of those who have images
 
 
@@ -47,12 +49,7 @@ def image_stores(images: Path) -> Iterator[ImageStore]:
 
 def store_bytes(store: ImageStore) -> int:
     """What its images take; 0 if that cannot be read."""
-    try:
-        descriptor = _open_below(store.path, *LAYERS.split("/"))
-    except OSError:
-        return 0
-    with open(descriptor, "rb") as file:
-        return size_bytes(file.read(_MOST_BYTES)) if stat.S_ISREG(os.fstat(descriptor).st_mode) else 0
+    return size_bytes(_read(store, _MOST_BYTES, *LAYERS.split("/")))
 
 
 def most_bytes(settings: Settings) -> int | None:
@@ -77,8 +74,8 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def begin_sweep(store: ImageStore, settings: Settings) -> "subprocess.Popen[str]":
-    """As its owner: removes what is due, in a session of its own, and tells each on a line. Ends by itself.
+def begin_sweep(store: ImageStore, settings: Settings) -> "subprocess.Popen[bytes]":
+    """Removes what is due, as the owner, who may do with that process what they like: nobody listens to it.
     Raises Refused, OSError."""
     owner = store.owner
     identity = [f"--reuid={owner.uid}", f"--regid={owner.gid}", "--init-groups", "--inh-caps=-all"]
@@ -93,12 +90,37 @@ def begin_sweep(store: ImageStore, settings: Settings) -> "subprocess.Popen[str]
         env={"PATH": TOOL_PATH, "HOME": owner.home, "LANG": "C", **files},
         cwd="/",
         stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         start_new_session=True,
-        text=True,
-        errors="replace",
     )
+
+
+def end_sweep(store: ImageStore, process: "subprocess.Popen[bytes]") -> list[str]:
+    """Waits for it, as long as it may take; a line for each image that went."""
+    try:
+        process.wait(_SWEEP_SECONDS + _GRACE_SECONDS)
+    except subprocess.TimeoutExpired:  # its owner has stopped it, say
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return _told(store) if process.returncode == 0 else []
+
+
+def _told(store: ImageStore) -> list[str]:
+    """What the last sweep has noted, or the owner made of it: without signs that could steer a terminal."""
+    text = _read(store, _MOST_TOLD_BYTES, "swept").decode(errors="replace")
+    return ["".join(sign for sign in line if sign.isprintable()) for line in text.splitlines()]
+
+
+def _read(store: ImageStore, most: int, *names: str) -> bytes:
+    """Of a file below it, name by name; nothing, if it is not there or no file."""
+    try:
+        descriptor = _open_below(store.path, *names)
+    except OSError:
+        return b""
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        return file.read(most) if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else b""
 
 
 def _open_below(path: str, *names: str) -> int:
