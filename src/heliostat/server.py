@@ -46,6 +46,7 @@ from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.environments import EnvironmentKeeper
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
+from heliostat.workers.image_stores import ImageStoreKeeper
 from heliostat.workers.loop import Loop
 from heliostat.workers.policy import policy_from
 from heliostat.workers.reconciler import Reconciler
@@ -165,6 +166,9 @@ def _start_parts(
         stack.callback(recorder.close)
     keeper.start()
     stack.callback(keeper.close)
+    image_stores = ImageStoreKeeper(settings)
+    image_stores.start()
+    stack.callback(image_stores.close)
     accountant = Accountant(engine, store)
     accountant.start()
     stack.callback(accountant.close)
