@@ -1,6 +1,7 @@
 """What a session is started with: the script that runs inside it, and JupyterLab for those who have none."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from heliostat.config import Settings
@@ -17,8 +18,13 @@ _OF_ITS_OWN = re.compile(r"^\s*[\"']?jupyterlab\b", re.MULTILINE | re.IGNORECASE
 
 
 def launcher() -> str:
-    """One script, from modules that import nothing but the standard library and each other."""
-    texts = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _PARTS]
+    """What runs inside a session."""
+    return one_script(_PARTS)
+
+
+def one_script(parts: Sequence[str]) -> str:
+    """From modules that import nothing but the standard library and each other."""
+    texts = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in parts]
     lines = [line for text in texts for line in text.splitlines() if not line.startswith("from heliostat.")]
     future = "from __future__ import annotations"
     return "\n".join(["#!/usr/bin/env python3", future, *(line for line in lines if line != future), ""])
