@@ -18,6 +18,8 @@ from heliostat.services.session_notebooks import FoundNotebook, read_notebook
 from heliostat.services.session_software import digest_of_tools, jupyter_in, jupyter_software, one_script
 from heliostat.services.submission import prepare_submission, project_and_unix_user
 from heliostat.services.uploads import Receiver, offer_upload
+from heliostat.store.database import Transaction
+from heliostat.store.notebooks import put_notebook
 
 _PARTS = ("session_kernels.py", "notebook_cells.py", "notebook_runner.py")
 
@@ -32,8 +34,16 @@ def run_notebook(
         if wish.session is not None:
             wish, request = _from_session(context, caller, wish, request)
         cells = count_cells(_uploaded(context, caller, wish))
-    asked = _with_tools(context, caller, _as_job(wish, request, cells))
-    return context.store.write(prepare_submission(context, caller, [asked], key, about)).jobs[0]
+    asked, digest = _with_tools(context, caller, _as_job(wish, request, cells))
+    change = prepare_submission(context, caller, [asked], key, about)
+
+    def submit(tx: Transaction) -> Job:
+        job = change(tx).jobs[0]
+        if digest is not None:
+            put_notebook(tx, job.id, digest)
+        return job
+
+    return context.store.write(submit)
 
 
 def _check(wish: NotebookWish, request: JobRequest) -> None:
@@ -117,18 +127,21 @@ def _as_job(wish: NotebookWish, request: JobRequest, cells: int) -> JobRequest:
     return replace(request, spec=spec, name=request.name or os.path.splitext(os.path.basename(wish.path))[0])
 
 
-def _with_tools(context: Context, caller: Caller, request: JobRequest) -> JobRequest:
-    """Papermill, from what sessions have JupyterLab from: where the admins say, or built once for all."""
+def _with_tools(context: Context, caller: Caller, request: JobRequest) -> tuple[JobRequest, str | None]:
+    """Papermill, from what sessions have JupyterLab from: where the admins say, or built once for all; and the
+    digest of that."""
     settings, spec = context.settings, request.spec
     if settings.jupyter_command is not None:
-        return replace(
-            request, spec=replace(spec, env={"HELIOSTAT_JUPYTER": settings.jupyter_command, **spec.env})
-        )
+        return _started_by(request, settings.jupyter_command), None
     if not settings.jupyter_requirements or not context.engine.capabilities.equips or spec.image is not None:
-        return request
+        return request, None
     tools = jupyter_software(settings)
     digest = digest_of_tools(context, caller, tools, project_and_unix_user(context, caller.user, request.project))
     if digest is None:
-        return request
-    env = {"HELIOSTAT_JUPYTER": jupyter_in(context, digest), **spec.env}
-    return replace(request, tools=tools, spec=replace(spec, env=env))
+        return request, None
+    return replace(_started_by(request, jupyter_in(context, digest)), tools=tools), digest
+
+
+def _started_by(request: JobRequest, jupyter: str) -> JobRequest:
+    """Unless it names another one itself."""
+    return replace(request, spec=replace(request.spec, env={"HELIOSTAT_JUPYTER": jupyter, **request.spec.env}))
