@@ -12,7 +12,7 @@ import pytest
 
 from heliostat.client import Client
 from heliostat.client.jobs import JobHandle
-from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
+from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person
 from support.notebooks import JUPYTER, write_notebook
@@ -176,6 +176,23 @@ def test_a_notebook_outlives_the_server_and_its_reason_is_told_after(
     assert (after.data["state"], after.data["reason"]) == ("failed", "cell 3 failed: SystemError: at last")
 
 
+def test_a_notebook_that_is_cancelled_keeps_the_cells_that_were_done(client: Client, tmp_path: Path) -> None:
+    (tmp_path / "project" / "deep").mkdir(parents=True)
+    (tmp_path / "project" / "deep" / "helper.py").write_text("WORD = 'uploaded'\n")
+    path = write_notebook(
+        tmp_path / "project" / "deep" / "slow.ipynb",
+        "import helper, time\nprint(helper.WORD)",
+        f"open({str(tmp_path / 'here')!r}, 'w').close()\ntime.sleep(3600)",
+    )
+    job = client.run_notebook(path, upload=tmp_path / "project")
+    wait_for((tmp_path / "here").exists, "the second cell runs", job.logs, seconds=WAIT_SECONDS)
+    client.cancel(job)
+    assert ended(job).data["state"] == "cancelled"
+    client.results(job.id, tmp_path / "got")
+    cells = json.loads((tmp_path / "got" / "slow.ipynb").read_text())["cells"]
+    assert cells[0]["outputs"][0]["text"] == ["uploaded\n"]
+
+
 def test_a_notebook_that_is_none_is_refused(client: Client, tmp_path: Path) -> None:
     for text in (
         "no json",
@@ -212,6 +229,9 @@ def test_a_notebook_of_a_session_runs_as_it_is_there(client: Client, tmp_path: P
     session = client.start_session("custom", ["sleep", "600"], workdir=str(tmp_path), memory="1G", cpus=1)["id"]
     wait_for(lambda: client.job_data(session)["state"] == "running", "the session runs")
     assert client.session_notebooks(session) == ["out.ipynb", "pipe.ipynb", "deep/of session.ipynb"]
+    (tmp_path / "large.ipynb").write_bytes(b" " * (32 * MIB + 1))
+    with pytest.raises(TooLarge):
+        client.run_notebook("large.ipynb", session=session)
     for wrong in ("out.ipynb", "pipe.ipynb", "../outside.ipynb", "missing.ipynb"):
         with pytest.raises(NotFound):
             client.run_notebook(wrong, session=session)

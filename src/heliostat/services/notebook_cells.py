@@ -52,7 +52,7 @@ def run_cells(plan: dict[str, Any]) -> str:
     kernel = chosen_kernel(plan["kernel"], about, language, installed_kernels())
     engines = importlib.import_module("papermill.engines").papermill_engines
     engines.register("telling", telling_engine(dict(plan, language=language)))
-    print(f"Kernel {kernel}, in {plan['workdir'] or os.getcwd()}", file=sys.stderr, flush=True)
+    print(f"Kernel {kernel}, in {plan['workdir']}", file=sys.stderr, flush=True)
     wishes = {"engine_name": "telling", "kernel_name": kernel, "language": language, "cwd": plan["workdir"]}
     wishes |= {"progress_bar": False, "stdout_file": sys.stdout, "autosave_cell_every": SAVE_SECONDS}
     try:

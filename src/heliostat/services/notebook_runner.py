@@ -60,7 +60,8 @@ def run(plan: dict[str, Any], folder: str) -> str:
     others = os.environ.get("JUPYTER_PATH")
     around = dict(os.environ, JUPYTER_PATH=folder + (os.pathsep + others if others else ""), PYTHONUNBUFFERED="1")
     me = os.path.abspath(sys.argv[0])
-    told = json.dumps(dict(plan, folder=folder, output=output))
+    beside = os.path.dirname(os.path.abspath(plan["notebook"]))
+    told = json.dumps(dict(plan, folder=folder, output=output, workdir=plan["workdir"] or beside))
     status = subprocess.run([python, me, EXECUTE], input=told.encode(), env=around, check=False).returncode
     why = said(folder) or (f"papermill ended with {ending(status)}" if status else fault_of(output, plan["cells"]))
     if os.path.isfile(output):

@@ -54,7 +54,7 @@ def read_notebook(context: Context, caller: Caller, session_id: JobId, path: str
     session = _own_session(context, caller, session_id)
     if path.startswith("/") or "\0" in path or len(path) > 3000 or ".." in path.split("/"):
         raise _no_notebook(path, session_id)
-    data = _answer(context, caller, session, ["read", path], MOST_NOTEBOOK_BYTES + 2)
+    data = _answer(context, caller, session, ["read", path], MOST_NOTEBOOK_BYTES + 3)
     if data[:1] != b"+":  # said of what could be read
         raise _no_notebook(path, session_id)
     check_size(len(data) - 1)
@@ -117,10 +117,11 @@ def _talk(inside: Inside, most: int) -> tuple[bytes, bool]:
 def _read(process: "subprocess.Popen[bytes]", most: int) -> tuple[bytes, bool]:
     """Up to the end of what it says; False: it said too much, or took too long."""
     assert process.stdout is not None  # noqa: S101 - a pipe, as asked for
-    deadline, data = time.monotonic() + _PATIENCE_SECONDS, bytearray()
+    deadline, data, ready = time.monotonic() + _PATIENCE_SECONDS, bytearray(), select.poll()
+    ready.register(process.stdout, select.POLLIN)  # select() knows no descriptor above 1023
     while len(data) < most:
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([process.stdout], [], [], left)[0]:
+        if left <= 0 or not ready.poll(left * 1000):
             return bytes(data), False
         piece = os.read(process.stdout.fileno(), min(_PIECE_BYTES, most - len(data)))
         if not piece:
