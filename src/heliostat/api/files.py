@@ -8,7 +8,7 @@ from pydantic import BaseModel
 from starlette.responses import Response, StreamingResponse
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.services.job_files import list_files, open_file
+from heliostat.services.jobs.files import list_files, open_file
 
 router = APIRouter(tags=["jobs"])
 FilePath = Annotated[str, Query(max_length=4000)]

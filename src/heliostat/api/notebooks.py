@@ -11,8 +11,8 @@ from heliostat.api.queue_views import forecast_view
 from heliostat.api.schemas import Argument, JobBody, Line
 from heliostat.api.views import job_view
 from heliostat.models.notebooks import NotebookWish
-from heliostat.services.notebooks import run_notebook
-from heliostat.services.session_notebooks import list_notebooks
+from heliostat.services.notebooks.verbs import run_notebook
+from heliostat.services.sessions.notebooks import list_notebooks
 
 router = APIRouter(tags=["notebooks"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]

@@ -9,8 +9,8 @@ import pytest
 
 from heliostat.errors import Invalid, TooLarge
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES, typed_value
-from heliostat.services import session_reader
-from heliostat.services.notebook_contents import check_parameters, check_size, count_cells
+from heliostat.services.notebooks.contents import check_parameters, check_size, count_cells
+from heliostat.services.sessions import reader as session_reader
 from support.notebooks import notebook
 
 

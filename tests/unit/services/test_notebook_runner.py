@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 
 from heliostat.models import notebooks as models
-from heliostat.services import notebook_cells, notebook_runner
-from heliostat.services.notebook_cells import NoKernel, chosen_kernel, language_of, one_line, write
-from heliostat.services.notebook_runner import fault_of, leave, papermill, prepare
-from heliostat.services.notebooks import _PARTS
-from heliostat.services.session_software import one_script
+from heliostat.services.notebooks import cells as notebook_cells
+from heliostat.services.notebooks import runner as notebook_runner
+from heliostat.services.notebooks.cells import NoKernel, chosen_kernel, language_of, one_line, write
+from heliostat.services.notebooks.runner import fault_of, leave, papermill, prepare
+from heliostat.services.notebooks.verbs import _PARTS
+from heliostat.services.sessions.software import one_script
 
 WHOLE = {"cells": [{}, {}], "metadata": {"papermill": {"end_time": "2026-11-16T12:00:00"}}}
 

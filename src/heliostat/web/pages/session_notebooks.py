@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from heliostat.errors import HeliostatError, Invalid
 from heliostat.models.notebooks import NotebookWish, typed_value
-from heliostat.services.acting import invalid
-from heliostat.services.notebooks import run_notebook
-from heliostat.services.session_notebooks import list_notebooks
+from heliostat.services.accounts.acting import invalid
+from heliostat.services.notebooks.verbs import run_notebook
+from heliostat.services.sessions.notebooks import list_notebooks
 from heliostat.web.job.numbers import JOB
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.visits import Form, FormDep, Visit, VisitDep
