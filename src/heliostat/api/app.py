@@ -16,12 +16,14 @@ from heliostat import __version__
 from heliostat.api import (
     chronos,
     environments,
+    files,
     history,
     images,
     inside,
     jobs,
     news,
     nodes,
+    notebooks,
     notices,
     others,
     people,
@@ -76,6 +78,8 @@ _MODULES = (
     workflows,
     sweeps,
     sessions,
+    notebooks,
+    files,
     services,
 )
 

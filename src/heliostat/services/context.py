@@ -41,6 +41,7 @@ class Context:
     imports: Turns = field(default_factory=lambda: Turns("file"))
     searches: Turns = field(default_factory=lambda: Turns("search"))
     uploading: Turns = field(default_factory=lambda: Turns("upload", most=1000))
+    notebooks: Turns = field(default_factory=lambda: Turns("notebook"))
     now: Callable[[], datetime] = field(default=utc_now)
     traffic: Traffic = field(default_factory=Traffic)
     addresses: Addresses = field(default_factory=Addresses)

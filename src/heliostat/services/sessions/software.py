@@ -1,6 +1,7 @@
 """What a session is started with: the script that runs inside it, and JupyterLab for those who have none."""
 
 import re
+from collections.abc import Sequence
 from pathlib import Path
 
 from heliostat.config import Settings
@@ -12,13 +13,19 @@ from heliostat.models.sessions import JUPYTER_APPS
 from heliostat.services.context import Context
 from heliostat.services.environments.orders import take_order
 
-_PARTS = ("kernels.py", "guard.py", "launcher.py")
+_HERE = Path(__file__).parent
+_PARTS = tuple(_HERE / name for name in ("kernels.py", "guard.py", "launcher.py"))
 _OF_ITS_OWN = re.compile(r"^\s*[\"']?jupyterlab\b", re.MULTILINE | re.IGNORECASE)
 
 
 def launcher() -> str:
-    """One script, from modules that import nothing but the standard library and each other."""
-    texts = [Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _PARTS]
+    """What runs inside a session."""
+    return one_script(_PARTS)
+
+
+def one_script(parts: Sequence[Path]) -> str:
+    """From modules that import nothing but the standard library and each other."""
+    texts = [part.read_text(encoding="utf-8") for part in parts]
     lines = [line for text in texts for line in text.splitlines() if not line.startswith("from heliostat.")]
     future = "from __future__ import annotations"
     return "\n".join(["#!/usr/bin/env python3", future, *(line for line in lines if line != future), ""])

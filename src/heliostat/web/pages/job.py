@@ -28,6 +28,7 @@ from heliostat.web.job.relatives import Relatives, relatives
 from heliostat.web.job.repeat import Repeat, repeat
 from heliostat.web.job.timeline import Timeline, timeline
 from heliostat.web.job.waiting import Waiting, WhatIf, resubmit, sentence, waiting, what_if
+from heliostat.web.pages.job_files import FileRow, results_of
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.views import Confirmation
 from heliostat.web.visits import FormDep, Visit, VisitDep
@@ -63,6 +64,7 @@ class JobView:
     part: Part | None
     repeat: Repeat
     has_files: bool
+    results: tuple[FileRow, ...]  # what it left for people to fetch
     log: LogView | None  # None: only other parts of the page are wanted
     what_if: WhatIf | None
 
@@ -182,6 +184,7 @@ def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
         part=job.part,
         repeat=repeat(job_record(visit.context, visit.caller, job.id)),
         has_files=has_folder(visit.context, job),
+        results=results_of(visit, job),
         log=log_view(visit, job, query) if is_whole else None,
         what_if=_what_if(visit, job) if asks and is_whole and job.state is JobState.PENDING else None,
     )
