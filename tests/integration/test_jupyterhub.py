@@ -2,6 +2,8 @@
 
 import getpass
 import json
+import os
+import signal
 import time
 import uuid
 from collections.abc import Iterator
@@ -31,7 +33,8 @@ def server() -> Iterator[RunningServer]:
 
 @pytest.fixture(scope="module")
 def hub(server: RunningServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Hub]:
-    hub = Hub(tmp_path_factory.mktemp("hub"), server.url, [SINGLEUSER, "--allow-root"])
+    address = f"unix:{server.home}/heliostat.sock"  # which stays the same over a restart
+    hub = Hub(tmp_path_factory.mktemp("hub"), address, [SINGLEUSER, "--allow-root"])
     yield hub
     hub.close()
 
@@ -48,16 +51,16 @@ def me(hub: Hub) -> Visitor:
 def running(hub: Hub, me: Visitor, server: RunningServer) -> int:
     """The number of the job that is my server."""
     me.post_form("/hub/spawn", gpus="1", cpus="1", memory="1G", time="1h")
-    until_ready(hub, me)
+    until_ready(me)
     return job_of(server)
 
 
-def model(me: Visitor) -> Any:
-    return me.call("GET", f"/hub/api/users/{ME}").json["servers"].get("") or {}
+def until_ready(me: Visitor) -> None:
+    me.until(ME, lambda server: server.get("ready"), "my server is ready")
 
 
-def until_ready(hub: Hub, me: Visitor) -> None:
-    wait_for(lambda: model(me).get("ready"), "my server is ready", lambda: hub.log, PATIENCE_SECONDS)
+def until_gone(me: Visitor) -> None:
+    me.until(ME, lambda server: not server, "the hub knows that it is over")
 
 
 def job_of(server: RunningServer) -> int:
@@ -95,15 +98,26 @@ def test_secrets_of_the_hub_are_on_no_command_line(
 def test_a_hub_that_was_killed_finds_it_again(running: int, hub: Hub, me: Visitor, server: RunningServer) -> None:
     hub.kill()
     hub.start()
-    until_ready(hub, me)
+    until_ready(me)
     assert job_of(server) == running
     assert run(hub, me, "print('still here')") == "still here\n"
+
+
+def test_it_outlives_a_heliostat_that_was_killed(
+    running: int, hub: Hub, me: Visitor, server: RunningServer
+) -> None:
+    os.kill(server.pid, signal.SIGKILL)
+    server.process.wait()
+    wait_for(lambda: f"Job {running} cannot be looked at" in hub.log, "the hub misses it", lambda: hub.log)
+    server.start()
+    assert run(hub, me, "print('me too')") == "me too\n"
+    assert (job_of(server), me.server(ME)["ready"]) == (running, True)
 
 
 def test_stopping_it_ends_the_job(running: int, hub: Hub, me: Visitor, server: RunningServer) -> None:
     assert me.call("DELETE", f"/hub/api/users/{ME}/server").status in (202, 204)
     assert server.finished(running)["state"] == "cancelled"
-    wait_for(lambda: not model(me), "the hub knows", lambda: hub.log)
+    until_gone(me)
 
 
 @pytest.mark.parametrize(
@@ -124,7 +138,7 @@ def test_what_cannot_be_had_is_refused_in_words(
     before = server.jobs()
     told = me.call("POST", f"/hub/api/users/{ME}/server", asked)
     assert (told.status >= 400, said in told.json["message"]) == (True, True), told.text
-    wait_for(lambda: not model(me), "the hub has given up", lambda: hub.log)
+    until_gone(me)
     assert server.jobs() == before
 
 
@@ -150,11 +164,11 @@ def test_one_that_waits_tells_why_and_outlives_the_hub(hub: Hub, me: Visitor, se
     hub.kill()
     hub.start()
     server.ask("POST", f"/jobs/{holder}/cancel")
-    until_ready(hub, me)
+    until_ready(me)
     assert job_of(server) == waiting
     assert run(hub, me, "print(6 * 7)") == "42\n"
     server.ask("POST", f"/jobs/{waiting}/cancel")
-    wait_for(lambda: not model(me), "the hub sees that it is over", lambda: hub.log)
+    until_gone(me)
 
 
 def run(hub: Hub, me: Visitor, code: str) -> str:

@@ -4,10 +4,11 @@ import contextlib
 import json
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from http.cookiejar import CookieJar
 from pathlib import Path
@@ -20,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 VENV = ROOT / ".venv" / "jupyterhub"
 PYTHON = VENV / "bin" / "python"
 PROXY = VENV / "npm" / "node_modules" / ".bin" / "configurable-http-proxy"
-START_SECONDS = 150.0
+START_SECONDS = PATIENCE_SECONDS = 150.0
 _CONFIG = """
 from heliostat.integrations.jupyterhub import HeliostatSpawner
 from heliostat.integrations.jupyterhub_login import HeliostatAuthenticator
@@ -39,17 +40,26 @@ c.HeliostatSpawner.cmd = {command}
 c.HeliostatSpawner.poll_interval = 1
 {more}
 """
+_SEALED = """
+c.JupyterHub.internal_ssl = True
+c.ConfigurableHTTPProxy.should_start = True
+c.ConfigurableHTTPProxy.api_url = c.ConfigurableHTTPProxy.api_url.replace("http:", "https:")
+c.JupyterHub.hub_bind_url = c.JupyterHub.hub_bind_url.replace("http:", "https:")
+"""
 
 
 class Hub:
-    """Hub and proxy are processes of their own, so that one can be killed without the other."""
+    """Hub and proxy are processes of their own, so that one can be killed without the other.
 
-    def __init__(self, folder: Path, heliostat: str, command: Sequence[str], more: str = "") -> None:
+    One that `is_sealed` speaks TLS with its servers, by certificates it makes; its proxy it starts itself.
+    """
+
+    def __init__(self, folder: Path, heliostat: str, command: Sequence[str], is_sealed: bool = False) -> None:
         self.folder = folder
         public, inner, api = _free_ports(3)
         self.url = f"http://127.0.0.1:{public}"
         words = {"public": public, "inner": inner, "api": api, "proxy": PROXY, "heliostat": heliostat}
-        text = _CONFIG.format(**words, command=list(command), more=more)
+        text = _CONFIG.format(**words, command=list(command), more=_SEALED if is_sealed else "")
         (folder / "jupyterhub_config.py").write_text(text)
         self._environment = {
             **os.environ,
@@ -58,7 +68,8 @@ class Hub:
             "CONFIGPROXY_AUTH_TOKEN": "secret-of-this-test",
         }
         where = ["--ip", "127.0.0.1", "--port", str(public), "--api-ip", "127.0.0.1", "--api-port", str(api)]
-        self._proxy = self._run([str(PROXY), *where, "--default-target", f"http://127.0.0.1:{inner}"])
+        alone = [str(PROXY), *where, "--default-target", f"http://127.0.0.1:{inner}"]
+        self._proxy = None if is_sealed else self._run(alone)
         self.start()
 
     def start(self) -> None:
@@ -74,9 +85,12 @@ class Hub:
         self._hub.wait()
 
     def close(self) -> None:
-        for process in (self._hub, self._proxy):
-            process.kill()
-            process.wait()
+        self.kill()
+        if self._proxy is not None:
+            self._proxy.kill()
+            self._proxy.wait()
+        with contextlib.suppress(OSError, ValueError):
+            os.kill(int((self.folder / "jupyterhub-proxy.pid").read_text().split()[0]), signal.SIGKILL)
 
     @property
     def log(self) -> str:
@@ -136,6 +150,18 @@ class Visitor:
             "Referer": self._hub.url + "/hub/home",
         }
         return self._send(Request(self._hub.url + path, data, {**sent, **headers}, method=method))
+
+    def server(self, name: str) -> dict[str, Any]:
+        """What the hub says of that person's; empty: they have none."""
+        found: dict[str, Any] = self.call("GET", f"/hub/api/users/{name}").json["servers"].get("") or {}
+        return found
+
+    def until(self, name: str, condition: Callable[[dict[str, Any]], object], what: str) -> None:
+        """Asked now and then only: a hub answers slowly."""
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while not condition(self.server(name)):
+            assert time.monotonic() < deadline, f"waited in vain until {what}: {self._hub.log}"
+            time.sleep(0.3)
 
     def events(self, path: str) -> Iterator[dict[str, Any]]:
         """Server-sent ones, as they come."""

@@ -74,6 +74,10 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
     def _options_from_form_default(self) -> Callable[[Any], dict[str, Any]]:
         return self._read_form
 
+    @default("apply_user_options")  # type: ignore[untyped-decorator]
+    def _apply_user_options_default(self) -> Callable[..., None]:
+        return lambda *_: None  # they are read where the job is made
+
     def _read_form(self, sent: Any) -> dict[str, Any]:
         asked = from_form(sent, self.asked_fields)
         try:
@@ -103,7 +107,7 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
     def _note(self) -> None:
         """Now, not when it has started: a hub that dies in between finds the job."""
         self.orm_spawner.state = self.get_state()
-        self.db.commit()
+        self.user.db.commit()
 
     # --- start, poll, stop
 
