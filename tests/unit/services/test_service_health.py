@@ -61,6 +61,6 @@ def test_only_news_wake(replica: Replica, problem: str, wakes: int) -> None:
     context = cast(Context, SimpleNamespace(now=lambda: NOW))
     assert looks.look(context, SERVICE, replica, JOB) is None
     assert looked.wait(30)
-    looks._threads.shutdown(wait=True)
+    looks.close(wait=True)
     assert len(woken) == wakes
     assert 0 < looks.seconds_until_due([JOB.attempt_id]) <= 1.5

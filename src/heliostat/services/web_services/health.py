@@ -4,7 +4,7 @@ import http.client
 import math
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -17,10 +17,10 @@ from heliostat.models.sessions import Target
 from heliostat.services.context import Context
 from heliostat.services.proven_http import proven_connection
 from heliostat.services.proxying import Way, told_port
+from heliostat.services.web_services.lanes import Lanes
 
 Verdict = tuple[Health, str]
 Look = Callable[[Context, Service, Job], str]
-_AT_ONCE = 8
 _EARLY_SECONDS = 0.5  # between two looks at one that has not answered yet
 _LONGEST_PROBLEM = 200
 _GRID_SECONDS = 0.5
@@ -79,25 +79,26 @@ def _ask(context: Context, way: Way, service: Service) -> str:
 @dataclass(slots=True)
 class _Watch:
     job_id: JobId
+    user: str  # whose service it is
     due_at: float = 0.0  # on the steady clock
     failed: int = 0  # in a row
     looking: Future[str] | None = field(default=None)
 
 
 class Looks:
-    """At all replicas, now and then; each look in a thread. Used by one thread only."""
+    """At all replicas, now and then; each look in a thread of its owner's. Used by one thread only."""
 
     def __init__(self, look: Look = look_at, wake: Callable[[], None] = lambda: None) -> None:
         self._look, self.wake = look, wake
-        self._threads = ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="health")
+        self._lanes = Lanes()
         self._watches: dict[str, _Watch] = {}
 
-    def close(self) -> None:
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    def close(self, *, wait: bool = False) -> None:
+        self._lanes.close(wait=wait)
 
     def look(self, context: Context, service: Service, replica: Replica, job: Job) -> Verdict | None:
         """What changed of its health since it was last written; looks again when it is time."""
-        watch = self._watches.setdefault(job.attempt_id, _Watch(job.id))
+        watch = self._watches.setdefault(job.attempt_id, _Watch(job.id, service.user))
         verdict = None
         if watch.looking is not None and watch.looking.done():
             problem = _result(watch.looking)
@@ -113,7 +114,7 @@ class Looks:
         """All is well, as before, is no news: that is seen when the next look is due."""
         pause = check.interval_seconds if answers else min(check.interval_seconds, _EARLY_SECONDS)
         watch.due_at = together(time.monotonic() + pause)
-        watch.looking = self._threads.submit(look)
+        watch.looking = self._lanes.submit(watch.user, look)
         watch.looking.add_done_callback(lambda done: None if answers and not _result(done) else self.wake())
 
     def seconds_until_due(self, attempts: Collection[str]) -> float:
@@ -124,6 +125,7 @@ class Looks:
 
     def forget_others(self, jobs: Collection[JobId]) -> None:
         self._watches = {key: one for key, one in self._watches.items() if one.job_id in jobs}
+        self._lanes.keep({one.user for one in self._watches.values()})
 
 
 @dataclass(frozen=True, slots=True)
