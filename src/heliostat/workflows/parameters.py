@@ -77,7 +77,8 @@ def _value(one: Parameter, given: object) -> Value:
         raise wrong(field, "has no default and was not given", f"Give it one: --param {one.name}=VALUE.")
     value = _converted(one, _plain(field, given))
     if value is None:
-        raise wrong(field, f"{shown(given)} is not of the type {one.type}")
+        hint = "Write all digits of a whole number." if one.type == "int" else None
+        raise wrong(field, f"{shown(given)} is not of the type {one.type}", hint)
     if one.choices and value not in one.choices:
         raise wrong(field, f"must be one of {listed(map(str, one.choices))}")
     return value
@@ -100,6 +101,11 @@ def _converted(one: Parameter, value: str | float | bool) -> Value:
     if one.type == "bool":
         return value if isinstance(value, bool) else _TRUTHS.get(str(value).strip().lower())
     number = as_number(value)
-    if number is None or (one.type == "int" and number != int(number)):
+    if number is None or (one.type == "int" and not _is_whole(number)):
         return None
-    return int(number) if one.type == "int" else number
+    return int(number) if one.type == "int" else float(number)
+
+
+def _is_whole(number: float | int) -> bool:
+    """Beyond that, a number with a point or an exponent may be another than the one that was written."""
+    return isinstance(number, int) or (number == int(number) and abs(number) < 2**53)
