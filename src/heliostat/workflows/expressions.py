@@ -129,7 +129,7 @@ def as_number(value: Value) -> float | int | None:
         return None
     if found is None or not abs(found) < float("inf"):
         return None
-    is_whole = isinstance(value, int) or (isinstance(value, str) and not set(value) & set(".eE"))
+    is_whole = isinstance(value, int) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal())
     return int(value) if is_whole else found
 
 
