@@ -77,7 +77,7 @@ def _value(one: Parameter, given: object) -> Value:
         raise wrong(field, "has no default and was not given", f"Give it one: --param {one.name}=VALUE.")
     value = _converted(one, _plain(field, given))
     if value is None:
-        hint = "Write all digits of a whole number." if one.type == "int" else None
+        hint = "Give a whole number, with all its digits." if one.type == "int" else None
         raise wrong(field, f"{shown(given)} is not of the type {one.type}", hint)
     if one.choices and value not in one.choices:
         raise wrong(field, f"must be one of {listed(map(str, one.choices))}")

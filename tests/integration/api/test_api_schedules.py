@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from heliostat.client import Client
 from integration.running_server import Answer, RunningServer, wait_for
 from integration.unix_users import Person
 
@@ -89,6 +90,17 @@ def test_it_is_changed_paused_resumed_run_and_removed(server: RunningServer) -> 
     assert server.finished(first.json["job_id"])["state"] == "completed"
     assert server.ask("DELETE", "/schedules/all-verbs").status == 204
     assert server.ask("GET", "/schedules/all-verbs").status == 404
+
+
+def test_its_times_and_its_parents_are_changed_with_the_client(server: RunningServer) -> None:
+    with Client(home=server.home) as client:
+        for name in ("first", "second"):
+            client.create_schedule(name, "0 2 * * *", JOB)
+        assert client.change_schedule("second", schedule="@hourly")["schedule"] == "@hourly"
+        after = client.change_schedule("second", schedule=None, parents=["first"])
+        assert (after["schedule"], len(after["parents"])) == (None, 1)
+        for name in ("second", "first"):
+            client.remove_schedule(name)
 
 
 def test_the_next_times_are_told_before_anything_is_stored(server: RunningServer) -> None:

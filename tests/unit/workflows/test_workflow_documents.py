@@ -118,7 +118,7 @@ def test_whole_numbers_keep_all_their_digits(given: object) -> None:
 def test_a_number_that_may_be_another_than_was_written_is_no_whole_number(given: object) -> None:
     error = refusal({"a": job()}, {"n": 1}, n=given)
     assert "not of the type int" in error.message
-    assert error.hint == "Write all digits of a whole number."
+    assert error.hint == "Give a whole number, with all its digits."
 
 
 @pytest.mark.parametrize(
