@@ -1,6 +1,7 @@
 """Schedules over HTTP: rights, refusals, and a real job that runs; and the same as Chronos' own clients speak."""
 
 import base64
+import csv
 import http.client
 import json
 from collections.abc import Iterator
@@ -32,10 +33,12 @@ def firings(server: RunningServer, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def chronos(server: RunningServer, method: str, path: str, body: object = None, **headers: str) -> Answer:
+def chronos(
+    server: RunningServer, method: str, path: str, body: object = None, raw: bytes | None = None, **headers: str
+) -> Answer:
     host, _, port = server.url.removeprefix("http://").rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=30)
-    sent = None if body is None else json.dumps(body)
+    sent = raw if body is None else json.dumps(body)
     given = {
         "Content-Type": "application/json",
         **{name.replace("_", "-"): value for name, value in headers.items()},
@@ -268,3 +271,30 @@ def test_what_chronos_would_refuse_is_400_with_a_message(server: RunningServer, 
     assert answer.status == 400
     assert answer.json["message"]
     assert answer.json["status"] == "Bad Request"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "raw", "status"),
+    [
+        ("GET", "/v1/scheduler/nothing", None, 404),
+        ("PATCH", "/scheduler/jobs", None, 405),
+        ("POST", "/v1/scheduler/iso8601", b'{"container": ' + b"[" * 5000 + b"]" * 5000 + b"}", 400),
+        ("POST", "/scheduler/iso8601", b"\xff\xfe", 400),
+        ("POST", "/scheduler/iso8601", b" " * 40_000_000, 413),
+    ],
+)
+def test_programs_of_chronos_are_told_in_json_what_is_wrong_before_any_route(
+    server: RunningServer, proof: str, method: str, path: str, raw: bytes | None, status: int
+) -> None:
+    answer = chronos(server, method, path, raw=raw, Authorization=proof)
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/json"), answer.body[:300]
+    assert answer.json.keys() == {"message", "status"}
+
+
+def test_names_with_commas_keep_the_lines_of_a_graph_readable(server: RunningServer, proof: str) -> None:
+    name = 'a,"b'
+    create(server, name, schedule="R//P1D", paused=True)
+    lines = chronos(server, "GET", "/scheduler/graph/csv", Authorization=proof).body.decode().splitlines()
+    assert [name, "fresh", "idle"] in [row[1:] for row in csv.reader(lines)]
+    found = next(one for one in server.ask("GET", "/schedules").json["items"] if one["name"] == name)
+    assert server.ask("DELETE", f"/schedules/{found['id']}").status == 204
