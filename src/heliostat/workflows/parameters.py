@@ -1,7 +1,7 @@
 """The parameters of a workflow: typed, with defaults, given by people as text."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from heliostat.workflows.expressions import Value, as_number
@@ -28,7 +28,19 @@ def read_parameters(given: object) -> dict[str, Parameter]:
         return {}
     if not isinstance(given, Mapping) or len(given) > MOST:
         raise wrong("params", f"must be a set of at most {MOST} names, each with a default or a description")
+    check_variables("params", given)
     return {name: _parameter(name, value) for name, value in ((str(key), one) for key, one in given.items())}
+
+
+def check_variables(field: str, names: Iterable[object]) -> None:
+    """Raises Invalid when two of them are the same variable, and one would be lost."""
+    known: dict[str, str] = {}
+    for name in map(str, names):
+        other = known.setdefault(variable_of(name), name)
+        if other != name:
+            raise wrong(
+                f"{field}.{name[:60]}", f"is the same variable as {other[:60]}", "Call one of them otherwise."
+            )
 
 
 def settle(parameters: Mapping[str, Parameter], given: Mapping[str, object]) -> dict[str, Value]:

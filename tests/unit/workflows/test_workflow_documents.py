@@ -107,6 +107,11 @@ def test_a_value_stays_a_value_whatever_is_in_it_also_in_jobs_that_are_filled_in
     assert filled == {"HELIOSTAT_PARAM_P": value, "HELIOSTAT_PARAM_M": value, "P": f"-{value}"}
 
 
+@pytest.mark.parametrize("matrix", [{"x": [1], "X": [2]}, [{"x": 1, "X": 2}]])
+def test_two_values_of_a_matrix_are_not_the_same_variable(matrix: Any) -> None:
+    assert refusal({"a": job(matrix=matrix)}).message == "jobs.a.matrix.X: is the same variable as x."
+
+
 @pytest.mark.parametrize("given", [2**53 + 1, str(2**53 + 1), 2**70 + 1, f" -{10**30 + 1} "])
 def test_whole_numbers_keep_all_their_digits(given: object) -> None:
     jobs = {"a": job(command=["${{ params.n }}", "${{ params.n == params.m }}"])}
@@ -182,6 +187,7 @@ def test_what_is_wrong_is_said_with_its_place(jobs: Any, words: str) -> None:
         ({"1a": 1}, {}, "begins with no digit"),
         ({"n": 1}, {"n": float("inf")}, "finite"),
         ({"n": "x"}, {"n": "a\0b"}, "NUL"),
+        ({"lr": 1, "LR": 2}, {}, "params.LR: is the same variable as lr"),
     ],
 )
 def test_parameters_are_checked(params: Any, given: Any, words: str) -> None:
