@@ -46,12 +46,12 @@ from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.environments import EnvironmentKeeper
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
+from heliostat.workers.loop import Loop
 from heliostat.workers.policy import policy_from
 from heliostat.workers.reconciler import Reconciler
 from heliostat.workers.recorder import Recorder, Seen
 from heliostat.workers.results import Results
 from heliostat.workers.sampler import Sampler, Watched
-from heliostat.workers.session_keeper import SessionKeeper
 from heliostat.workers.sweeper import Sweeper
 from heliostat.workers.timekeeper import Timekeeper
 from heliostat.workers.upload_sweeper import UploadSweeper
@@ -181,8 +181,9 @@ def _start_tenders(context: Context, stack: contextlib.ExitStack) -> None:
     notifier.start()
     stack.callback(notifier.close)
     _start_services(context, stack)
-    sessions = SessionKeeper(partial(watch_sessions, context), pause_seconds(context))
-    sessions.start()
+    watch = partial(watch_sessions, context)
+    sessions = Loop("sessions", watch, pause_seconds(context), failure="sessions_not_watched")
+    sessions.start_later()
     stack.callback(sessions.close)
 
 

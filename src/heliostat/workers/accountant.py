@@ -1,34 +1,26 @@
 """Records what ended attempts have used, once the engine's accounting knows. Nobody waits for it."""
 
-import threading
-
-import structlog
-
 from heliostat.engines.contract import Accounts, Engine
 from heliostat.store.attempt_usage import add_usage
 from heliostat.store.database import Store
+from heliostat.workers.loop import Loop
 
-log = structlog.get_logger()
 _EVERY_SECONDS = 5.0
 
 
 class Accountant:
     def __init__(self, engine: Engine, store: Store) -> None:
         self._engine, self._store = engine, store
-        self._closing = threading.Event()
-        self._failing = False
-        self._thread = threading.Thread(target=self._run, name="accountant", daemon=True)
+        self._loop = Loop("accountant", self._look_at_all, _EVERY_SECONDS, failure="accounting_failed")
 
     def start(self) -> None:
         """Does nothing with an engine that keeps no accounts."""
         if isinstance(self._engine, Accounts):
-            self._thread.start()
+            self._loop.start_later()
 
     def close(self) -> None:
         """What is not recorded yet is told again to the next server."""
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
+        self._loop.close()
 
     def look(self) -> int:
         """Record what is known by now; of how many attempts there was something to say."""
@@ -41,13 +33,6 @@ class Accountant:
         self._engine.noted(used)
         return len(used)
 
-    def _run(self) -> None:
-        while not self._closing.wait(_EVERY_SECONDS):
-            try:
-                while self.look() and not self._closing.is_set():
-                    pass  # there may be more
-                self._failing = False
-            except Exception:  # this thread must not die, nor fill the log
-                if not self._failing:
-                    log.exception("accounting_failed")
-                self._failing = True
+    def _look_at_all(self) -> None:
+        while self.look() and not self._loop.is_closing:
+            pass  # there may be more

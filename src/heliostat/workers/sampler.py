@@ -1,12 +1,9 @@
 """Looks every few seconds at what jobs and nodes use, and keeps it. Never in anybody's way."""
 
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-
-import structlog
 
 from heliostat.engines.contract import Engine, SamplesAttempts, SamplesNodes, TakesSamples
 from heliostat.models import DeviceReading, Job, Node, NodeState, Reading, Readings
@@ -14,8 +11,8 @@ from heliostat.models.samples import CLUSTER, job_subject, node_subject, usage_r
 from heliostat.store.samples import SampleStore
 from heliostat.workers.controller import Controller
 from heliostat.workers.fleet import Fleet
+from heliostat.workers.loop import Loop
 
-log = structlog.get_logger()
 _FLUSH_SECONDS = 60.0
 _TIDY_SECONDS = 600.0
 _LATE_SECONDS = 0.05  # behind the beginning of a step, lest a hasty clock puts two into one and none into the next
@@ -31,21 +28,17 @@ class Watched:
 class Sampler:
     def __init__(self, watched: Watched, samples: SampleStore, now: Callable[[], datetime]) -> None:
         self._watched, self._samples, self._now = watched, samples, now
-        self._closing = threading.Event()
         self._next_flush = time.monotonic() + _FLUSH_SECONDS
         self._next_tidy = self._next_flush
-        self._failing = False
-        self._thread = threading.Thread(target=self._run, name="sampler", daemon=True)
+        self._loop = Loop("sampler", self._round, samples.step, failure="sampling_failed")
 
     def start(self) -> None:
         """Does nothing with an engine that cannot say what its attempts use."""
         if isinstance(self._watched.engine, TakesSamples | SamplesNodes):
-            self._thread.start()
+            self._loop.start_later()
 
     def close(self) -> None:
-        self._closing.set()
-        if self._thread.is_alive():
-            self._thread.join(timeout=10)
+        self._loop.close()
         self._samples.flush(self._now().timestamp())
         self._samples.close()
 
@@ -63,16 +56,10 @@ class Sampler:
         total = cluster_row(self._watched.fleet.nodes(), active, pending, readings.nodes)
         self._samples.add(self._now().timestamp(), {CLUSTER: total, **_rows(readings)})
 
-    def _run(self) -> None:
-        while not self._closing.wait(self._seconds_to_next()):
-            try:
-                self.look()
-                self._keep_house()
-                self._failing = False
-            except Exception:  # this thread must not die, nor fill the log
-                if not self._failing:
-                    log.exception("sampling_failed")
-                self._failing = True
+    def _round(self) -> float:
+        self.look()
+        self._keep_house()
+        return self._seconds_to_next()
 
     def _seconds_to_next(self) -> float:
         step = self._samples.step

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-import threading
 from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -11,6 +10,7 @@ import structlog
 
 from heliostat.store.database import Store
 from heliostat.store.jobs import ended_before
+from heliostat.workers.loop import Loop
 
 log = structlog.get_logger()
 
@@ -24,37 +24,31 @@ class Sweeper:
 
     def __init__(self, store: Store, folder: Path, days: int, now: Callable[[], datetime]) -> None:
         self._store, self._folder, self._days, self._now = store, folder, days, now
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="sweeper", daemon=True)
+        self._loop = Loop("sweeper", self._look, _EVERY_SECONDS, failure="sweep_failed")
 
     def start(self) -> None:
         """Without a number of days everything is kept."""
         if self._days > 0:
-            self._thread.start()
+            self._loop.start()
 
     def close(self) -> None:
         """What is half removed is removed another time."""
-        self._stop.set()
+        self._loop.close(patience_seconds=0)
 
     def sweep(self) -> int:
         """Remove what is due now; how many folders that were."""
         before = self._now() - timedelta(days=self._days)
         removed = 0
         for number in self._due(before):
-            if self._stop.is_set():
+            if self._loop.is_closing:
                 break
             removed += _remove(self._folder / str(number))
         if removed:
             log.info("job_folders_removed", count=removed, older_than_days=self._days)
         return removed
 
-    def _run(self) -> None:
-        while not self._stop.is_set():
-            try:
-                self.sweep()
-            except Exception:
-                log.exception("sweep_failed")
-            self._stop.wait(_EVERY_SECONDS)
+    def _look(self) -> None:
+        self.sweep()
 
     def _due(self, before: datetime) -> Iterator[int]:
         """Never the highest: it says which numbers were given, should the database be restored from a backup."""

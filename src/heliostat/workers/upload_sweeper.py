@@ -1,6 +1,5 @@
 """Removes code that was uploaded and has not been of use for long."""
 
-import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
@@ -8,6 +7,7 @@ import structlog
 
 from heliostat.store.database import Store
 from heliostat.store.uploads import Uploads, needed_uploads
+from heliostat.workers.loop import Loop
 
 log = structlog.get_logger()
 _EVERY_SECONDS = 3600.0
@@ -18,14 +18,8 @@ class UploadSweeper:
 
     def __init__(self, store: Store, uploads: Uploads, days: int, now: Callable[[], datetime]) -> None:
         self._store, self._uploads, self._days, self._now = store, uploads, days, now
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="upload-sweeper", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        self._stop.set()
+        loop = Loop("upload-sweeper", self._look, _EVERY_SECONDS, failure="upload_sweep_failed")
+        self.start, self.close = loop.start_later, loop.close
 
     def sweep(self) -> int:
         """Remove what is due now; how many contents that were. What unfinished jobs need stays."""
@@ -36,9 +30,5 @@ class UploadSweeper:
             log.info("uploads_removed", count=removed, older_than_days=self._days)
         return removed
 
-    def _run(self) -> None:
-        while not self._stop.wait(_EVERY_SECONDS):
-            try:
-                self.sweep()
-            except Exception:
-                log.exception("upload_sweep_failed")
+    def _look(self) -> None:
+        self.sweep()

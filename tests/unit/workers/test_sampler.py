@@ -114,7 +114,7 @@ def test_an_engine_that_cannot_say_is_left_alone(tmp_path: Path) -> None:
     worker.start()
     worker.look()
     worker.close()
-    assert not worker._thread.is_alive()
+    assert not worker._loop.is_running
 
 
 def test_what_was_seen_last_is_written_when_it_stops(tmp_path: Path) -> None:

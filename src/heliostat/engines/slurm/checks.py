@@ -53,7 +53,7 @@ def _rest(api: RestApi, missing: str) -> Iterator[Found]:
     """Of slurmrestd and the token for it, without asking it."""
     yield "slurm", "ok", f"Slurm is asked through slurmrestd at {api.address}, API v0.0.38.", None
     if missing:
-        hint = "They are needed to drain and resume nodes, for reservations, helio slurm, and what jobs have used."
+        hint = "They are needed for helio exec, sessions and reservations, to drain nodes, and for helio slurm."
         yield "slurm", "warning", f"Not installed: {missing}.", hint
     if api.is_in_the_open:
         hint = "Use https://, or run slurmrestd on this machine: who reads the token can act as anybody."

@@ -39,7 +39,7 @@ from heliostat.models import Reading
 
 POSTPONED = "now+1000days"  # until when; it is taken out of the queue a moment later
 NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/step already completing")
-PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "sinfo", "sacct", "sacctmgr", "sshare")
+PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sstat", "sinfo", "sacct", "sacctmgr", "sshare")
 _SECONDS = 30.0
 _AT_ONCE = 500  # jobs that one `scancel` is told
 _INNER = "--Format=JobArrayID:|,JobID:|"

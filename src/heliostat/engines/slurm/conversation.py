@@ -1,0 +1,248 @@
+"""The one thread that talks to Slurm, in rounds: submit what is new, look at all jobs with one question, send what
+is to be stopped. While Slurm is away everything is kept and done when it is back.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from itertools import islice
+
+import structlog
+
+from heliostat.engines.contract import Report
+from heliostat.engines.slurm.arrays import Chunk, chunks_of
+from heliostat.engines.slurm.associations import SlurmAccounts
+from heliostat.engines.slurm.following import Readiness
+from heliostat.engines.slurm.limits import with_limit
+from heliostat.engines.slurm.lookout import Lookout
+from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm.rounds import Rounds
+from heliostat.engines.slurm.sight import Sight
+from heliostat.engines.slurm.usage import OwedUsage
+from heliostat.errors import EngineUnavailable
+from heliostat.models import Attempt, AttemptId, Cause, Observation
+
+log = structlog.get_logger()
+_OTHERS_SECONDS = 5.0
+_AT_ONCE = 50  # submissions before we look again at what runs and is to stop
+_GATHERING_SECONDS = 0.1  # after a submission, in which others arrive that can go together
+_AT_THE_SAME_TIME = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Subjects:
+    """What the talk is about."""
+
+    rounds: Rounds
+    sight: Sight
+    others: Others
+    accounts: SlurmAccounts
+    owed: OwedUsage
+
+
+class Conversation:
+    """Anybody may say what is wanted; the thread, or whoever has the `turn`, says it to Slurm."""
+
+    def __init__(self, subjects: Subjects, look_seconds: float) -> None:
+        self._rounds, self._sight, self._others = subjects.rounds, subjects.sight, subjects.others
+        self._accounts, self._owed = subjects.accounts, subjects.owed
+        self._look_seconds = look_seconds
+        self._lookout = Lookout(look_seconds)
+        self.turn = threading.Lock()  # held by whoever talks to Slurm
+        self._wake = threading.Condition()
+        self._arrived: dict[AttemptId, Attempt] = {}
+        self._wishes: list[tuple[AttemptId, float, str]] = []  # to stop: whom, kill at, signal
+        self._orphans: set[AttemptId] = set()
+        self._knows_ours = False  # until then anything might be
+        self._next_others = self._next_submission = 0.0
+        self._failed = False  # the last round did not come to its end
+        self._closed = False
+        self.away: str | None = None  # why Slurm does not answer
+        self.report: Report = lambda observations: None
+        self._thread = threading.Thread(target=self._run, name="slurm", daemon=True)
+
+    def begin(self) -> None:
+        """With a first look at what Slurm has; it may be away."""
+        self._try(self._sight.look)
+        self._accounts.look_if_old()
+        self._thread.start()
+
+    def end(self) -> None:
+        with self._wake:
+            self._closed = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def start(self, attempts: Sequence[Attempt]) -> None:
+        new = {attempt.id: attempt for attempt in attempts if self._is_new(attempt)}
+        if new:  # else Slurm is asked again when it is time
+            with self._wake:
+                self._arrived.update(new)
+                self._wake.notify()
+
+    def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
+        """Of what waits in Slurm, or while Slurm is away, there is nothing to tell yet."""
+        new: dict[AttemptId, list[Observation]] = {attempt.id: [] for attempt in attempts}
+        with self.turn:
+            for attempt in attempts:
+                if attempt.id not in self._arrived:
+                    self._rounds.take_up(attempt)
+            self._try(self._look)
+            told = self._rounds.told()
+            for seen in told:
+                new.get(seen.attempt_id, []).append(seen)
+            answer = [seen for attempt_id, news in new.items() for seen in news or self._rounds.known(attempt_id)]
+        if others := [seen for seen in told if seen.attempt_id not in new]:
+            self.report(others)
+        return answer
+
+    def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
+        with self._wake:
+            self._wishes.append((attempt.id, time.monotonic() + grace_seconds, signal))
+            self._wake.notify()
+
+    def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
+        """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
+        with self._wake:
+            self._orphans |= set(self._rounds.traces.ids()) - set(attempt_ids)
+            self._knows_ours = True
+            self._wake.notify()
+
+    def lengthen(self, attempt: Attempt, limit_seconds: int) -> bool:
+        """The limit of one that Slurm does not have yet; False, if it has. For whoever has the turn."""
+        arrived = self._arrived.get(attempt.id)
+        if arrived is not None:
+            self._arrived[attempt.id] = with_limit(arrived, limit_seconds)
+        return arrived is not None
+
+    def _is_new(self, attempt: Attempt) -> bool:
+        if attempt.id in self._arrived or attempt.id in self._rounds.handed or attempt.id in self._rounds.over:
+            return False
+        return self._rounds.traces.find(attempt.id) is None
+
+    def _run(self) -> None:
+        while not self._closed:
+            self._rest()
+            if self._closed:
+                return
+            with self.turn:
+                self._try(self._round)
+                told = self._rounds.told()
+            if told:
+                self.report(told)
+            if self._failed:
+                time.sleep(self._look_seconds)
+
+    def _rest(self) -> None:
+        """Until it is time to look, or something is to be done: what arrives alone at once, many together."""
+        while self._lookout.left > 0 and self._is_idle():
+            self._lookout.glance()
+        with self._wake:
+            if self._has_ready and (left := self._next_submission - time.monotonic()) > 0:
+                self._wake.wait_for(lambda: self._wishes or self._closed, left)
+
+    def _is_idle(self) -> bool:
+        """Nothing is to be done, and nothing came for a moment."""
+        with self._wake:
+            if self._wishes or self._closed or self._has_ready:
+                return False
+            return not self._wake.wait(self._lookout.glance_left)
+
+    @property
+    def _has_ready(self) -> bool:
+        """Something can be handed over at once. Who waits for a parent that Slurm does not have yet can wait."""
+        arrived = list(self._arrived.values())
+        around = self._rounds.around(arrived)
+        return any(around.readiness(attempt) is not Readiness.NOT_YET for attempt in arrived)
+
+    def _round(self) -> None:
+        is_time = bool(self._wishes) or self._lookout.left == 0
+        self._stop_wished()
+        self._submit_arrived()
+        if is_time:
+            self._lookout.begin(self._rounds.handed.values())
+            self._look_at_all()
+            self._lookout.end()
+            self._rounds.send_signals()
+        if orphans := set(self._orphans):
+            self._rounds.cancel_orphans(orphans)
+            self._owed.owe(orphans)
+            self._orphans -= orphans
+        self._sight.look_if_old()
+        self._accounts.look_if_old()
+
+    def _try(self, talk: Callable[[], None]) -> None:
+        """Slurm may be away: then the rest waits, and everybody is told why."""
+        self._failed = True
+        try:
+            talk()
+        except EngineUnavailable as error:
+            if self.away is None:
+                log.warning("slurm_away", error=error.message)
+            self.away = error.message
+        except Exception:
+            log.exception("slurm_round_failed")
+        else:
+            if self.away is not None:
+                log.info("slurm_back")
+            self.away, self._failed = None, False
+
+    def _stop_wished(self) -> None:
+        """A wish stays until it is done: Slurm may be away in the middle."""
+        for wish in list(self._wishes):
+            attempt_id, kill_at, signal = wish
+            if attempt := self._arrived.get(attempt_id):
+                self._rounds.withdraw(attempt)
+                self._no_longer_new(attempt)
+            if handed := self._rounds.handed.get(attempt_id) or self._rounds.successor_of(attempt_id):
+                handed.ask_to_stop(Cause.STOPPED, signal, kill_at)
+            with self._wake:
+                self._wishes.remove(wish)
+
+    def _submit_arrived(self) -> None:
+        """Several at the same time: Slurm answers each after a while, and the order need not be exact."""
+        arrived = list(self._arrived.values())
+        ready = self._rounds.ready_of(arrived)
+        self._no_longer_new(
+            *(one for one in arrived if one.id in self._rounds.over or one.id in self._rounds.handed)
+        )
+        found = chunks_of(ready, self._sight.max_array_size, self._rounds.handed)
+        chunks = list(islice(found, _AT_ONCE))
+        if not chunks:
+            return
+        self._next_submission = time.monotonic() + _GATHERING_SECONDS
+        pool = ThreadPoolExecutor(_AT_THE_SAME_TIME)
+        try:
+            for done in [pool.submit(self._submit, chunk) for chunk in chunks]:
+                done.result()
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _submit(self, chunk: Chunk) -> None:
+        if self._closed:
+            return
+        if len(chunk.elements) == 1 and not chunk.more:
+            self._rounds.submit(chunk.first)
+        else:
+            self._rounds.submit_array(chunk)
+        self._no_longer_new(*chunk.attempts)
+
+    def _no_longer_new(self, *attempts: Attempt) -> None:
+        with self._wake:
+            for attempt in attempts:
+                self._arrived.pop(attempt.id, None)
+
+    def _look_at_all(self) -> None:
+        """At the jobs of others too, but not as often; while we have none, only then."""
+        is_time = self._knows_ours and time.monotonic() >= self._next_others
+        self._look(others=is_time)
+        if is_time:
+            self._next_others = time.monotonic() + _OTHERS_SECONDS
+            ours = {handed.number for handed in self._rounds.handed.values() if handed.number is not None}
+            self._others.look(self._rounds.jobs, ours)
+
+    def _look(self, *, others: bool = False) -> None:
+        self._rounds.look(self._sight.device_types, others=others)
