@@ -30,11 +30,11 @@ from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
-from heliostat.services.firing import tend
 from heliostat.services.notifying import make_notifier
-from heliostat.services.service_health import Looks
-from heliostat.services.service_tending import tend as tend_services
-from heliostat.services.session_watch import pause_seconds, watch_sessions
+from heliostat.services.schedules.firing import tend
+from heliostat.services.sessions.watch import pause_seconds, watch_sessions
+from heliostat.services.web_services.health import Looks
+from heliostat.services.web_services.tending import tend as tend_services
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys

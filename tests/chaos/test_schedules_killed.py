@@ -82,7 +82,7 @@ def test_every_firing_happens_exactly_once_whatever_dies_and_whatever_the_clock_
 
 
 SKIPS_AFTER_THE_FOURTH = """
-import heliostat.services.firing as firing
+import heliostat.services.schedules.firing as firing
 rightly = firing._next
 def skipping(tx, schedule, due_at, now):
     found = rightly(tx, schedule, due_at, now)
@@ -90,12 +90,12 @@ def skipping(tx, schedule, due_at, now):
 firing._next = skipping
 """
 FORGETS_THE_LATE = """
-import heliostat.services.firing as firing
+import heliostat.services.schedules.firing as firing
 rightly = firing.judge
 firing.judge = lambda timing, due_at, now, rule: rightly(timing, due_at, now, firing.Rule("none"))
 """
 FORGETS_TO_WRITE_THE_FIRING_DOWN = """
-import heliostat.services.firing as firing
+import heliostat.services.schedules.firing as firing
 rightly = firing.fired.add_firing
 firing.fired.add_firing = lambda tx, one: 0 if one.schedule_id == 1 else rightly(tx, one)
 """

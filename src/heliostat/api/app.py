@@ -46,7 +46,7 @@ from heliostat.api.refusals import read_job, refusal
 from heliostat.api.schemas import ErrorView
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.services.context import Context
-from heliostat.services.uploads import bytes_of
+from heliostat.services.jobs.uploads import bytes_of
 from heliostat.web import faults, routes, visits
 
 log = structlog.get_logger()

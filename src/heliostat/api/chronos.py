@@ -21,11 +21,11 @@ from heliostat.api.deps import ContextDep, address_of, current_caller, get_conte
 from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, NotAuthenticated, NotFound
 from heliostat.models import Caller
 from heliostat.models.schedules import Schedule
-from heliostat.services import schedules as services
 from heliostat.services.context import Context
-from heliostat.services.jobs import cancel_jobs
-from heliostat.services.schedule_wishes import Wish
-from heliostat.services.settling import count_success
+from heliostat.services.jobs.verbs import cancel_jobs
+from heliostat.services.schedules import verbs as services
+from heliostat.services.schedules.settling import count_success
+from heliostat.services.schedules.wishes import Wish
 
 _TOKEN = "helio_"  # noqa: S105 - how every token begins
 _BAD = (BadRequest, NotFound, Conflict)

@@ -15,7 +15,7 @@ from heliostat.api.refusals import read_job
 from heliostat.errors import Invalid
 from heliostat.models.schedules import CatchUp, Overlap, Schedule, ScheduleState
 from heliostat.schedules.iso8601 import parse_period
-from heliostat.services.schedule_wishes import Wish
+from heliostat.services.schedules.wishes import Wish
 
 Document = dict[str, Any]
 

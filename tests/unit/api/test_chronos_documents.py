@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from heliostat.api.chronos_documents import DEFAULTS, document_of, wish_from
 from heliostat.errors import Invalid
 from heliostat.models.schedules import Schedule, ScheduleState, is_chronos
-from heliostat.services.schedule_wishes import Wish
+from heliostat.services.schedules.wishes import Wish
 from heliostat.web.job_form.bodies import body_of
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "chronos").glob("*.json"))

@@ -11,7 +11,7 @@ import pytest
 from heliostat.models import JobRequest, JobSpec, JobState
 from heliostat.models.services import Health, HealthCheck, Replica, Service, ServiceState, Visibility
 from heliostat.services.context import Context
-from heliostat.services.service_health import Looks, Outcome, judged
+from heliostat.services.web_services.health import Looks, Outcome, judged
 from unit.services.site import a_job
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.services.session_kernels import environments, python_kernel, slug, write_kernels
-from heliostat.services.session_software import launcher
+from heliostat.services.sessions.kernels import environments, python_kernel, slug, write_kernels
+from heliostat.services.sessions.software import launcher
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from heliostat.models import Caller, JobState
-from heliostat.services.people import UserChange, update_user
+from heliostat.services.accounts.people import UserChange, update_user
 from heliostat.store import gates
 from heliostat.store import jobs as stored_jobs
 from heliostat.store.prepared import Prepared

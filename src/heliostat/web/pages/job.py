@@ -13,13 +13,13 @@ from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
 from heliostat.models.nodes import Device
 from heliostat.models.schedules import Origin
 from heliostat.models.workflows import Part
-from heliostat.services import jobs as services
+from heliostat.services.cluster.stats import job_stats
 from heliostat.services.context import Context
-from heliostat.services.job_files import has_folder
-from heliostat.services.job_story import Story, job_story, known_devices
-from heliostat.services.records import job_record
-from heliostat.services.stats import job_stats
-from heliostat.services.why import explain_job
+from heliostat.services.jobs import verbs as services
+from heliostat.services.jobs.files import has_folder
+from heliostat.services.jobs.records import job_record
+from heliostat.services.jobs.story import Story, job_story, known_devices
+from heliostat.services.jobs.why import explain_job
 from heliostat.web.job.facts import Action, Facts, actions, facts
 from heliostat.web.job.logs import LogQuery, LogView, log_view
 from heliostat.web.job.numbers import JOB

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from heliostat.services.job_files import Entry, Folder, list_files, open_file
+from heliostat.services.jobs.files import Entry, Folder, list_files, open_file
 from heliostat.web.job.numbers import JOB
 from heliostat.web.rendering import HEADERS, Page, render
 from heliostat.web.visits import VisitDep
