@@ -200,6 +200,8 @@ async def _told(
     request: Request, error: HeliostatError, status: int, headers: Mapping[str, str] | None = None
 ) -> Response:
     """As JSON, and where people look as a page."""
+    if chronos.is_for_chronos(request.url.path):
+        return chronos.told(error, status, headers)
     if not faults.is_for_people(request):
         return JSONResponse(error.as_dict(), status, headers)
     page = await run_in_threadpool(faults.fault_page, request, error, status)

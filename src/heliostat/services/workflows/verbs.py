@@ -153,11 +153,12 @@ def _let_begin(
         moves.set_job(tx, job.id, {"part": part_of(node, number)})
     keys = {node.key for node in nodes}
     refused: list[moves.Move] = []
+    opening = gates.Gates(tx)
     for node, job in zip(nodes, submitted.jobs, strict=True):
         is_plain = not node.needs and node.step.condition is None and not node.is_late
         if is_plain or not keys.isdisjoint(node.needs):
             continue
-        verdict = gates.open_gate(tx, job.id)
+        verdict = opening.open(job.id)
         if verdict is not None and verdict.outcome is not None:
             refused.append(moves.cancelled_by(verdict.reason, job.id, context.now()))
     moves.move_jobs(tx, refused)
