@@ -45,9 +45,9 @@ def _commands() -> Iterator[tuple[str, Any]]:
     for name in COMMANDS:
         command = root.get_command(None, name)
         below = getattr(command, "commands", None)
-        if below is None:
+        if below is None or command.params:
             yield name, command
-        else:
+        if below is not None:
             yield from ((f"{name} {word}", leaf) for word, leaf in below.items())
 
 
