@@ -16,17 +16,21 @@ from pathlib import Path
 from heliostat.config import Home, Settings
 from heliostat.doctor import Finding, examine
 from heliostat.engines.folders import Refused, person_of
-from heliostat.engines.slurm.commands import SlurmRefused
+from heliostat.engines.slurm.associations import SlurmAccounts
+from heliostat.engines.slurm.contained import check_container
 from heliostat.engines.slurm.partitions import Picture
-from heliostat.engines.slurm.requests import check_request
+from heliostat.engines.slurm.programs import SlurmRefused
+from heliostat.engines.slurm.requests import check_class, check_request
+from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.terms import Terms, terms_of
+from heliostat.engines.slurm.terms import Unfit as UnfitForSlurm
 from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 from heliostat.models import ACTIVE, Job, JobId, JobState
 from heliostat.services.toml_line import with_setting
 from heliostat.store.accounts import data_classes
 from heliostat.store.database import Store
-from heliostat.store.jobs import unfinished_jobs
+from heliostat.store.jobs import get_jobs, unfinished_jobs
 from heliostat.store.migrate import HEAD, revision_of
 from heliostat.store.moves import Move, move_jobs
 
@@ -77,7 +81,7 @@ class Moved:
     copies: tuple[Path, ...]  # of the files as they were
 
 
-Look = Callable[[Settings], tuple[Sequence[Finding], Picture]]
+Look = Callable[[Settings], tuple[Sequence[Finding], Picture, SlurmAccounts]]
 
 
 def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
@@ -88,12 +92,13 @@ def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
         raise Conflict(
             f"The engine is {settings.engine}, not local.", "Only what runs on this machine can be moved."
         )
-    findings, picture = (look or _look)(settings)
+    findings, picture, accounts = (look or _look)(settings)
     jobs, classes = _unfinished(settings.home)
     waiting = [job for job in jobs if job.state not in ACTIVE]
     pending = [job for job in waiting if job.state is JobState.PENDING]
     terms = terms_of(settings).seeing(picture.gpu_types)
-    reasons = ((job, _why_not(job, classes.get(job.project, 0), picture, terms)) for job in pending)
+    slurm = _Slurm(picture, terms, accounts)
+    reasons = ((job, _why_not(job, classes.get(job.project, 0), slurm)) for job in pending)
     unfit = [Unfit(job.id, job.user, why) for job, why in reasons if why]
     problems = tuple(finding for finding in findings if finding.level == "problem")
     active = tuple(job.id for job in jobs if job.state in ACTIVE)
@@ -116,20 +121,38 @@ def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | 
     return Moved(plan, copies)
 
 
-def _look(settings: Settings) -> tuple[Sequence[Finding], Picture]:
-    findings = examine(replace(settings, engine="slurm"))
+def _look(settings: Settings) -> tuple[Sequence[Finding], Picture, SlurmAccounts]:
+    findings, slurm = examine(replace(settings, engine="slurm")), way_to_slurm(settings)
+    accounts = SlurmAccounts(slurm)
     try:
-        return findings, way_to_slurm(settings).picture()
+        accounts.look()
+    except (EngineUnavailable, SlurmRefused, Conflict):
+        accounts = SlurmAccounts(slurm)  # which refuses nothing: what is not known is left to Slurm
+    try:
+        return findings, slurm.picture(), accounts
     except (EngineUnavailable, SlurmRefused):
-        return findings, Picture()  # that is among the findings
+        return findings, Picture(), accounts  # that is among the findings
 
 
-def _why_not(job: Job, data_class: int, picture: Picture, terms: Terms) -> str | None:
-    """Why Slurm could never run it; None: nothing speaks against it."""
+@dataclass(frozen=True, slots=True)
+class _Slurm:
+    """What is known of it."""
+
+    picture: Picture
+    terms: Terms
+    accounts: SlurmAccounts
+
+
+def _why_not(job: Job, data_class: int, slurm: _Slurm) -> str | None:
+    """Why Slurm could never run it; None: nothing speaks against it. The same as its engine would say."""
     try:
         person_of(job.unix_user)
-        check_request(job, data_class, picture, terms)
-    except (Invalid, Refused) as error:
+        check_request(job, data_class, slurm.picture, slurm.terms)
+        check_class(job, slurm.terms, slurm.accounts)
+        check_container(job)
+        if (name := job.placement.reservation) is not None and slurm.picture.reservations is not None:
+            reservation_option(name, [one.name for one in slurm.picture.reservations])
+    except (Invalid, Refused, UnfitForSlurm) as error:
         return str(error)
     return None
 
@@ -149,7 +172,7 @@ def _no_server(home: Home) -> Iterator[None]:
 
 
 def _unfinished(home: Home) -> tuple[list[Job], dict[str, int]]:
-    """The jobs, and the data classes of projects."""
+    """The jobs, those that wait with all they ask for, and the data classes of projects."""
     if not home.database.exists():
         return [], {}
     if revision_of(home.database) != HEAD:
@@ -159,7 +182,9 @@ def _unfinished(home: Home) -> tuple[list[Job], dict[str, int]]:
     store = Store(home.database)
     try:
         with store.read() as conn:
-            return unfinished_jobs(conn), data_classes(conn)
+            listed = unfinished_jobs(conn)
+            whole = get_jobs(conn, [job.id for job in listed if job.state is JobState.PENDING])
+            return [whole.get(job.id, job) for job in listed], data_classes(conn)
     finally:
         store.close()
 

@@ -7,6 +7,7 @@ import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from hypothesis import given
@@ -14,10 +15,11 @@ from hypothesis import strategies as st
 
 from heliostat.config import Home, Settings, load_settings
 from heliostat.doctor import Finding
+from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.parse import SlurmNode
 from heliostat.engines.slurm.partitions import Partition, Picture
 from heliostat.errors import Conflict, Invalid
-from heliostat.models import Job, JobState, Placement, Resources
+from heliostat.models import Job, JobSpec, JobState, Placement, Resources
 from heliostat.services import migration
 from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration
 from heliostat.services.toml_line import with_setting
@@ -30,12 +32,23 @@ from unit.store.made_up import a_job, add_people
 PICTURE = Picture(
     {"main": Partition("main", frozenset({"n1"}), is_default=True)},
     (SlurmNode("n1", "idle", 16, 16000, (("a100", 4),), ("fast",), None),),
+    (),
 )
 TOML = '# our lab\nport = 9000\nengine = "local"  # for now\n\n[gpu_charges]\nengine = 2.0\n'
 
 
-def look(settings: Settings) -> tuple[Sequence[Finding], Picture]:
-    return [Finding("slurm", "ok", "slurmctld answers.")], PICTURE
+class Accounts:
+    """Slurm lets everybody use one class."""
+
+    def refused_qos(self, user: str, project: str, name: str) -> str | None:
+        return None if name == "low" else f"it has no QOS {name}"
+
+
+ACCOUNTS = cast(SlurmAccounts, Accounts())
+
+
+def look(settings: Settings) -> tuple[Sequence[Finding], Picture, SlurmAccounts]:
+    return [Finding("slurm", "ok", "slurmctld answers.")], PICTURE, ACCOUNTS
 
 
 @pytest.fixture
@@ -110,6 +123,9 @@ def test_running_jobs_are_in_the_way_and_named(home: Home) -> None:
         (a_job(1, resources=Resources(gpus=5)), "No node in Slurm's partition main has"),
         (a_job(1, placement=Placement(labels=("disk=ssd",))), "knows no label"),
         (a_job(1, placement=Placement(labels=("slow",))), "slow"),
+        (a_job(1, priority_class="high"), "would refuse the class high"),
+        (a_job(1, placement=Placement(reservation="course")), "no reservation course"),
+        (a_job(1, spec=JobSpec(("true",), image="alpine", runtime="docker")), "outside of Slurm's limits"),
     ],
 )
 def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home, job: Job, why: str) -> None:
@@ -127,7 +143,7 @@ def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home
 def test_what_the_doctor_finds_wrong_is_in_the_way(home: Home) -> None:
     problem = Finding("slurm", "problem", "slurmctld does not answer.", "See its log.")
     with pytest.raises(Conflict, match="slurmctld does not answer"):
-        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], Picture()))
+        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], Picture(), ACCOUNTS))
     assert home.config.read_text() == TOML
 
 

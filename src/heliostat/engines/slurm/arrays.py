@@ -213,13 +213,13 @@ def _asked_alone(attempt: Attempt, bonds: Bonds) -> object:
     if bonds or spec.wants_container or spec.template or job.placement.tasks > 1 or job.part is not None:
         return attempt.id
     has_script, own = spec.script is not None, (spec.workdir, spec.grace_seconds, *spec.env.items())
-    return (_asked(attempt), job.kind, job.begin_at, job.environment, has_script, own)
+    return (_asked(attempt), job.kind, job.environment, has_script, own)
 
 
 def _asked(attempt: Attempt) -> tuple[object, ...]:
     """What must be the same for two to share a submission; what they run is, in one array."""
     job = attempt.job
-    asked = (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.priority_class)
+    asked = (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.priority_class, job.begin_at)
     return (job.array_id, job.array_limit, job.unix_user, job.project, job.name, asked, attempt.data_class)
 
 

@@ -5,9 +5,10 @@ from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 
 from heliostat.config import Settings
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.configuration import config_of, judge_configuration
 from heliostat.engines.slurm.probe import last_probe
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.rest import RestCommands
 from heliostat.engines.slurm.rest_http import RestApi
 from heliostat.engines.slurm.terms import Place, terms_of

@@ -4,9 +4,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-import subprocess
-import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
@@ -32,6 +30,7 @@ from heliostat.engines.slurm.parse import (
     submitted_number,
 )
 from heliostat.engines.slurm.partitions import Partition, Picture, partitions_of
+from heliostat.engines.slurm.programs import SlurmRefused, run_submission, run_tool
 from heliostat.engines.slurm.reservations import SlurmReservation, reservations_of
 from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
@@ -40,31 +39,9 @@ from heliostat.models import Reading
 POSTPONED = "now+1000days"  # until when; it is taken out of the queue a moment later
 NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/step already completing")
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sstat", "sinfo", "sacct", "sacctmgr", "sshare")
-_SECONDS = 30.0
-_AT_ONCE = 500  # jobs that one `scancel` is told
+_AT_ONCE = 500  # jobs that one program is told
 _INNER = "--Format=JobArrayID:|,JobID:|"
 _SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
-# What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
-AWAY = (
-    "unable to contact",
-    "unable to connect",
-    "connect failure",
-    "connection",
-    "communication",
-    "socket",
-    "timed out",
-    "transport endpoint",
-    "zero bytes were transmitted",
-    "unexpected message received",
-    "message send failure",
-    "message receive failure",
-    "temporarily un",
-    "standby",
-    "authentication",  # munge is away
-    "munge",
-    "problem talking to the database",
-)
-
 _OPTIONS = ("SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_", "SLURM_")
 
 
@@ -72,12 +49,6 @@ def clean(environment: Mapping[str, str]) -> dict[str, str]:
     """Slurm's tools take options from the environment too: those of whoever started the server are not ours."""
     kept = {name: value for name, value in environment.items() if not name.startswith(_OPTIONS)}
     return kept | {name: environment[name] for name in ("SLURM_CONF",) if name in environment}
-
-
-class SlurmRefused(Exception):
-    """Slurm answered, and said no; says why in its own words."""
-
-    said = ""  # all of it
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,23 +62,21 @@ class Commands:
         """The number Slurm gives it. After EngineUnavailable it may have been taken all the same."""
         with open(self.lock, "a", encoding="utf-8") as held:
             fcntl.flock(held, fcntl.LOCK_SH)
-            said = self._run(argv, script, keep=held.fileno())
+            said = run_submission(argv, script, self._environment_of(argv[0]), held.fileno())
         number = submitted_number(said)
         if number is None:
             raise EngineUnavailable(f"sbatch gave no number but {said[:80]!r}.")
         return number
 
-    def wait_for_earlier_submissions(self) -> None:
-        """A server that was killed may have left an `sbatch` that goes on: wait until it has its answer."""
-        deadline = time.monotonic() + _SECONDS
+    def has_earlier_submissions(self) -> bool:
+        """A server that was killed may have left an `sbatch` that goes on: until it has ended, nobody knows what
+        Slurm will have. Not to be asked while a submission of our own is on its way."""
         with open(self.lock, "a", encoding="utf-8") as held:
-            while time.monotonic() < deadline:
-                try:
-                    fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    time.sleep(0.05)
-                else:
-                    return
+            try:
+                fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return True
+        return False
 
     def jobs(self) -> dict[int, SlurmJob]:
         """Every job Slurm has in mind, also those that ended a few minutes ago."""
@@ -123,10 +92,9 @@ class Commands:
 
     def accounted_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
         """Raises SlurmRefused where Slurm keeps no accounting."""
-        wanted = ",".join(map(str, numbers))
-        fields = ",".join(SACCT_FIELDS)
-        said = self._run(["sacct", "-X", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
-        return {job.number: job for job in jobs_of_sacct(said)}
+        argv = ["sacct", "-X", "--parsable2", "--noheader", f"--format={','.join(SACCT_FIELDS)}"]
+        said = [self._run([*argv, f"--jobs={wanted}"]) for wanted in _lists(numbers)]
+        return {job.number: job for part in said for job in jobs_of_sacct(part)}
 
     def comments_of(self, uid: int) -> list[tuple[int, str]]:
         """Of every job of that user: a hint, see `parse.comments_of`."""
@@ -141,20 +109,24 @@ class Commands:
 
     def uses(self, numbers: Iterable[int]) -> dict[int, Used]:
         """What these have used, as far as the accounting knows; raises SlurmRefused where there is none."""
-        wanted, fields = ",".join(map(str, numbers)), ",".join(USAGE_FIELDS)
-        said = self._run(["sacct", "--parsable2", "--noheader", f"--jobs={wanted}", f"--format={fields}"])
-        return uses_of_sacct(said)
+        argv = ["sacct", "--parsable2", "--noheader", f"--format={','.join(USAGE_FIELDS)}"]
+        found: dict[int, Used] = {}
+        for wanted in _lists(numbers):
+            found |= uses_of_sacct(self._run([*argv, f"--jobs={wanted}"]))
+        return found
 
     def live_uses(self, numbers: Sequence[int]) -> dict[int, Live]:
         """What these use now, as far as their nodes say; jobs that are over are left out."""
         elements = [number for number in numbers if isinstance(number, ElementNumber)]
-        asked = f"--jobs={','.join(dict.fromkeys(str(number.array) for number in elements))}"
-        inner = inner_numbers(self._run([*_SQUEUE[:-1], asked, _INNER])) if elements else {}
+        inner: dict[int, int] = {}
+        for arrays in _lists(dict.fromkeys(number.array for number in elements)):
+            inner |= inner_numbers(self._run([*_SQUEUE[:-1], f"--jobs={arrays}", _INNER]))
         wanted = [inner.get(one) if isinstance(one, ElementNumber) else int(one) for one in numbers]
-        words = ",".join(str(one) for one in wanted if one is not None)
-        fields = f"--format={','.join(LIVE_FIELDS)}"
-        argv = ["sstat", "--allsteps", "--parsable2", "--noheader", f"--jobs={words}", fields]
-        return by_known_number(numbers, lives_of_sstat(self._run(argv)), inner) if words else {}
+        argv = ["sstat", "--allsteps", "--parsable2", "--noheader", f"--format={','.join(LIVE_FIELDS)}"]
+        lives: dict[int, Live] = {}
+        for words in _lists(one for one in wanted if one is not None):
+            lives |= lives_of_sstat(self._run([*argv, f"--jobs={words}"]))
+        return by_known_number(numbers, lives, inner)
 
     def step_number(self, number: int) -> int | None:
         """By which `srun` knows a running job: it takes none of an array's. None: it does not run any more."""
@@ -261,40 +233,16 @@ class Commands:
             return {name: self.environment[name] for name in ("PATH", "SLURM_CONF") if name in self.environment}
         return {**self.environment, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
 
-    def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
-        try:
-            done = subprocess.run(
-                list(argv),
-                input=text.encode("utf-8", "surrogateescape"),
-                env=self._environment_of(argv[0]),
-                capture_output=True,
-                timeout=_SECONDS,
-                check=False,
-                cwd="/",
-                pass_fds=() if keep is None else (keep,),
-            )
-        except subprocess.TimeoutExpired:
-            raise EngineUnavailable(f"Slurm's {argv[0]} gave no answer in {_SECONDS:.0f} s.", AWAY_HINT) from None
-        except OSError as error:
-            raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", AWAY_HINT) from error
-        if done.returncode == 0:
-            return done.stdout.decode("utf-8", "replace")
-        said = done.stderr.decode("utf-8", "replace").strip()
-        if any(words in said.lower() for words in AWAY):
-            raise EngineUnavailable(f"Slurm does not answer: {_last(said)}", AWAY_HINT)
-        refused = SlurmRefused(_last(said) or f"{argv[0]} ended with {done.returncode}")
-        refused.said = said or done.stdout.decode("utf-8", "replace").strip()
-        raise refused
+    def _run(self, argv: Sequence[str]) -> str:
+        return run_tool(argv, self._environment_of(argv[0]))
 
 
-AWAY_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
+def _lists(numbers: Iterable[int]) -> Iterator[str]:
+    """`12,13_4`: no more at once than one word of a command may hold."""
+    wanted = list(numbers)
+    for first in range(0, len(wanted), _AT_ONCE):
+        yield ",".join(map(str, wanted[first : first + _AT_ONCE]))
 
 
 def _columns(names: Iterable[str]) -> str:
     return ",".join(f"{name}:|" for name in names)
-
-
-def _last(said: str) -> str:
-    """Its last line, without the program's name."""
-    line = said.splitlines()[-1] if said else ""
-    return line.removeprefix("sbatch: error: ").removeprefix("Batch job submission failed: ")[:200]

@@ -18,6 +18,7 @@ from heliostat.engines.slurm.following import Readiness
 from heliostat.engines.slurm.limits import with_limit
 from heliostat.engines.slurm.lookout import Lookout
 from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm.patience import NotNow, Patience
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.sight import Sight
 from heliostat.engines.slurm.usage import OwedUsage
@@ -48,8 +49,9 @@ class Conversation:
     def __init__(self, subjects: Subjects, look_seconds: float) -> None:
         self._rounds, self._sight, self._others = subjects.rounds, subjects.sight, subjects.others
         self._accounts, self._owed = subjects.accounts, subjects.owed
-        self._look_seconds = look_seconds
+        self._look_seconds = self._rounds.look_seconds = look_seconds
         self._lookout = Lookout(look_seconds)
+        self.patience = Patience(look_seconds)  # with what could not be submitted
         self.turn = threading.Lock()  # held by whoever talks to Slurm
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
@@ -57,6 +59,7 @@ class Conversation:
         self._orphans: set[AttemptId] = set()
         self._knows_ours = False  # until then anything might be
         self._next_others = self._next_submission = 0.0
+        self._is_hindered = False  # a submission of this round found Slurm away
         self._failed = False  # the last round did not come to its end
         self._closed = False
         self.away: str | None = None  # why Slurm does not answer
@@ -156,23 +159,30 @@ class Conversation:
         """Something can be handed over at once. Who waits for a parent that Slurm does not have yet can wait."""
         arrived = list(self._arrived.values())
         around = self._rounds.around(arrived)
-        return any(around.readiness(attempt) is not Readiness.NOT_YET for attempt in arrived)
+        due = (attempt for attempt in arrived if self.patience.is_due(attempt.id))
+        return any(around.readiness(attempt) is not Readiness.NOT_YET for attempt in due)
 
     def _round(self) -> None:
-        is_time = bool(self._wishes) or self._lookout.left == 0
-        self._stop_wished()
-        self._submit_arrived()
+        """Slurm is looked at and what is to be stopped is stopped, whatever became of what was to be submitted."""
+        is_time = bool(self._wishes) or self._lookout.left == 0 or self.away is not None
+        failed = [error for part in (self._stop_wished, self._submit_arrived) if (error := _failure_of(part))]
         if is_time:
             self._lookout.begin(self._rounds.handed.values())
             self._look_at_all()
             self._lookout.end()
             self._rounds.send_signals()
-        if orphans := set(self._orphans):
+        self._cancel_orphans()
+        self._sight.look_if_old()
+        self._accounts.look_if_old()
+        if failed:
+            raise failed[0]
+
+    def _cancel_orphans(self) -> None:
+        """Once all of them that may come to Slurm are there."""
+        if (orphans := set(self._orphans)) and self._rounds.is_alone:
             self._rounds.cancel_orphans(orphans)
             self._owed.owe(orphans)
             self._orphans -= orphans
-        self._sight.look_if_old()
-        self._accounts.look_if_old()
 
     def _try(self, talk: Callable[[], None]) -> None:
         """Slurm may be away: then the rest waits, and everybody is told why."""
@@ -188,6 +198,7 @@ class Conversation:
         else:
             if self.away is not None:
                 log.info("slurm_back")
+                self.patience.hurry()
             self.away, self._failed = None, False
 
     def _stop_wished(self) -> None:
@@ -209,31 +220,42 @@ class Conversation:
         self._no_longer_new(
             *(one for one in arrived if one.id in self._rounds.over or one.id in self._rounds.handed)
         )
-        found = chunks_of(ready, self._sight.max_array_size, self._rounds.handed)
+        due = [attempt for attempt in ready if self.patience.is_due(attempt.id)]
+        found = chunks_of(due, self._sight.max_array_size, self._rounds.handed)
         chunks = list(islice(found, _AT_ONCE))
         if not chunks:
             return
         self._next_submission = time.monotonic() + _GATHERING_SECONDS
-        pool = ThreadPoolExecutor(_AT_THE_SAME_TIME)
-        try:
-            for done in [pool.submit(self._submit, chunk) for chunk in chunks]:
-                done.result()
-        finally:
-            pool.shutdown(cancel_futures=True)
+        self._is_hindered = False
+        with ThreadPoolExecutor(_AT_THE_SAME_TIME) as pool:
+            list(pool.map(self._submit, chunks))
 
     def _submit(self, chunk: Chunk) -> None:
-        if self._closed:
+        """One that does not go through is put off. If that may hold for all, the others wait for the next round:
+        what runs is looked at in between."""
+        if self._closed or self._is_hindered:
             return
-        if len(chunk.elements) == 1 and not chunk.more:
-            self._rounds.submit(chunk.first)
+        try:
+            self._rounds.submit_chunk(chunk)
+        except EngineUnavailable as error:
+            self._is_hindered = True
+            self.patience.put_off([attempt.id for attempt in chunk.attempts], error.message)
+        except NotNow as error:
+            self.patience.put_off([attempt.id for attempt in chunk.attempts], str(error))
+        except Exception as error:
+            log.exception("slurm_submission_failed", attempt=chunk.first.id)
+            said = getattr(error, "strerror", None) or type(error).__name__
+            self.patience.put_off(
+                [attempt.id for attempt in chunk.attempts], f"it could not be handed over: {said}"
+            )
         else:
-            self._rounds.submit_array(chunk)
-        self._no_longer_new(*chunk.attempts)
+            self._no_longer_new(*chunk.attempts)
 
     def _no_longer_new(self, *attempts: Attempt) -> None:
         with self._wake:
             for attempt in attempts:
                 self._arrived.pop(attempt.id, None)
+        self.patience.forget(attempt.id for attempt in attempts)
 
     def _look_at_all(self) -> None:
         """At the jobs of others too, but not as often; while we have none, only then."""
@@ -243,6 +265,18 @@ class Conversation:
             self._next_others = time.monotonic() + _OTHERS_SECONDS
             ours = {handed.number for handed in self._rounds.handed.values() if handed.number is not None}
             self._others.look(self._rounds.jobs, ours)
+            self._rounds.cancel_late()
 
     def _look(self, *, others: bool = False) -> None:
         self._rounds.look(self._sight.device_types, others=others)
+
+
+def _failure_of(part: Callable[[], None]) -> Exception | None:
+    try:
+        part()
+    except EngineUnavailable as error:
+        return error
+    except Exception as error:
+        log.exception("slurm_round_failed_in_part")
+        return error
+    return None

@@ -15,8 +15,9 @@ from pathlib import Path
 
 import structlog
 
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.dynamic import REASON, SeenNode, Step, Work, command_argv, seen_node, work_of
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import Recomposition
 

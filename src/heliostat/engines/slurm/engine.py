@@ -16,7 +16,7 @@ from heliostat.engines.folders import JobFolder
 from heliostat.engines.inside import Inside
 from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.contained import check_container
 from heliostat.engines.slurm.conversation import Conversation, Subjects
 from heliostat.engines.slurm.dynamic_steps import Recomposer
@@ -24,6 +24,7 @@ from heliostat.engines.slurm.entrances import Entrances
 from heliostat.engines.slurm.limits import extend
 from heliostat.engines.slurm.live import LiveUse
 from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.requests import check_class, check_request
 from heliostat.engines.slurm.reservations import as_ours, names_of
 from heliostat.engines.slurm.rounds import Rounds
@@ -72,7 +73,6 @@ class SlurmEngine:
         self._live = LiveUse(self._commands, settings.slurm_live_seconds, self._rounds.running)
         self._sight = Sight(self._commands, self._rounds)
         self._others = Others(self._commands)
-        self._commands.wait_for_earlier_submissions()
         subjects = Subjects(self._rounds, self._sight, self._others, self.accounts, self._owed)
         self._talk = Conversation(subjects, look)
         self._talk.begin()
@@ -160,7 +160,8 @@ class SlurmEngine:
         if self._talk.away and (handed is None or handed.number is None):
             return Waiting(f"waits to be handed to Slurm: {self._talk.away}", "away")
         if handed is None or handed.number is None:
-            return None
+            reason = self._talk.patience.reason(attempt_id)
+            return None if reason is None else Waiting(f"waits to be handed to Slurm: {reason}", "away")
         if handed.is_suspended:
             return Waiting(_SUSPENDED, "suspended")
         return self._rounds.line.waiting(handed.number)

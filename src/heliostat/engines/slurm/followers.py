@@ -8,24 +8,28 @@ any other.
 
 import time
 from collections.abc import Collection, Iterable
+from itertools import islice
 
 from heliostat.engines.slurm.following import NEVER_SATISFIED, Around, Readiness, children_by_parent
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.requeues import Requeues
 from heliostat.engines.slurm.traces import Trace
-from heliostat.models import Attempt, AttemptId, Cause
+from heliostat.models import Attempt, AttemptId, Cause, JobId
+
+_AT_ONCE = 50  # children that are taken back before Slurm is looked at again
 
 
 class Followers(Requeues):
+    _known: frozenset[JobId] | None = None  # jobs of which something is known, as of this look
+
     def ready_of(self, arrived: Collection[Attempt]) -> list[Attempt]:
         """Those that can be submitted now. Of the others, whose parents are no longer what they were have ended as
         not started. One whose answer was lost is looked for first: it may wait in Slurm already."""
         ready: list[Attempt] = []
+        self._find_lost_answers(attempt for attempt in arrived if attempt.parents)
         around = self.around(arrived)
         for attempt in arrived:
-            if attempt.parents:
-                self._find_lost_answer(attempt)
             found = around.readiness(attempt)
             if found is Readiness.READY and attempt.id not in self.handed:
                 ready.append(attempt)
@@ -37,31 +41,36 @@ class Followers(Requeues):
         expected = {*(attempt.id for attempt in arrived), *self.over, *self.put_back}
         return Around(self.handed, expected, time.monotonic())
 
-    def take_back_children_of(self, stopping: Collection[Handed]) -> None:
-        """Before any of these is stopped. Who is being stopped too need not be."""
+    def take_back_children_of(self, stopping: Collection[Handed]) -> set[AttemptId]:
+        """Before any of these is stopped. Who is being stopped too need not be. Of many children some are left for
+        the next round: whose they are is told, and not to be stopped yet."""
         if not stopping:
-            return
+            return set()
         children = children_by_parent(self.handed.values())
-        for parent in stopping:
-            for child in children.get(parent.attempt.job.id, ()):
-                if child.stopped_as is None and child.attempt.id in self.handed:
-                    self._take_back(child)
+        ours = {one.attempt.id: children.get(one.attempt.job.id, ()) for one in stopping}
+        wanted = {child.attempt.id: child for some in ours.values() for child in some if child.stopped_as is None}
+        self._take_back(*islice(wanted.values(), _AT_ONCE))
+        later = set(islice(wanted, _AT_ONCE, None))
+        return {parent for parent, some in ours.items() if any(child.attempt.id in later for child in some)}
 
-    def _take_back(self, handed: Handed) -> None:
+    def _take_back(self, *children: Handed) -> None:
         """Noted first, so that whoever comes after a killed server does not take it for cancelled by somebody. One
         that has begun meanwhile goes on."""
-        number = handed.number
-        if number is None:
-            return
-        attempt_id = handed.attempt.id
-        trace = Trace(handed.uid, number, None, handed.restarts, handed.first, taken_back=True)
-        self.traces.put(attempt_id, trace)
-        handed.taken_back = True
-        if not self._commands.postpone(number):
-            self._note(handed, number)
-            return
-        self._commands.cancel(number)
-        self._end(handed.attempt, Cause.NOT_STARTED)
+        kept: list[tuple[Handed, int]] = []
+        for handed in children:
+            number = handed.number
+            if number is None:
+                continue
+            trace = Trace(handed.uid, number, None, handed.restarts, handed.first, taken_back=True)
+            self.traces.put(handed.attempt.id, trace)
+            handed.taken_back = True
+            if self._commands.postpone(number):
+                kept.append((handed, number))
+            else:
+                self._note(handed, number)
+        self._commands.cancel(*(number for _, number in kept))
+        for handed, _ in kept:
+            self._end(handed.attempt, Cause.NOT_STARTED)
 
     def _is_taken_back(self, handed: Handed, job: SlurmJob) -> bool:
         """Whether that is what becomes of it. A server may have been killed in the middle of it."""
@@ -78,10 +87,14 @@ class Followers(Requeues):
         if job.reason != NEVER_SATISFIED or handed.stopped_as is not None:
             return False
         parents = {one.parent for one in handed.attempt.job.after}
-        known: set[AttemptId] = {*self.handed, *self.over, *self.put_back}
-        return bool(parents) and not any(int(one.partition(".")[0]) in parents for one in known)
+        if self._known is None:  # found once for all of a look
+            ids = [*self.handed, *self.over, *self.put_back]
+            self._known = frozenset(int(one.partition(".")[0]) for one in ids)
+        return bool(parents) and self._known.isdisjoint(parents)
 
-    def _find_lost_answer(self, attempt: Attempt) -> None:
-        trace = self.traces.find(attempt.id)
-        if trace is not None and trace.uid is not None:
-            self._find_again([self._handed(attempt, trace.uid)])
+    def _find_lost_answers(self, attempts: Iterable[Attempt]) -> None:
+        """With one question for all."""
+        traces = ((attempt, self.traces.find(attempt.id)) for attempt in attempts)
+        self._find_again(
+            [self._handed(one, trace.uid) for one, trace in traces if trace and trace.uid is not None]
+        )

@@ -36,6 +36,7 @@ class Handed:
     heard: set[str] = field(default_factory=set)
     kill_at: float | None = None  # by the monotonic clock
     looks_in_vain: int = 0
+    vain_since: float = math.inf  # the first of these looks, by the monotonic clock
     element: Element | None = None  # if it was submitted together with others
 
     def ask_to_stop(self, cause: Cause, signal: str, kill_at: float) -> None:

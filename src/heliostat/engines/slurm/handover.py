@@ -3,6 +3,8 @@
 Every method may raise EngineUnavailable in the middle. What was not done is done by the next call.
 """
 
+import contextlib
+import errno
 import math
 import os
 import time
@@ -15,18 +17,23 @@ from heliostat.engines.environment import Person
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.arrays import Chunk
 from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.following import bonds_of, dependency_terms, waiting_options
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.lookup import Lookup
 from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.patience import NotNow
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.script import Site
 from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
 from heliostat.engines.slurm.terms import Unfit, terms_of
 from heliostat.engines.slurm.traces import Trace, Traces
-from heliostat.engines.slurm.words import may_pass, refusal_in_words
+from heliostat.engines.slurm.words import is_of_parents, may_pass, refusal_in_words
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation
+
+_PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ESTALE)
+_LATE_SECONDS = 180.0  # longer than any submission takes
 
 
 class Handover:
@@ -41,11 +48,18 @@ class Handover:
         self.traces = Traces(settings.home.attempts)
         self.handed: dict[AttemptId, Handed] = {}
         self.over: dict[AttemptId, Ended] = {}  # until they are forgotten
+        self._abandoned: dict[AttemptId, tuple[float, Trace]] = {}  # and until when they may come to Slurm late
         self._outbox: list[Observation] = []
         self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
         self._first_noted_at = math.inf  # when the first of all we know was handed over, in seconds since 1970
         self.reservations: Collection[str] = ()  # that Slurm has
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
+
+    def submit_chunk(self, chunk: Chunk) -> None:
+        if len(chunk.elements) == 1 and not chunk.more:
+            self.submit(chunk.first)
+        else:
+            self.submit_array(chunk)
 
     def submit(self, attempt: Attempt) -> None:
         """Noted before and after; if the answer was lost, Slurm is asked before it is handed over once more."""
@@ -57,7 +71,7 @@ class Handover:
             self._end(attempt, Cause.REFUSED, str(error))
             return
         except OSError as error:
-            self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
+            self._end(attempt, Cause.NOT_STARTED, _no_files(error))
             return
         handed = Handed(attempt, ready.receipt, person.uid)
         if self._find_again([handed]):
@@ -94,8 +108,24 @@ class Handover:
         trace = self.traces.find(attempt.id)
         if trace is not None and trace.uid is not None and self._find_again([self._handed(attempt, trace.uid)]):
             return
-        self.traces.put(attempt.id, Trace(None))
+        self._abandon(attempt, trace)
         self._end(attempt, cause)
+
+    def cancel_late(self) -> None:
+        """What was given up and came to Slurm all the same. It does not begin, but waits in its queue."""
+        now = time.monotonic()
+        self._abandoned = {one: (until, trace) for one, (until, trace) in self._abandoned.items() if now < until}
+        if traces := {one: trace for one, (_, trace) in self._abandoned.items()}:
+            ours = {handed.number for handed in self.handed.values()}
+            self._commands.cancel(*(number for number in self._lookup.orphans(traces) if number not in ours))
+
+    def _abandon(self, attempt: Attempt, tried: Trace | None) -> None:
+        """It must never run: without its receipt it does not begin. `tried`: it may still come to Slurm."""
+        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
+            os.unlink(receipt_path(self._settings, attempt))
+        if tried is not None:
+            self._abandoned[attempt.id] = (time.monotonic() + _LATE_SECONDS, tried)
+        self.traces.put(attempt.id, Trace(None))
 
     def _waiting_options(self, attempt: Attempt, *more: str) -> list[str]:
         terms = [*more, *dependency_terms(bonds_of(attempt, self.handed))]
@@ -133,7 +163,7 @@ class Handover:
             try:
                 files_made(attempt, person, self._settings)
             except OSError as error:
-                self._end(attempt, Cause.NOT_STARTED, f"its files could not be made: {error.strerror}")
+                self._end(attempt, Cause.NOT_STARTED, _no_files(error))
                 broken.append(attempt.id)
             except Refused as error:
                 self._end(attempt, Cause.REFUSED, str(error))
@@ -172,8 +202,8 @@ class Handover:
         handed.number, handed.seen_at, handed.taken_back = number, time.monotonic(), False
         self._first_noted_at = min(self._first_noted_at, time.time())
         self._own(handed, number)
+        self.handed[handed.attempt.id] = handed  # also if that cannot be noted: it is found again by its mark
         self.traces.put(handed.attempt.id, Trace(handed.uid, number, restarts=handed.restarts, first=handed.first))
-        self.handed[handed.attempt.id] = handed
 
     def _own(self, handed: Handed, number: int) -> None:
         """Slurm gives a number twice only if it has forgotten the job that had it."""
@@ -192,8 +222,15 @@ class Handover:
             self.submit(attempt)
 
     def _refused(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:
-        cause = Cause.NOT_STARTED if may_pass(str(error)) else Cause.REFUSED
-        self._end_all(attempts, cause, refusal_in_words(str(error)))
+        """What may pass is tried again without end; if it is about whom it waits for, that is decided anew."""
+        said, words = str(error), refusal_in_words(str(error))
+        if is_of_parents(said):
+            self._end_all(attempts, Cause.NOT_STARTED, words)
+        elif may_pass(said):
+            self.traces.remove(attempt.id for attempt in attempts)
+            raise NotNow(words) from error
+        else:
+            self._end_all(attempts, Cause.REFUSED, words)
 
     def _end_all(self, attempts: Sequence[Attempt], cause: Cause, detail: str) -> None:
         for attempt in attempts:
@@ -208,3 +245,11 @@ class Handover:
         if gone is not None and gone.number is not None and self._owners.get(gone.number) == end.attempt_id:
             del self._owners[gone.number]
         self._outbox.append(end)
+
+
+def _no_files(error: OSError) -> str:
+    """Raises NotNow if that may pass."""
+    why = f"its files could not be made: {error.strerror}"
+    if error.errno in _PASSING:
+        raise NotNow(why) from error
+    return why

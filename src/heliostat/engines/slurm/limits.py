@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.script import limit_minutes
 from heliostat.engines.slurm.terms import Unfit, place_of

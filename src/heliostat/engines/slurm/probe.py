@@ -18,8 +18,9 @@ from itertools import islice
 from pathlib import Path
 
 from heliostat.config import Settings
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.probe_words import Found, Question, answer_of, judged, not_tried, srun_argv
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
 
 _MOST_PARTITIONS = 16

@@ -71,10 +71,16 @@ def receipt_in(text: str) -> Receipt:
 
 
 def begin_lines(receipt: str, number: str) -> Iterator[str]:
-    """For the shell; both are words of it. Whoever has begun under this number before does not begin again."""
+    """For the shell; both are words of it. Whoever has begun before, in this run or under another number, does not
+    begin again; nor does one whose receipt is gone: nobody waits for it any more."""
     yield f'heliostat_run="{number} ${{SLURM_RESTART_COUNT:-0}}"'
+    yield f"[ -f {receipt} ] || exit {BEGUN_BEFORE}"
     yield "while read -r heliostat_line; do"
-    yield f'    case $heliostat_line in "begun $heliostat_run "*) exit {BEGUN_BEFORE} ;; esac'
+    yield "    case $heliostat_line in"
+    yield f'    "begun $heliostat_run "*) exit {BEGUN_BEFORE} ;;'
+    yield f'    "begun {number} "*) ;;'
+    yield f'    "begun "*) exit {BEGUN_BEFORE} ;;'
+    yield "    esac"
     yield f"done <{receipt}"
     yield f'echo "begun $heliostat_run $SLURMD_NODENAME" >>{receipt} || exit {BEGUN_BEFORE}'
 

@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from heliostat.engines.slurm.commands import SlurmRefused
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import HeliostatError
 
 log = structlog.get_logger()

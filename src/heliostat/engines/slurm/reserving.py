@@ -4,7 +4,8 @@ import contextlib
 from collections.abc import Collection
 from datetime import UTC, datetime
 
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.reservations import names_of, words_to_create
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import Reservation

@@ -15,11 +15,12 @@ from typing import Any
 from urllib.parse import quote
 
 from heliostat.engines.slurm import rest_read
-from heliostat.engines.slurm.commands import NOT_WAITING, POSTPONED, Commands, SlurmRefused
+from heliostat.engines.slurm.commands import NOT_WAITING, POSTPONED, Commands
 from heliostat.engines.slurm.parse import SlurmJob, SlurmNode
 from heliostat.engines.slurm.partitions import Partition
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.reservations import SlurmReservation
-from heliostat.engines.slurm.rest_http import RestApi
+from heliostat.engines.slurm.rest_http import SUBMIT_SECONDS, RestApi
 from heliostat.engines.slurm.rest_order import Untold, order_of
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading
@@ -27,7 +28,7 @@ from heliostat.models import Reading
 SLURM, ACCOUNTING = "/slurm/v0.0.38", "/slurmdb/v0.0.38"
 _NOTHING_FOUND = 9003
 _ELEMENT_UPDATED = "job array update"
-_ON_ITS_WAY_SECONDS = 30.0  # how long slurmrestd may go on with a submission of a server that was killed
+_ON_ITS_WAY_SECONDS = 1.5 * SUBMIT_SECONDS  # how long slurmrestd may go on with what a killed server sent
 _ASKED_AT_ONCE = 100
 
 
@@ -50,14 +51,14 @@ class RestCommands(Commands):
             return number  # taken: what `errors` says besides is a warning
         raise answer.refusal() or EngineUnavailable("slurmrestd gave no number.")
 
-    def wait_for_earlier_submissions(self) -> None:
-        """slurmrestd goes on with what a killed server sent: wait until that has come to its end."""
-        Commands.wait_for_earlier_submissions(self)
+    def has_earlier_submissions(self) -> bool:
+        """slurmrestd goes on with what a killed server sent: until that has come to its end, too."""
         for mark in self.lock.parent.glob(f"{self.lock.stem}.*.rest"):
             with contextlib.suppress(FileNotFoundError):
-                left = mark.stat().st_mtime + _ON_ITS_WAY_SECONDS - time.time()
-                time.sleep(min(max(0.0, left), _ON_ITS_WAY_SECONDS))
+                if abs(time.time() - mark.stat().st_mtime) < _ON_ITS_WAY_SECONDS:
+                    return True
                 mark.unlink()
+        return Commands.has_earlier_submissions(self)
 
     def jobs(self) -> dict[int, SlurmJob]:
         return rest_read.jobs_in(self._get(f"{SLURM}/jobs"), datetime.now(UTC))
@@ -157,10 +158,10 @@ class RestCommands(Commands):
         finally:
             mark.unlink(missing_ok=True)
 
-    def _run(self, argv: Sequence[str], text: str = "", keep: int | None = None) -> str:
+    def _run(self, argv: Sequence[str]) -> str:
         if shutil.which(argv[0], path=self.environment.get("PATH", os.defpath)) is None:
             raise SlurmRefused(f"slurmrestd cannot do this, and {argv[0]} is not installed on this machine")
-        return Commands._run(self, argv, text, keep)
+        return Commands._run(self, argv)
 
 
 def _is_nothing_found(content: dict[str, Any]) -> bool:

@@ -10,12 +10,12 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
-from heliostat.engines.slurm.commands import AWAY, AWAY_HINT, SlurmRefused
+from heliostat.engines.slurm.programs import AWAY, AWAY_HINT, SlurmRefused
 from heliostat.engines.slurm.rest_token import TokenFile
 from heliostat.errors import EngineUnavailable
 
 _SECONDS = 30.0
-_SUBMIT_SECONDS = 90.0  # longer than slurmrestd itself waits for slurmctld: what is given up may still be taken
+SUBMIT_SECONDS = 90.0  # longer than slurmrestd itself waits for slurmctld: what is given up may still be taken
 _MOST_KEPT = 4
 _REFUSALS = range(2000, 3000)  # slurm/slurm_errno.h: what slurmctld says of a request
 _UNREADABLE = 9001
@@ -61,7 +61,7 @@ class RestApi:
 
     def submit(self, path: str, body: object, user: str | None) -> Answer:
         """As this user. Never sent twice: after EngineUnavailable it may have arrived all the same."""
-        connection = _connection(self.address, _SUBMIT_SECONDS)
+        connection = _connection(self.address, SUBMIT_SECONDS)
         try:
             content = json.dumps(body, ensure_ascii=False).encode("utf-8", "surrogateescape")
             return self._exchange(connection, "POST", path, content, user)

@@ -9,6 +9,8 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
+import structlog
+
 from heliostat.config import Settings
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.arrays import arrays_among, taken_out
@@ -26,6 +28,7 @@ from heliostat.engines.slurm.words import Known, ending, ending_by_receipt, was_
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, AttemptId, Cause, JobState, Observation, Place, Started
 
+log = structlog.get_logger()
 _VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
 _LOOKS_FOR_ENDED = 3  # the same of one that notes its own end: the accounting may be a moment behind
 _FORGETFUL_SECONDS = 60.0  # after its start, in which Slurm kills what it finds on nodes and does not remember
@@ -38,6 +41,8 @@ class Rounds(Followers):
         super().__init__(settings, commands, instance, accounts)
         self.jobs: Mapping[int, SlurmJob] = {}  # as of the newest look
         self.line = Line({})
+        self.look_seconds = 0.0  # from one look to the next, unless a job has noted something
+        self._is_alone = False  # nothing of an earlier server is on its way to Slurm any more
 
     def told(self) -> list[Observation]:
         """What was seen since this was last asked."""
@@ -65,7 +70,10 @@ class Rounds(Followers):
             return
         trace = self.traces.find(attempt.id)
         try:
-            uid = person_of(attempt.job.unix_user).uid if trace is None else trace.uid
+            if trace is None or trace.is_unreadable:
+                uid: int | None = person_of(attempt.job.unix_user).uid
+            else:
+                uid = trace.uid
         except Refused:
             uid = None
         if uid is None:
@@ -92,8 +100,9 @@ class Rounds(Followers):
         if not (self.handed or others):
             return
         jobs = self.jobs = self._commands.jobs()
+        self._known = None
         self.line = Line(jobs)
-        unseen = [handed for handed in self.handed.values() if handed.number not in jobs]
+        unseen = [one for one in self.handed.values() if one.number not in jobs and not one.was_tried]
         for handed in list(self.handed.values()):
             if handed.number in jobs:
                 self._follow(handed, jobs[handed.number], types)
@@ -117,7 +126,8 @@ class Rounds(Followers):
             for handed in self.handed.values()
             if handed.number is not None and handed.stopped_as is not None and not handed.looks_in_vain
         ]
-        self.take_back_children_of([handed for handed, _ in to_stop])
+        later = self.take_back_children_of([handed for handed, _ in to_stop])
+        to_stop = [(handed, number) for handed, number in to_stop if handed.attempt.id not in later]
         self._commands.cancel(
             *(number for handed, number in to_stop if not handed.runs)
         )  # before whom they wait for
@@ -130,10 +140,16 @@ class Rounds(Followers):
         wanted = {handed.number for handed in self.handed.values()}  # of one that was requeued, by a later attempt
         self._commands.cancel(*(number for number in self._lookup.orphans(traces) if number not in wanted))
 
+    @property
+    def is_alone(self) -> bool:
+        """Nothing that an earlier server has submitted can still come to Slurm. For whoever has the turn."""
+        self._is_alone = self._is_alone or not self._commands.has_earlier_submissions()
+        return self._is_alone
+
     def _settle(self) -> None:
-        """Whether Slurm has what an earlier server was about to hand over."""
+        """Whether Slurm has what an earlier server was about to hand over, once that cannot change any more."""
         tried = [handed for handed in self.handed.values() if handed.was_tried]
-        if not tried:
+        if not tried or not self.is_alone:
             return
         found = self._lookup.numbers_of(tried, written=False)
         jobs = self._commands.jobs()
@@ -144,14 +160,23 @@ class Rounds(Followers):
             if (number := found.get(handed.attempt.id)) is not None:
                 self._note(handed, number)
             elif handed in left and not read_receipt(handed.receipt).has_begun:
-                self._disown(handed.attempt)
+                self._disown(handed)
 
-    def _disown(self, attempt: Attempt) -> None:
+    def _disown(self, handed: Handed) -> None:
         """It never came to Slurm, and must not any more."""
-        self.traces.put(attempt.id, Trace(None))
-        self._end(attempt, Cause.NOT_STARTED)
+        self._abandon(handed.attempt, Trace(handed.uid, element=handed.element))
+        self._end(handed.attempt, Cause.NOT_STARTED)
 
     def _follow(self, handed: Handed, job: SlurmJob | None, types: Mapping[str, str]) -> None:
+        """An error with one of them keeps nobody from seeing the others."""
+        try:
+            self._follow_one(handed, job, types)
+        except EngineUnavailable:
+            raise
+        except Exception:
+            log.exception("slurm_attempt_not_followed", attempt=handed.attempt.id)
+
+    def _follow_one(self, handed: Handed, job: SlurmJob | None, types: Mapping[str, str]) -> None:
         if job is None or job.uid != handed.uid or _is_anothers(handed, job):
             self._miss(handed)
             return
@@ -179,9 +204,12 @@ class Rounds(Followers):
 
     def _miss(self, handed: Handed) -> None:
         """Slurm does not know it, or no longer; what it noted itself counts then."""
+        now = time.monotonic()
+        handed.vain_since = now if handed.looks_in_vain == 0 else handed.vain_since
         handed.looks_in_vain += 1
         receipt = read_receipt(handed.receipt)
-        if handed.looks_in_vain < (_LOOKS_FOR_ENDED if receipt.has_ended else _VAIN_LOOKS):
+        looks = _LOOKS_FOR_ENDED if receipt.has_ended else _VAIN_LOOKS
+        if handed.looks_in_vain < looks or now - handed.vain_since < (looks - 1) * self.look_seconds:
             return
         if handed.started is None and receipt.has_begun:
             places = (Place(receipt.node),) * handed.attempt.job.placement.tasks
@@ -214,8 +242,10 @@ class Rounds(Followers):
 
 
 def _is_anothers(handed: Handed, job: SlurmJob) -> bool:
-    """Its number is that of another job of this user, which has ended well: ours would have noted its end."""
-    return job.state == "COMPLETED" and not read_receipt(handed.receipt).has_ended
+    """Its number is that of another job of this user, which has ended well: ours would have noted its end. One
+    that noted its begin under this number is ours: its disk may have been full at its end."""
+    receipt = read_receipt(handed.receipt)
+    return job.state == "COMPLETED" and not receipt.has_ended and receipt.number != job.number
 
 
 def _now() -> datetime:

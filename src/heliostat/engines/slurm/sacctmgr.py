@@ -6,7 +6,7 @@ from typing import Protocol
 
 from heliostat.engines.slurm.accounts import Association, Found, Limits, Place, Qos, Step
 from heliostat.engines.slurm.accounts_wanted import Conduct
-from heliostat.engines.slurm.commands import SlurmRefused
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
 
 _SHOW = ("sacctmgr", "--parsable2", "--noheader", "show")

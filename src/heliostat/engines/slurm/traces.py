@@ -18,6 +18,7 @@ from heliostat.engines.slurm.numbers import read_number
 from heliostat.models import AttemptId
 
 _SUFFIX = ".slurm"
+_DISOWNED = "disowned"
 _TEXT = re.compile(
     r"uid (\d{1,10})(?: with (\d+\.\d+) as (\d{1,9}))?"
     r"(?: job ([\d_]{1,30})(?: restarts (\d{1,10}) first (\d{1,10}))?( back)?)?",
@@ -41,16 +42,17 @@ class Trace:
     restarts: int = 0  # how often Slurm had requeued it when this attempt began to wait
     first: int | None = None  # the attempt it was submitted as, if that is another
     taken_back: bool = False
+    is_unreadable: bool = False  # then nothing is known: Slurm may have it
 
     @property
     def is_disowned(self) -> bool:
-        return self.uid is None
+        return self.uid is None and not self.is_unreadable
 
 
 def trace_in(text: str) -> Trace:
     found = _TEXT.fullmatch(text.strip())
     if found is None:
-        return Trace(None)
+        return Trace(None, is_unreadable=text.strip() != _DISOWNED)
     uid, leader, index, number, restarts, first, back = found.groups()
     element = Element(leader, int(index)) if leader else None
     restarted, since = (int(restarts), int(first)) if first else (0, None)
@@ -94,7 +96,7 @@ class Traces:
 
 def _text(trace: Trace) -> str:
     if trace.uid is None:
-        return "disowned"
+        return _DISOWNED
     element = trace.element
     place = "" if element is None else f" with {element.leader} as {element.index}"
     job = "" if trace.number is None else f" job {trace.number}"

@@ -20,6 +20,7 @@ _OF_THE_JOB = (
 )
 _OF_ITS_PARENTS = "dependency problem"  # one of them has left Slurm meanwhile
 _NO_FILES = 53  # Slurm's own "signal" for a batch job whose files could not be opened
+_NO_RECEIPT = "its node could not write to its folder; that must be on a shared file system"
 _BY_STATE = {
     "TIMEOUT": (Cause.TIMED_OUT, None),
     "DEADLINE": (Cause.TIMED_OUT, "its deadline in Slurm has passed"),
@@ -36,10 +37,14 @@ def refusal_in_words(said: str) -> str:
     return f"Slurm refuses it: {said}" + (f" ({hint})" if hint else "")
 
 
+def is_of_parents(said: str) -> bool:
+    return _OF_ITS_PARENTS in said.lower()
+
+
 def may_pass(said: str) -> bool:
     """Whether it is worth another try later: a limit on how many jobs one may have in Slurm, or words that do not
     speak of the job, as of a controller that is being killed."""
-    if _OF_ITS_PARENTS in said.lower():
+    if is_of_parents(said):
         return True
     return "job submit limit" in said or not any(word in said.lower() for word in _OF_THE_JOB)
 
@@ -55,6 +60,8 @@ class Known:
 
 def ending(attempt: Attempt, job: SlurmJob, known: Known) -> Ended:
     """How a Slurm job that is over has ended."""
+    if known.stopped_as is None and job.exit_code == BEGUN_BEFORE and not known.receipt.has_begun:
+        return Ended(attempt.id, datetime.now(UTC), Cause.NOT_STARTED, detail=_NO_RECEIPT)
     if known.stopped_as is None and _is_doubtful(job, known):
         return ending_by_receipt(attempt, known.receipt)
     code = None if job.signal == _NO_FILES else 128 + job.signal if job.signal else job.exit_code

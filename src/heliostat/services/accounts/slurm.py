@@ -9,9 +9,9 @@ from heliostat.doctor import Finding
 from heliostat.engines.slurm.accounts import AddUser, Found, RemoveUser, Step
 from heliostat.engines.slurm.accounts_plan import Plan, plan_accounts
 from heliostat.engines.slurm.accounts_wanted import Conduct, Ours, Wanted, project_account, wanted_accounts
-from heliostat.engines.slurm.commands import SlurmRefused
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.probe import probe
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.sacctmgr import carry_out, first_line
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError
 from heliostat.models import Caller

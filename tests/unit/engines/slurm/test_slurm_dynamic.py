@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from heliostat.config import Home, load_settings
 from heliostat.engines.slurm import dynamic_steps
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.dynamic import REASON, SeenNode, Step, Work, command_argv, seen_node, work_of
 from heliostat.engines.slurm.dynamic_steps import Recomposer, StepFailed, run
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 
 TEMPLATE = ["node", "{verb}", "{node}", "{conf}"]

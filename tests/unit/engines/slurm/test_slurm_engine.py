@@ -1,5 +1,6 @@
 """The engine against a made-up Slurm that loses answers, goes away and gives old numbers to others."""
 
+import errno
 import getpass
 import os
 import re
@@ -15,11 +16,12 @@ from typing import cast
 import pytest
 
 from heliostat.config import Home, Settings
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.parse import SlurmJob, SlurmNode, expand_hosts
 from heliostat.engines.slurm.partitions import Partition, Picture
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.reservations import SlurmReservation
 from heliostat.engines.slurm.traces import Element, Trace, Traces
 from heliostat.errors import EngineUnavailable
@@ -41,6 +43,7 @@ class FakeSlurm:
         self.is_away = False
         self.loses_answers = False
         self.refuses: str | None = None
+        self.has_submission_under_way = False  # of a server that was killed
         self.looks = 0
         self.largest_array = 1001
         self._lock = threading.Lock()
@@ -89,7 +92,8 @@ class FakeSlurm:
             raise EngineUnavailable("The answer was lost.")
         return number
 
-    def wait_for_earlier_submissions(self) -> None: ...
+    def has_earlier_submissions(self) -> bool:
+        return self.has_submission_under_way
 
     def jobs(self) -> dict[int, SlurmJob]:
         self._answer()
@@ -324,6 +328,36 @@ def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) ->
     assert site.slurm.cancelled == []
 
 
+def test_looks_that_receipts_hasten_make_no_job_lost_before_its_time(tmp_path: Path) -> None:
+    site = Site(tmp_path)
+    site.engine.close()
+    site.engine = SlurmEngine(Settings(site.home), cast(Commands, site.slurm), look=3600)
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
+    del site.slurm.known[100]
+    for _ in range(30):
+        assert site.engine.observe([site.attempt()]) == []
+    site.engine.close()
+
+
+def test_one_that_could_not_note_its_end_has_ended_as_slurm_says(site: Site) -> None:
+    site.engine.start([site.attempt()])
+    site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
+    site.slurm.receipt(100).write_text("begun 100 0 n1\n")
+    site.slurm.run(100)
+    site.slurm.known[100] = replace(site.slurm.known[100], state="COMPLETED", ended_at=BEGAN)
+    site.wait_until(site.ends, "its end is told")
+    assert (site.ends()[0].cause, site.ends()[0].exit_code) == (Cause.EXITED, 0)
+
+
+def test_a_trace_that_cannot_be_read_is_looked_up_by_its_mark(site: Site) -> None:
+    (site.home.attempts / "1.1.slurm").write_text("uid 10\0")
+    site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
+    site.slurm.run(55)
+    (seen,) = site.engine.observe([site.attempt()])
+    assert isinstance(seen, Started)
+
+
 def test_a_refusal_ends_the_attempt_with_slurms_words(site: Site) -> None:
     site.slurm.refuses = "Invalid qos specification"
     site.engine.start([site.attempt()])
@@ -332,11 +366,25 @@ def test_a_refusal_ends_the_attempt_with_slurms_words(site: Site) -> None:
     assert "Invalid qos specification" in str(site.ends()[0].detail)
 
 
-def test_a_limit_on_submitted_jobs_is_worth_another_try(site: Site) -> None:
+def test_a_limit_on_submitted_jobs_is_waited_for_without_end(site: Site) -> None:
     site.slurm.refuses = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
-    site.engine.start([site.attempt()])
-    site.wait_until(site.ends, "its end is told")
-    assert site.ends()[0].cause is Cause.NOT_STARTED
+    site.engine.start([site.attempt(1), site.attempt(2)])
+    site.wait_until(lambda: "job submit limit" in str(site.engine.waiting("2.1")), "it says so")
+    site.slurm.refuses = None
+    site.wait_until(lambda: site.number_of("1.1") and site.number_of("2.1"), "both are handed over")
+    assert site.ends() == []
+
+
+def test_a_full_disk_is_waited_for_without_end(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("heliostat.engines.slurm.submission.lay_out", full)
+        site.engine.start([site.attempt(1), site.attempt(2)])
+        site.wait_until(lambda: "No space left" in str(site.engine.waiting("2.1")), "it says so")
+    site.wait_until(lambda: site.number_of("1.1") and site.number_of("2.1"), "both are handed over")
+    assert site.ends() == []
 
 
 def test_a_start_says_where_and_on_which_gpus(site: Site) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_argv, array_script, chunks_of
-from heliostat.engines.slurm.commands import SlurmRefused
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.script import Site as SlurmSite
 from heliostat.models import Attempt, Cause, JobSpec, Placement
 from unit.engines.slurm.test_slurm_arrays import ARRAY_CASES, HOSTILE_FOLDER, handed_over, options_of

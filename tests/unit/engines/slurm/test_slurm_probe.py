@@ -9,11 +9,12 @@ from typing import cast
 import pytest
 
 from heliostat.config import Home, Settings
-from heliostat.engines.slurm.commands import Commands, SlurmRefused
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.configuration import config_of, judge_configuration
 from heliostat.engines.slurm.partitions import Partition
 from heliostat.engines.slurm.probe import last_probe, probe
 from heliostat.engines.slurm.probe_words import Answer, Question, answer_of, judged, not_tried, srun_argv
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import Conflict
 
 QUESTION = Question("/shared/probe-1", "w0rd", {"ann": (1001, 1001), "bob": (1002, 1002)})

@@ -6,7 +6,7 @@ import pytest
 
 from heliostat.engines.slurm.accounts import AddUser, Association, Limits, Qos
 from heliostat.engines.slurm.associations import Picture, SlurmAccounts
-from heliostat.engines.slurm.commands import SlurmRefused
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.sacctmgr import carry_out, conduct_of, first_line, read_accounts
 from heliostat.engines.slurm.share import parse_sshare
 from heliostat.errors import Conflict, EngineUnavailable

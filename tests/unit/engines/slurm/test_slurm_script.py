@@ -100,6 +100,26 @@ def test_the_script_passes_on_words_and_environment_untouched(name: str, tmp_pat
     assert (again.returncode, again.stdout, again.stderr) == (BEGUN_BEFORE, b"", b"")
 
 
+def run_as(number: int, folder: Path, **more: str) -> int:
+    """What a script with one line of its own ends with."""
+    attempt = attempt_of({"command": ["true"]})
+    script = batch_script(attempt, ANN, paths_in(str(folder)), AROUND)
+    given = {"SLURM_JOB_ID": str(number), "SLURMD_NODENAME": "n1", **more}
+    return subprocess.run(["sh"], input=script.encode(), env=given, capture_output=True, check=False).returncode
+
+
+def test_one_that_has_begun_under_another_number_does_not_begin_again(tmp_path: Path) -> None:
+    (tmp_path / "1.receipt").write_text("begun 7 0 n1\n")
+    assert run_as(77, tmp_path) == BEGUN_BEFORE
+    assert (tmp_path / "1.receipt").read_text() == "begun 7 0 n1\n"
+    assert run_as(7, tmp_path, SLURM_RESTART_COUNT="1") == 0
+
+
+def test_one_whose_receipt_was_taken_away_does_not_begin(tmp_path: Path) -> None:
+    assert run_as(77, tmp_path) == BEGUN_BEFORE
+    assert not (tmp_path / "1.receipt").exists()
+
+
 @pytest.mark.parametrize(
     "case",
     [

@@ -88,6 +88,15 @@ def test_a_job_that_slurm_ran_twice_ended_as_it_did_the_first_time() -> None:
     assert ending(attempt, again, Known(receipt=replace(ENDED, exit_code=BEGUN_BEFORE))).exit_code == BEGUN_BEFORE
 
 
+def test_a_script_that_cannot_write_its_receipt_says_why_it_did_not_begin() -> None:
+    ended = ending(
+        ATTEMPT,
+        replace(OVER, state="FAILED", exit_code=BEGUN_BEFORE),
+        Known(receipt=Receipt(noted_at=datetime.now(UTC))),
+    )
+    assert (ended.cause, "could not write" in str(ended.detail)) == (Cause.NOT_STARTED, True)
+
+
 def test_who_was_stopped_has_stopped_whatever_slurm_calls_it() -> None:
     ended = ending(ATTEMPT, replace(OVER, state="FAILED", exit_code=7), Known(Cause.STOPPED))
     assert (ended.cause, ended.exit_code) == (Cause.STOPPED, 7)
