@@ -43,12 +43,16 @@ def _commands() -> Iterator[tuple[str, Any]]:
     """Every command that can be typed, with the words that lead to it."""
     root = build()
     for name in COMMANDS:
-        command = root.get_command(None, name)
-        below = getattr(command, "commands", None)
-        if below is None:
-            yield name, command
-        else:
-            yield from ((f"{name} {word}", leaf) for word, leaf in below.items())
+        yield from _leaves(name, root.get_command(None, name))
+
+
+def _leaves(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    below = getattr(command, "commands", None)
+    if below is None:
+        yield words, command
+        return
+    for word, leaf in below.items():
+        yield from _leaves(f"{words} {word}", leaf)
 
 
 COMMAND_TREE = dict(_commands())
