@@ -156,6 +156,8 @@ class Settings:
     environments_builder: str = "heliostat-build"  # the Unix user that builds what everybody shares
     environments_keep_days: int = 90  # after it was last used; 0: for ever
     environments_max_size: str | None = None  # of all together: "500G"; what was not used longest goes first
+    images_keep_days: int = 30  # after a container last used an image that was fetched; 0: for ever
+    images_max_size: str = "200G"  # of those of one person on one node, least used first; "0": all there is
     uv_variables: Mapping[str, str] = field(default_factory=dict)  # { UV_DEFAULT_INDEX = "https://…" }
     token_days: int = 90  # how long a new token is good for
     half_life_days: float = 7.0  # after which past usage counts half
@@ -297,6 +299,7 @@ _WORDS = {
     ),
     "session_idle_after": (r"never|[1-9][0-9]{0,6}[smhd]", 'Write how long: "4h", "30m"; or "never".'),
     "environments_builder": (r"[a-z_][a-z0-9_-]{0,31}", "Write the name of a Unix user."),
+    "images_max_size": (r"0|[1-9][0-9]{0,6}[MGT]", 'Write a size: "200G"; "0" for no limit.'),
     "environments_max_size": (r"[1-9][0-9]{0,6}[MGT]", 'Write a size: "500G".'),
     "notice_hosts": (
         r"\*|(\*\.)?[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(:\d{1,5})?",
@@ -333,6 +336,7 @@ _LEAST: dict[str, float] = {
     "keep_job_folders_days": 0,
     "keep_uploads_days": 1,
     "environments_keep_days": 0,
+    "images_keep_days": 0,
     "session_hours": 0.01,
     "cpu_charge": 0,
     "memory_gib_charge": 0,

@@ -30,11 +30,11 @@ from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
-from heliostat.services.firing import tend
 from heliostat.services.notifying import make_notifier
-from heliostat.services.service_health import Looks
-from heliostat.services.service_tending import tend as tend_services
-from heliostat.services.session_watch import pause_seconds, watch_sessions
+from heliostat.services.schedules.firing import tend
+from heliostat.services.sessions.watch import pause_seconds, watch_sessions
+from heliostat.services.web_services.health import Looks
+from heliostat.services.web_services.tending import tend as tend_services
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
@@ -46,6 +46,7 @@ from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.environments import EnvironmentKeeper
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
+from heliostat.workers.image_stores import ImageStoreKeeper
 from heliostat.workers.loop import Loop
 from heliostat.workers.policy import policy_from
 from heliostat.workers.reconciler import Reconciler
@@ -165,6 +166,9 @@ def _start_parts(
         stack.callback(recorder.close)
     keeper.start()
     stack.callback(keeper.close)
+    image_stores = ImageStoreKeeper(settings)
+    image_stores.start()
+    stack.callback(image_stores.close)
     accountant = Accountant(engine, store)
     accountant.start()
     stack.callback(accountant.close)

@@ -32,8 +32,8 @@ from heliostat.models import (
     Resources,
     Started,
 )
-from heliostat.services import jobs as services
 from heliostat.services.context import Context
+from heliostat.services.jobs import verbs as services
 from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Store, Transaction

@@ -179,3 +179,20 @@ def _wait(condition: Any) -> None:
     from support.waiting import wait_until
 
     wait_until(condition, "it has happened", PATIENCE)
+
+
+def test_parameters_may_be_called_as_they_like(server: RunningServer, client: Client) -> None:
+    """Also as what the client itself calls its arguments."""
+    names = ("workflow", "idempotency_key", "self", "params", "values", "document")
+    document = {
+        "name": "named",
+        "params": dict.fromkeys(names, "-"),
+        "jobs": {"a": {"command": ["true"], **SMALL}},
+    }
+    assert client.check_workflow(document, dict.fromkeys(names, "x"))["params"] == dict.fromkeys(names, "x")
+    options = [word for name in names for word in ("--param", f"{name}={name}")]
+    made = json.loads(
+        helio(server, "workflow", "submit", "-", *options, "--json", stdin=json.dumps(document)).stdout
+    )
+    assert made["params"] == {name: name for name in names}
+    assert client.submit_workflow(document)["id"] != made["id"]

@@ -43,22 +43,23 @@ def why_no_podman() -> str | None:
     return f"needs {', '.join(missing)}: scripts/install-test-parts" if missing else None
 
 
-def put_image(home: Path, user: str, image: str = IMAGE) -> None:
+def put_image(home: Path, user: str, image: str = IMAGE, what: str = "the-image") -> None:
     """Into the images of that Unix user, as a download would have."""
     store = home / "images" / user
     store.parent.mkdir(exist_ok=True)
     store.parent.chmod(0o711)
     shutil.chown(store.parent, home.stat().st_uid)
-    put_image_into(store, user, image)
+    put_image_into(store, user, image, what)
 
 
-def put_image_into(store: Path, user: str, image: str = IMAGE) -> None:
+def put_image_into(store: Path, user: str, image: str = IMAGE, what: str = "the-image") -> None:
+    """`what`: images that are told apart by it have no layer in common."""
     store.mkdir(exist_ok=True)
     shutil.chown(store, user)
     with _podman(store, user) as podman, tempfile.TemporaryDirectory() as folder:
         os.chmod(folder, 0o755)
         tar = Path(folder, "root.tar")
-        tar.write_bytes(_root())
+        tar.write_bytes(_root(what))
         podman("import", "--quiet", str(tar), image)
 
 
@@ -92,7 +93,7 @@ def _podman(store: Path, user: str) -> Iterator[Callable[..., None]]:
             os.kill(int(pause.read_text()), 9)
 
 
-def _root() -> bytes:
+def _root(what: str) -> bytes:
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w") as tar:
         for name in ("bin", "etc", "tmp", "home", "root"):
@@ -104,7 +105,7 @@ def _root() -> bytes:
             entry = tarfile.TarInfo(f"bin/{word}")
             entry.type, entry.linkname = tarfile.SYMTYPE, "busybox"
             tar.addfile(entry)
-        entry = tarfile.TarInfo("etc/this-is-the-image")
+        entry = tarfile.TarInfo(f"etc/this-is-{what}")
         tar.addfile(entry)
     return made.getvalue()
 

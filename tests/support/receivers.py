@@ -1,6 +1,7 @@
 """Those who are told: a real HTTP server and a real mail server, whose manners a test can choose."""
 
 import json
+import ssl
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from aiosmtpd.controller import Controller
+from aiosmtpd.smtp import AuthResult
 
 
 @dataclass
@@ -99,10 +101,14 @@ class Mailbox:
     mails: list[EmailMessage] = field(default_factory=list)
     refuses: bool = False
     port: int = 0
+    logins: list[str] = field(default_factory=list)  # what was said over TLS: name, NUL, password
+    in_the_clear: list[str] = field(default_factory=list)  # mails that came without TLS
 
     async def handle_DATA(self, server: Any, session: Any, envelope: Any) -> str:  # noqa: N802 - the name it has there
         if self.refuses:
             return "451 Try again later"
+        if session.ssl is None:
+            self.in_the_clear.append(str(envelope.rcpt_tos))
         self.mails.append(message_from_bytes(envelope.content, policy=policy.default))  # type: ignore[arg-type]
         return "250 OK"
 
@@ -116,9 +122,18 @@ class _AnyPort(Controller):
 
 
 @contextmanager
-def mail_receiver() -> Iterator[Mailbox]:
+def mail_receiver(tls: ssl.SSLContext | None = None, password: str = "") -> Iterator[Mailbox]:
+    """With `tls`, it takes mails only after STARTTLS and a login with that password."""
     box = Mailbox()
-    controller = _AnyPort(box, hostname="127.0.0.1", port=0, ready_timeout=30)
+
+    def check(server: Any, session: Any, envelope: Any, mechanism: str, given: Any) -> AuthResult:
+        box.logins.append(f"{given.login.decode()}\0{given.password.decode()}")
+        return AuthResult(success=given.password.decode() == password, handled=False)
+
+    strict: dict[str, Any] = (
+        {"require_starttls": True, "auth_required": True, "authenticator": check} if tls else {}
+    )
+    controller = _AnyPort(box, hostname="127.0.0.1", port=0, ready_timeout=30, tls_context=tls, **strict)
     controller.start()
     box.port = controller.port
     try:

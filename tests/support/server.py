@@ -52,13 +52,15 @@ class Server:
         cpus: int | None = None,
         open_files: int | None = None,
         clock: Path | None = None,
+        harm: str = "",
         environ: Mapping[str, str] | None = None,
         **settings: Any,
     ) -> None:
         """`cpus` makes a small machine say that it has so many, lest they run out before the GPUs do.
 
         `open_files` is the most the server may have open; `clock` a file with the seconds by which its clock is
-        wrong, to be written anew at any time; `settings` are those of `cluster.toml`.
+        wrong, to be written anew at any time; `harm` is code that breaks the server, for tests of who notices
+        it; `settings` are those of `cluster.toml`.
         """
         self.home = home
         self.client = Client(home=home)
@@ -68,6 +70,7 @@ class Server:
             pretend.append(f"resource.setrlimit(resource.RLIMIT_NOFILE, ({open_files}, {open_files}))")
         if clock:
             pretend.append(_WRONG_CLOCK.format(file=str(clock)))
+        pretend.append(harm)
         self._code = _SERVE.format(pretend="\n".join(pretend), settings={"simulate_gpus": "4xA100", **settings})
         self._environ = {**os.environ, **(environ or {}), "HELIOSTAT_HOME": str(home)}
 

@@ -74,6 +74,9 @@ OUTSIDE: dict[str, set[str]] = {
     "yaml": {"cli", "web", "services"},
     "uv": {"services"},
     "distributed": {"integrations"},
+    "jupyterhub": {"integrations"},
+    "tornado": {"integrations"},
+    "traitlets": {"integrations"},
     "structlog": {"store", "engines", "workers", "auth", "api", "demo", "server", "proxy"},
 }
 """Each library and the parts that may know it."""

@@ -47,11 +47,11 @@ def _commands() -> Iterator[tuple[str, Any]]:
 
 
 def _leaves(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Itself, unless it is nothing but a name for those below it; and those."""
     below = getattr(command, "commands", None)
-    if below is None:
+    if below is None or command.params:
         yield words, command
-        return
-    for word, leaf in below.items():
+    for word, leaf in (below or {}).items():
         yield from _leaves(f"{words} {word}", leaf)
 
 

@@ -16,12 +16,14 @@ from heliostat import __version__
 from heliostat.api import (
     chronos,
     environments,
+    files,
     history,
     images,
     inside,
     jobs,
     news,
     nodes,
+    notebooks,
     notices,
     others,
     people,
@@ -46,7 +48,7 @@ from heliostat.api.refusals import read_job, refusal
 from heliostat.api.schemas import ErrorView
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.services.context import Context
-from heliostat.services.uploads import bytes_of
+from heliostat.services.jobs.uploads import bytes_of
 from heliostat.web import faults, routes, visits
 
 log = structlog.get_logger()
@@ -76,6 +78,8 @@ _MODULES = (
     workflows,
     sweeps,
     sessions,
+    notebooks,
+    files,
     services,
 )
 
@@ -196,6 +200,8 @@ async def _told(
     request: Request, error: HeliostatError, status: int, headers: Mapping[str, str] | None = None
 ) -> Response:
     """As JSON, and where people look as a page."""
+    if chronos.is_for_chronos(request.url.path):
+        return chronos.told(error, status, headers)
     if not faults.is_for_people(request):
         return JSONResponse(error.as_dict(), status, headers)
     page = await run_in_threadpool(faults.fault_page, request, error, status)

@@ -5,7 +5,7 @@ Names are those of one's own schedules: several people who do not know each othe
 
 import base64
 import binascii
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from http import HTTPStatus
 from typing import Annotated, Any
 
@@ -21,14 +21,15 @@ from heliostat.api.deps import ContextDep, address_of, current_caller, get_conte
 from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, NotAuthenticated, NotFound
 from heliostat.models import Caller
 from heliostat.models.schedules import Schedule
-from heliostat.services import schedules as services
 from heliostat.services.context import Context
-from heliostat.services.jobs import cancel_jobs
-from heliostat.services.schedule_wishes import Wish
-from heliostat.services.settling import count_success
+from heliostat.services.jobs.verbs import cancel_jobs
+from heliostat.services.schedules import verbs as services
+from heliostat.services.schedules.settling import count_success
+from heliostat.services.schedules.wishes import Wish
 
 _TOKEN = "helio_"  # noqa: S105 - how every token begins
 _BAD = (BadRequest, NotFound, Conflict)
+_LOGIN = {"WWW-Authenticate": 'Basic realm="Heliostat", charset="UTF-8"'}
 
 
 class ChronosRoute(APIRoute):
@@ -208,8 +209,16 @@ def _check_origin(request: Request) -> None:
         raise Forbidden("This request came from another site.", "Use a program, or the web pages.")
 
 
-def _told(error: HeliostatError) -> Response:
-    status = 400 if isinstance(error, _BAD) else error.status
-    headers = {"WWW-Authenticate": 'Basic realm="Heliostat", charset="UTF-8"'} if status == 401 else {}
+def is_for_chronos(path: str) -> bool:
+    """Where whatever goes wrong, inside of a route or before it, is told as Chronos tells it."""
+    return path.removeprefix("/v1").startswith(("/scheduler/", "/leader"))
+
+
+def told(error: HeliostatError, status: int, headers: Mapping[str, str] | None = None) -> Response:
     message = " ".join(part for part in (error.message, error.hint) if part)
     return JSONResponse({"message": message, "status": HTTPStatus(status).phrase}, status, headers)
+
+
+def _told(error: HeliostatError) -> Response:
+    status = 400 if isinstance(error, _BAD) else error.status
+    return told(error, status, _LOGIN if status == 401 else None)

@@ -9,12 +9,13 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
+from heliostat.api.chronos_containers import container_of
 from heliostat.api.chronos_fetch import script_with_fetches
 from heliostat.api.refusals import read_job
 from heliostat.errors import Invalid
 from heliostat.models.schedules import CatchUp, Overlap, Schedule, ScheduleState
 from heliostat.schedules.iso8601 import parse_period
-from heliostat.services.schedule_wishes import Wish
+from heliostat.services.schedules.wishes import Wish
 
 Document = dict[str, Any]
 
@@ -59,7 +60,6 @@ _TRUTHS = (
     "concurrent",
     "highPriority",
 )
-_NETWORKS = {"HOST": "host", "BRIDGE": "private", "USER": "private", "NONE": "none"}
 _ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "AST": "America/Anchorage"}
 _HIGH = 100  # of priorities, which count among the jobs of one's own project
 _LONGEST = 128 * 1024
@@ -170,7 +170,7 @@ def _check_possible(document: Document, unix_user: str | None) -> None:
 def _body(document: Document) -> dict[str, Any]:
     """The job as our API takes it."""
     body: dict[str, Any] = {"name": document["name"][:128], "env": _environment(document)}
-    body |= {"labels": _labels(document), **_container(document), **_command(document)}
+    body |= {"labels": _labels(document), **container_of(document.get("container"), _wrong), **_command(document)}
     body["cpus"] = max(1, math.ceil(_number(document, "cpus")))
     body["memory"] = max(16, math.ceil(_number(document, "mem")))
     _number(
@@ -195,9 +195,12 @@ def _command(document: Document) -> dict[str, Any]:
 def _environment(document: Document) -> dict[str, str]:
     found: dict[str, str] = {}
     for one in _list(document, "environmentVariables"):
-        if not isinstance(one, dict) or not isinstance(one.get("name"), str):
-            raise _wrong("environmentVariables", "each has a name and a value")
-        found[one["name"]] = str(one.get("value", ""))
+        if not isinstance(one, dict) or not isinstance(one.get("name"), str) or one.keys() - {"name", "value"}:
+            raise _wrong("environmentVariables", "each has a name and a value, and nothing else")
+        value = one.get("value", "")
+        if isinstance(value, bool) or not isinstance(value, str | int | float):
+            raise _wrong("environmentVariables", f"the value of {one['name'][:60]!a} must be text")
+        found[one["name"]] = str(value)
     return found
 
 
@@ -217,42 +220,6 @@ def _labels(document: Document) -> list[str]:
             )
         labels.append(f"{name}={value}")
     return labels
-
-
-def _container(document: Document) -> dict[str, Any]:
-    container = document.get("container")
-    if container is None:
-        return {}
-    if not isinstance(container, dict) or not isinstance(container.get("image"), str):
-        raise _wrong("container", "has a type and an image")
-    known = {"type", "image", "network", "volumes", "forcePullImage", "parameters", "networkName", "networkInfos"}
-    for name in container:
-        if name not in known:
-            raise _wrong(f"container.{str(name)[:40]}", "is not known here")
-    for name in ("forcePullImage", "parameters", "networkName", "networkInfos"):
-        if container.get(name):
-            raise _wrong(f"container.{name}", "is not possible here; leave it out" + _INSTEAD.get(name, ""))
-    if str(container.get("type", "DOCKER")).upper() not in ("DOCKER", "MESOS"):
-        raise _wrong("container.type", "is DOCKER or MESOS")
-    network = str(container.get("network", "HOST")).upper()
-    if network not in _NETWORKS:
-        raise _wrong("container.network", "is HOST, BRIDGE or NONE")
-    mounts = [_mount(one) for one in container.get("volumes") or []]
-    return {"image": container["image"], "network": _NETWORKS[network], "mounts": mounts}
-
-
-_INSTEAD = {"forcePullImage": ", and name the version in the image", "parameters": ", and use volumes and network"}
-
-
-def _mount(volume: object) -> str:
-    paths = [volume.get(name) for name in ("hostPath", "containerPath")] if isinstance(volume, dict) else []
-    if not isinstance(volume, dict) or not all(isinstance(path, str) for path in paths):
-        raise _wrong(
-            "container.volumes", "each has a hostPath and a containerPath: only folders of the node are there"
-        )
-    read_only = str(volume.get("mode", "RW")).upper() == "RO"
-    source, target = (str(path).rstrip("/") or "/" for path in paths)
-    return f"{source}:{target}{':ro' if read_only else ''}"
 
 
 def _timing(schedule: str, zone: str | None) -> str:

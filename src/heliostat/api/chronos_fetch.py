@@ -4,10 +4,11 @@ import re
 import shlex
 from collections.abc import Callable, Sequence
 from pathlib import PurePosixPath
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 _TAR = re.compile(r".*\.(tar|tgz|tar\.gz|tbz2|tar\.bz2|txz|tar\.xz)", re.IGNORECASE)
 _MOST = 100
+_SWITCHES = ("extract", "executable", "cache")  # nothing is kept for other runs: without `cache` it is the same
 
 Wrong = Callable[[str, str], Exception]
 
@@ -25,7 +26,12 @@ def _fetch_lines(one: object, wrong: Wrong) -> list[str]:
     uri = one.get("uri") if isinstance(one, dict) else None
     if not isinstance(one, dict) or not isinstance(uri, str) or not uri.isprintable() or len(uri) > 4000:
         raise wrong("fetch", "each has a uri")
-    parts = urlsplit(uri)
+    for field, value in one.items():
+        if field != "uri" and (field not in _SWITCHES or not isinstance(value, bool)):
+            raise wrong(
+                f"fetch.{str(field)[:40]}", f"is not possible here: {', '.join(_SWITCHES)} are true or false"
+            )
+    parts = _parts(uri, wrong)
     name = PurePosixPath(unquote(parts.path)).name
     if not name or name in (".", ".."):
         raise wrong("fetch", f"{uri[:60]!a} names no file")
@@ -41,3 +47,10 @@ def _fetch_lines(one: object, wrong: Wrong) -> list[str]:
     elif one.get("extract", True) and name.lower().endswith(".zip"):
         lines.append(f"unzip -o -q {file}")
     return [*lines, f"chmod +x {file}"] if one.get("executable") else lines
+
+
+def _parts(uri: str, wrong: Wrong) -> SplitResult:
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        raise wrong("fetch", f"{uri[:60]!a} is no address") from None

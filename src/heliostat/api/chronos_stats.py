@@ -61,9 +61,9 @@ def dot_of(found: Sequence[Schedule]) -> str:
 
 
 def csv_of(found: Sequence[Schedule], states: Mapping[int, str]) -> str:
-    names = {one.id: one.name for one in found}
-    nodes = [f"node,{one.name},{_last(one)},{states[one.id]}" for one in found]
-    links = [f"link,{names[parent]},{one.name}" for one in found for parent in one.parents if parent in names]
+    names = {one.id: _cell(one.name) for one in found}
+    nodes = [f"node,{names[one.id]},{_last(one)},{states[one.id]}" for one in found]
+    links = [f"link,{names[parent]},{names[one.id]}" for one in found for parent in one.parents if parent in names]
     return "".join(f"{line}\n" for line in (*nodes, *links))
 
 
@@ -123,6 +123,11 @@ def _last(one: Schedule) -> str:
     if one.failed_at is None or (one.succeeded_at is not None and one.succeeded_at > one.failed_at):
         return "success"
     return "failure"
+
+
+def _cell(name: str) -> str:
+    """As it is, unless the lines could not be read then."""
+    return '"' + name.replace('"', '""') + '"' if set(name) & set(',"') else name
 
 
 def _quoted(name: str) -> str:

@@ -10,8 +10,8 @@ from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.environment_schemas import EnvironmentBody
 from heliostat.api.people_schemas import Page
 from heliostat.api.schemas import Count, Line
-from heliostat.services import environments as services
-from heliostat.services.environments import Shown
+from heliostat.services.environments import verbs as services
+from heliostat.services.environments.verbs import Shown
 
 router = APIRouter(tags=["environments"])
 DigestPath = Annotated[str, Path(min_length=1, max_length=64, description="Or the beginning of it.")]

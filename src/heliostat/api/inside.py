@@ -23,7 +23,7 @@ from heliostat.api.inside_body import Body, read_order
 from heliostat.api.inside_process import OnPipes, OnTerminal, Running, Size
 from heliostat.errors import Conflict, HeliostatError
 from heliostat.models import Caller
-from heliostat.services.inside import enter_job
+from heliostat.services.jobs.inside import enter_job
 
 router = APIRouter(tags=["jobs"])
 _BLOCK = 64 * 1024

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 from starlette.concurrency import run_in_threadpool
 
 from heliostat.errors import Conflict
-from heliostat.services.inside import Inside
+from heliostat.services.jobs.inside import Inside
 
 _TERM_SECONDS = 3.0
 # The first terminal that the leader of a session opens is the one that sends it signals.

@@ -19,14 +19,14 @@ from heliostat.api.schemas import BulkBody, CancelBody, JobBody, WaitBody
 from heliostat.api.views import family_view, job_detail_view, job_view, public_job_view
 from heliostat.errors import Invalid
 from heliostat.models import TERMINAL, Caller, Job, JobId, JobState
-from heliostat.services import jobs as services
 from heliostat.services.context import Context
-from heliostat.services.families import family_of
-from heliostat.services.logs import LogRange, log_order, read_log
+from heliostat.services.jobs import verbs as services
+from heliostat.services.jobs.families import family_of
+from heliostat.services.jobs.logs import LogRange, log_order, read_log
+from heliostat.services.jobs.submission import prepare_submission, submit_jobs
+from heliostat.services.jobs.usage import in_all
 from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs, may_inspect, may_see_values
-from heliostat.services.sessions import TOKEN
-from heliostat.services.submission import prepare_submission, submit_jobs
-from heliostat.services.usage import in_all
+from heliostat.services.sessions.verbs import TOKEN
 from heliostat.store import jobs as stored
 from heliostat.store.attempt_usage import usage_of
 from heliostat.store.schedules import origin_of

@@ -8,7 +8,7 @@ from starlette.responses import JSONResponse, Response
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.views import Json, time_view
 from heliostat.models import ForeignJob
-from heliostat.services.others import list_others
+from heliostat.services.cluster.others import list_others
 
 router = APIRouter(tags=["queue"])
 

@@ -29,7 +29,7 @@ from heliostat.api.people_schemas import (
     WhoAmIAnswer,
 )
 from heliostat.errors import Invalid
-from heliostat.services import audit, people, projects, tokens, web_logins
+from heliostat.services.accounts import audit, people, projects, tokens, web_logins
 
 router = APIRouter(tags=["people"])
 

@@ -6,8 +6,8 @@ from starlette.responses import JSONResponse, Response
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.queue_views import account_view, answer_view, explanation_view
 from heliostat.api.schemas import WhenBody
-from heliostat.services.shares import counted_by, share_tree
-from heliostat.services.why import explain_job, foresee_request
+from heliostat.services.accounts.shares import counted_by, share_tree
+from heliostat.services.jobs.why import explain_job, foresee_request
 
 router = APIRouter(tags=["queue"])
 

@@ -4,8 +4,8 @@ from dataclasses import asdict
 
 from heliostat.api.views import Json, time_view
 from heliostat.models import Job
-from heliostat.services.shares import Account
-from heliostat.services.why import Accuracy, Answer, Explanation, Forecast, Option
+from heliostat.services.accounts.shares import Account
+from heliostat.services.jobs.why import Accuracy, Answer, Explanation, Forecast, Option
 
 
 def explanation_view(told: Explanation) -> Json:

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.services.reports import as_csv, monthly_report
+from heliostat.services.cluster.reports import as_csv, monthly_report
 
 router = APIRouter(tags=["reports"])
 Month = Annotated[str | None, Query(max_length=20, description="2026-11; the present month unless said.")]

@@ -10,7 +10,7 @@ from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.people_schemas import Page
 from heliostat.api.schemas import Line
 from heliostat.models import Reservation
-from heliostat.services import reservations as services
+from heliostat.services.cluster import reservations as services
 
 router = APIRouter(tags=["cluster"])
 _LONGEST_TIME = 40  # characters

@@ -15,9 +15,9 @@ from heliostat.errors import Invalid
 from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration
 from heliostat.models.schedules import CatchUp, Firing, Origin, Overlap, Schedule
-from heliostat.services import schedules as services
 from heliostat.services.context import Context
-from heliostat.services.schedule_wishes import Wish
+from heliostat.services.schedules import verbs as services
+from heliostat.services.schedules.wishes import Wish
 from heliostat.web.job_form.bodies import body_of
 
 

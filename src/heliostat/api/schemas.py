@@ -220,8 +220,8 @@ class JobBody(BaseModel):
     upload: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)] | None = Field(
         default=None, description="Code that becomes its working directory: the id of an upload of yours."
     )
-    template: Literal["torchrun", "mpi"] | None = Field(
-        default=None, description="What starts the command in each task: torchrun, mpi."
+    template: Literal["torchrun", "mpi", "spark"] | None = Field(
+        default=None, description="What starts the command in each task: torchrun, mpi, spark."
     )
     environment: EnvironmentField = Field(default=None, description=ENVIRONMENT_WORDS)
     retry_on: RetryOn = Field(default=None, description="What max_retries are for: lost, preempted, exit:75…")

@@ -15,11 +15,11 @@ from heliostat.models import Caller
 from heliostat.models.quantities import parse_duration
 from heliostat.models.services import HealthCheck, Visibility
 from heliostat.models.sessions import Target
-from heliostat.services import web_services as services
 from heliostat.services.context import Context
-from heliostat.services.service_ways import may_manage
-from heliostat.services.service_wishes import MOST_REPLICAS, Wish
-from heliostat.services.web_services import ReplicaState, ServiceView
+from heliostat.services.web_services import verbs as services
+from heliostat.services.web_services.verbs import ReplicaState, ServiceView
+from heliostat.services.web_services.ways import may_manage
+from heliostat.services.web_services.wishes import MOST_REPLICAS, Wish
 from heliostat.web.job_form.bodies import body_of
 
 router = APIRouter(tags=["services"])

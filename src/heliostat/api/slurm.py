@@ -6,7 +6,7 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.services import slurm_accounts as services
+from heliostat.services.accounts import slurm as services
 
 router = APIRouter(prefix="/slurm", tags=["slurm"])
 

@@ -9,8 +9,8 @@ from starlette.responses import JSONResponse, Response
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.views import time_view
 from heliostat.models import Series
-from heliostat.services import stats as services
-from heliostat.services.stats import Span
+from heliostat.services.cluster import stats as services
+from heliostat.services.cluster.stats import Span
 
 router = APIRouter(tags=["stats"])
 NodeName = Annotated[str, Path(max_length=128)]

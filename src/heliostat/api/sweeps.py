@@ -12,7 +12,7 @@ from heliostat.api.refusals import read_job
 from heliostat.api.schemas import Json
 from heliostat.api.views import time_view
 from heliostat.models.workflows import Metric, Sweep
-from heliostat.services import sweeps as services
+from heliostat.services.workflows import sweeps as services
 
 router = APIRouter(tags=["sweeps"])
 Number = Annotated[int, Path(ge=1, le=2**53)]

@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.models.uploads import MOST_FILES, Tree, TreeFile, TreeLink, make_tree
-from heliostat.services.uploads import Receiver, offer_upload
+from heliostat.services.jobs.uploads import Receiver, offer_upload
 
 router = APIRouter(tags=["uploads"])
 STREAM_PATH = "/uploads/blobs"

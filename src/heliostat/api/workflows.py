@@ -13,9 +13,9 @@ from heliostat.api.schemas import Json
 from heliostat.api.views import time_view
 from heliostat.models import Caller, Job
 from heliostat.models.workflows import WorkflowJob
-from heliostat.services import workflows as services
 from heliostat.services.context import Context
-from heliostat.services.workflow_plans import plan_workflow
+from heliostat.services.workflows import verbs as services
+from heliostat.services.workflows.plans import plan_workflow
 
 router = APIRouter(tags=["workflows"])
 Number = Annotated[int, Path(ge=1, le=2**53)]

@@ -15,7 +15,9 @@ class Entry(NamedTuple):
 SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Submit": (
         Entry("run", "run:run", "Put a command into the queue."),
-        Entry("notebook", "notebook:notebook", "Start JupyterLab on the cluster and open it."),
+        Entry(
+            "notebook", "notebook_run:notebook", "JupyterLab on the cluster; or a notebook as a job: notebook run."
+        ),
         Entry("session", "session:session", "Interactive sessions: JupyterLab, or a web server of your own."),
         Entry("service", "service:service", "Web servers that stay up, as several replicas behind one address."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
@@ -33,6 +35,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("why", "queue:why", "Say why a job waits, and when it will start."),
         Entry("when", "queue:when", "Say when a job would start, before submitting it."),
         Entry("logs", "logs:logs", "Print what a job has printed."),
+        Entry("results", "results:results", "Fetch what a job left in its folder results."),
         Entry("wait", "watch:wait", "Wait until jobs are over."),
         Entry("events", "watch:events", "Show what happened to jobs."),
         Entry("top", "top:top", "Watch the cluster live."),

@@ -32,7 +32,8 @@ KeepIdle = Annotated[bool, typer.Option("--keep-idle", help="Do not end it when 
 Open = Annotated[bool, typer.Option("--open", help="Open it, logged in.")]
 
 
-def notebook(
+def lab(
+    ctx: typer.Context,
     gpus: Gpus = None,
     gpu_type: GpuType = None,
     cpus: Cpus = None,
@@ -51,6 +52,10 @@ def notebook(
 
     helio notebook --gpus 1 --time 4h --open
     """
+    if ctx.invoked_subcommand is not None:
+        if any(value not in (None, False, [], ()) for value in ctx.params.values()):
+            raise typer.BadParameter("Write options after `run`: helio notebook run FILE --gpus 1.")
+        return
     wishes = {"gpus": gpus, "gpu_type": gpu_type, "cpus": cpus, "memory": memory, "time": time, "name": name}
     start(
         "jupyter",

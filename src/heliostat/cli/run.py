@@ -83,7 +83,9 @@ def run(
     mount: Annotated[list[str] | None, typer.Option(help="SRC:DST[:ro] into it. May be repeated.")] = None,
     network: Annotated[str | None, typer.Option(help="Of its container: host, private, none.")] = None,
     upload: Annotated[str | None, typer.Option(help="Send this folder and run in a copy of it.")] = None,
-    template: Annotated[str | None, typer.Option(help="What starts CMD in each task: torchrun, mpi.")] = None,
+    template: Annotated[
+        str | None, typer.Option(help="What starts CMD in its tasks: torchrun, mpi, spark.")
+    ] = None,
     no_record: Annotated[bool, typer.Option("--no-record", help="Do not note the state of the code.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,

@@ -51,9 +51,9 @@ def submit(
     document, params = read_workflow(file), values_of(param, "--param")
     client = connect()
     if dry_run:
-        _print_plan(client.check_workflow(document, **params), as_json)
+        _print_plan(client.check_workflow(document, params), as_json)
         return
-    made = client.submit_workflow(document, **params)
+    made = client.submit_workflow(document, params)
     if wait:
         say(f"Workflow {made['id']}: {counted(made['counts']['total'], 'job')} submitted.")
         made = client.wait_for_workflow(made["id"])
@@ -118,7 +118,7 @@ def retry(
         words = f"Workflow {number}: {counted(len(answer['job_ids']), 'job')} submitted again."
     else:
         params = client.workflow(number)["params"]
-        answer = client.submit_workflow(client.workflow_document(number), **params)
+        answer = client.submit_workflow(client.workflow_document(number), params)
         words = f"Workflow {answer['id']} ({answer['name']}) submitted, as {number} was."
     if as_json:
         print_json(answer)

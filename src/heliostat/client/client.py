@@ -11,6 +11,7 @@ from heliostat.client.address import Address, find_address
 from heliostat.client.bodies import filter_query, job_body
 from heliostat.client.cluster import ClusterVerbs
 from heliostat.client.environments import EnvironmentVerbs
+from heliostat.client.files import FileVerbs
 from heliostat.client.history import HistoryVerbs
 from heliostat.client.images import ImageVerbs
 from heliostat.client.inside import InsideVerbs
@@ -25,6 +26,7 @@ from heliostat.client.logs import (
     read_together,
 )
 from heliostat.client.news import NewsVerbs
+from heliostat.client.notebooks import NotebookVerbs
 from heliostat.client.notices import NoticeVerbs
 from heliostat.client.pages import pages
 from heliostat.client.people import PeopleVerbs
@@ -75,6 +77,8 @@ class Client(
     WorkflowVerbs,
     SweepVerbs,
     SessionVerbs,
+    NotebookVerbs,
+    FileVerbs,
     ServiceVerbs,
 ):
     """A Heliostat server, on this machine or elsewhere. Threads may share one client.

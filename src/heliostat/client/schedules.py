@@ -49,7 +49,7 @@ class ScheduleVerbs:
         """With its job and its next ten times."""
         return self._schedule("GET", _at(schedule))
 
-    def change_schedule(self, schedule: int | str, **changes: Any) -> dict[str, Any]:
+    def change_schedule(self, schedule: int | str, /, **changes: Any) -> dict[str, Any]:
         """Options as of `create_schedule`: only what is given changes."""
         return self._schedule("PATCH", _at(schedule), self._schedule_body(changes))
 

@@ -41,7 +41,7 @@ class JobOptions(TypedDict, total=False):
     mounts: Sequence[str] | None  # what its container sees of the node: "/data:/data:ro"
     network: str | None  # host, private, none
     upload: str | PathLike[str] | None  # a folder to run in a copy of, or the id of an upload
-    template: str | None  # torchrun, mpi: what starts the command in each task
+    template: str | None  # torchrun, mpi, spark: what starts the command in each task
     record: bool | None  # False: do not note with which code it is submitted
     after: "Parents | None"  # start when these have completed
     after_any: "Parents | None"  # start when these are over, however they ended

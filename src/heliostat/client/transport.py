@@ -100,14 +100,22 @@ class Transport:
     @contextmanager
     def stream(self, path: str, query: Query = (), *, timeout_seconds: float = 60.0) -> Iterator[Iterator[bytes]]:
         """The lines of an answer that goes on. Has a connection of its own."""
+        with self.answer(path, query, accept="text/event-stream", timeout_seconds=timeout_seconds) as response:
+            yield iter(response.readline, b"")
+
+    @contextmanager
+    def answer(
+        self, path: str, query: Query = (), *, accept: str = "*/*", timeout_seconds: float = 60.0
+    ) -> Iterator[HTTPResponse]:
+        """One to be read piece by piece. Has a connection of its own."""
         connection = _Connection(self.address, timeout_seconds)
-        _, headers = self._prepare(None, {"Accept": "text/event-stream"})
+        _, headers = self._prepare(None, {"Accept": accept})
         try:
             connection.request("GET", self._target(path, query), headers=headers)
             response = connection.getresponse()
             if response.status != 200:
                 _checked(Answer(response))
-            yield iter(response.readline, b"")
+            yield response
         except (OSError, HTTPException) as error:
             raise unreachable(self.address, error) from error
         finally:

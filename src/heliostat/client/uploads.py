@@ -29,14 +29,17 @@ class UploadVerbs:
         Leaves out what .gitignore and .heliostatignore name. `progress` is told how many bytes were sent, of how
         many. When the server goes away in between it is tried again for a minute, and only the rest is sent.
         """
-        scanned = scan_folder(folder)
-        sending = _Sending(self._transport, scanned, progress or (lambda sent, total: None))
-        return sending.run()
+        return send_scanned(self._transport, scan_folder(folder), progress or (lambda sent, total: None))
 
     def _with_code(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """A folder to upload becomes its id."""
         folder = fields.get("upload")
         return fields if folder is None or is_upload_id(folder) else {**fields, "upload": self.upload(folder)}
+
+
+def send_scanned(transport: Transport, scanned: ScannedFolder, progress: Progress) -> str:
+    """The id under which the server has it then."""
+    return _Sending(transport, scanned, progress).run()
 
 
 class _Sending:

@@ -22,16 +22,28 @@ class WorkflowVerbs:
         raise NotImplementedError
 
     def submit_workflow(
-        self, workflow: Workflow | Mapping[str, Any], *, idempotency_key: str | None = None, **params: Any
+        self,
+        workflow: Workflow | Mapping[str, Any],
+        values: Mapping[str, Any] | None = None,
+        /,
+        *,
+        idempotency_key: str | None = None,
+        **params: Any,
     ) -> dict[str, Any]:
-        """A `Workflow`, or the contents of a workflow file; parameters by name. All its jobs or none."""
+        """A `Workflow`, or the contents of a workflow file; parameters by name. All its jobs or none.
+
+        `values` are parameters too, whatever they are called.
+        """
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
-        body = {"workflow": self._workflow_document(workflow), "params": params}
+        body = {"workflow": self._workflow_document(workflow), "params": {**(values or {}), **params}}
         return self._workflow("POST", "", body, headers)
 
-    def check_workflow(self, workflow: Workflow | Mapping[str, Any], **params: Any) -> dict[str, Any]:
+    def check_workflow(
+        self, workflow: Workflow | Mapping[str, Any], values: Mapping[str, Any] | None = None, /, **params: Any
+    ) -> dict[str, Any]:
         """What it would become: its jobs by key, with values and needs. Nothing is submitted."""
-        body = {"workflow": self._workflow_document(workflow), "params": params, "dry_run": True}
+        given = {**(values or {}), **params}
+        body = {"workflow": self._workflow_document(workflow), "params": given, "dry_run": True}
         return self._workflow("POST", "", body)
 
     def workflows(

@@ -27,8 +27,8 @@ from heliostat.errors import HeliostatError
 from heliostat.models import Caller, JobId
 from heliostat.server import serve
 from heliostat.services.context import Context, utc_now
-from heliostat.services.jobs import cancel_job
-from heliostat.services.submission import submit_jobs
+from heliostat.services.jobs.submission import submit_jobs
+from heliostat.services.jobs.verbs import cancel_job
 from heliostat.store.database import Store
 
 log = structlog.get_logger()

@@ -5,6 +5,8 @@ Numbers and addresses that differ between tasks and engines are variables every 
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from heliostat.models import Job
 
@@ -39,6 +41,8 @@ def start_of(job: Job) -> Start:
         return _torchrun(job, tasks, processes)
     if job.spec.template == "mpi":
         return Start(_mpirun(tasks))
+    if job.spec.template == "spark":
+        return Start(("/bin/sh", "-c", _spark_text(), "spark"))
     return Start()
 
 
@@ -69,3 +73,8 @@ def _mpirun(tasks: int) -> tuple[str, ...]:
     if tasks == 1:
         return ("mpirun", "-np", "1")
     return ("/bin/sh", "-c", _MPIRUN.format(tasks=tasks), "mpirun")
+
+
+@cache
+def _spark_text() -> str:
+    return Path(__file__).with_name("spark.sh").read_text(encoding="utf-8").rstrip()

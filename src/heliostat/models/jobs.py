@@ -107,7 +107,7 @@ class JobSpec:
     mounts: tuple[Mount, ...] = ()
     network: str | None = None  # host, private, none; None: the first the admins allow
     upload: str | None = None  # code that becomes its working directory: the id of a tree its user uploaded
-    template: str | None = None  # torchrun, mpi: what starts its command in each task
+    template: str | None = None  # torchrun, mpi, spark: what starts its command in each task
 
     @property
     def wants_container(self) -> bool:

@@ -25,12 +25,24 @@ def send_mail(settings: Settings, to: str, letter: Letter, at: datetime) -> None
             if settings.smtp_user is not None:
                 server.login(settings.smtp_user, _password(settings))
             server.send_message(message)
-    except smtplib.SMTPRecipientsRefused:
-        raise Undelivered("the mail server does not take mails for this address") from None
-    except smtplib.SMTPResponseException as error:  # its words may hold what we said
-        raise Undelivered(f"the mail server refused it ({error.smtp_code})") from None
-    except (smtplib.SMTPException, OSError) as error:
-        raise Undelivered(f"the mail server cannot be reached: {type(error).__name__}") from None
+    except (smtplib.SMTPException, OSError, UnicodeError) as error:
+        raise Undelivered(_in_words(error)) from None
+
+
+def _in_words(error: Exception) -> str:
+    """Never what it says itself where that may hold what we said: a password, say."""
+    if isinstance(error, smtplib.SMTPRecipientsRefused):
+        return "the mail server does not take mails for this address"
+    if isinstance(error, smtplib.SMTPResponseException):
+        is_login = isinstance(error, smtplib.SMTPAuthenticationError)
+        return f"the mail server {'does not take our login' if is_login else 'refused it'} ({error.smtp_code})"
+    if isinstance(error, smtplib.SMTPNotSupportedError):
+        return f"the mail server cannot do what we need: {str(error).rstrip('.')}"
+    if isinstance(error, ssl.SSLError):
+        return f"the mail server cannot be trusted: {error.reason or 'TLS failed'}"
+    if isinstance(error, UnicodeError):
+        return "smtp_user, its password and mail_from may hold ASCII characters only"
+    return f"the mail server cannot be reached: {type(error).__name__}"
 
 
 def _connected(settings: Settings, host: str) -> smtplib.SMTP:

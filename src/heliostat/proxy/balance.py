@@ -8,7 +8,7 @@ from heliostat.models import JobId
 from heliostat.models.sessions import Target
 from heliostat.services.context import Context
 from heliostat.services.proxying import Way
-from heliostat.services.service_ways import Choices, check_origin_of_others, find_choices
+from heliostat.services.web_services.ways import Choices, check_origin_of_others, find_choices
 
 _CHOICES_SECONDS = 2.0  # who may use a service is looked up again after this
 _SUSPECT_SECONDS = 2.0  # one that did not answer is the last choice for so long

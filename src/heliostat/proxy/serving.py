@@ -37,7 +37,7 @@ class ProxyServer:
             timeout_graceful_shutdown=1,
             timeout_keep_alive=75,
         )
-        self._server = _Server(config, context)
+        self._server = _Server(config, context, proxy)
         self._listener = listener
         self._thread = threading.Thread(target=self._run, name="proxy", daemon=True)
 
@@ -55,9 +55,9 @@ class ProxyServer:
 class _Server(uvicorn.Server):
     """Signals are for the control plane, which stops us."""
 
-    def __init__(self, config: uvicorn.Config, context: Context) -> None:
+    def __init__(self, config: uvicorn.Config, context: Context, proxy: Proxy) -> None:
         super().__init__(config)
-        self._relays = context.relays
+        self._relays, self._pool = context.relays, proxy.pool
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         if self._relays is not None:
@@ -66,6 +66,7 @@ class _Server(uvicorn.Server):
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
+        self._pool.close()
         if self._relays is not None:
             await self._relays.close()
 

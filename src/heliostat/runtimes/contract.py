@@ -13,6 +13,7 @@ from typing import Protocol
 from heliostat.models import Mount
 
 SEALED_DESCRIPTOR = 7
+HELD_DESCRIPTOR = 8
 SEALED = f"/proc/self/fd/{SEALED_DESCRIPTOR}"
 TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -90,6 +91,7 @@ class Command:
     task_environment: Mapping[str, str] = field(default_factory=dict)  # the same, of this task
     sealed: bytes = b""  # on SEALED_DESCRIPTOR, opened anew by each task; empty: nothing
     before: str = ""  # a line of shell, run before; its failure ends the attempt
+    holds: str = ""  # a file that is locked, shared, as long as it runs: nobody takes away what it stands for
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,9 @@ enter() {
         trap 'exit 143' TERM INT
         mkdir -m 700 -p "$run" "$scratch" "$store"
     fi
+    mkdir -m 700 -p "$store/use"
+    exec 8>>"$store/building"
+    flock -s 8 # whoever removes images needs it alone
     export XDG_RUNTIME_DIR="$run"
     for file in containers.conf registries.conf; do
         [ -e "/etc/containers/$file" ] || continue
@@ -57,7 +60,9 @@ leave() {
     rm -rf "$run" "$run.lock"
 }
 
-fetch() { # an image to begin with, into those this person has here
+fetch() { # an image to begin with, into those this person has here; it counts as used now
+    hash=$(printf %s "$1" | sha256sum)
+    : >"$store/use/$(printf %.32s "$hash")"
     flock -o "$store/lock" /bin/sh -c @FETCH@ fetch "$store" "$run" "$1" ''
 }
 

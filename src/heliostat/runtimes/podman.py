@@ -4,6 +4,7 @@ Each attempt has a store of its own for what it writes, on top of the user's ima
 moment leaves no trace that another container could stumble over, and to clean up is to remove a folder.
 """
 
+import re
 from collections.abc import Iterator
 from shlex import quote
 
@@ -16,6 +17,7 @@ from heliostat.runtimes.contract import (
     Container,
     Task,
 )
+from heliostat.runtimes.image_stores import in_use
 from heliostat.runtimes.variables import as_lines, split
 
 _PROGRAM = "podman"
@@ -71,6 +73,7 @@ class Podman:
             exported | tools | dict(confinement.tool_environment),
             sealed=sealed,
             before=_before(task, task.image, confinement),
+            holds=in_use(confinement.store, task.image),
         )
 
 
@@ -104,19 +107,27 @@ def _namespaces(task: Task, confinement: Confinement) -> Iterator[str]:
 
 
 def _before(task: Task, image: str, confinement: Confinement) -> str:
-    fetch = _fetch(image, confinement, task.archive)
+    """The digest is noted beside the run: nobody waits for it."""
+    ready = f"{{ {_fetch(image, confinement, task.archive)}; }} && {{ {_known_features(confinement)}; true; }}"
     if task.digest_file is None:
-        return fetch
-    return f"{{ {fetch}; }} && {{ {_note(image, confinement, task.digest_file)}; true; }}"
+        return ready
+    return f"{ready} && {{ {_note(image, confinement, task.digest_file)} & }}"
+
+
+def _known_features(confinement: Confinement) -> str:
+    """What the kernel can do with overlays, podman finds out by half a dozen mounts and keeps beside each store.
+    All of a person share what the first has found since the boot."""
+    known, run = quote(f"{confinement.store}/features/"), quote(f"{confinement.run}/c")
+    read = "read -r heliostat_boot </proc/sys/kernel/random/boot_id"
+    make = f'mkdir -p {known}"$heliostat_boot" {run} && ln -s {known}"$heliostat_boot" {run}/overlay'
+    return f"[ -e {run}/overlay ] || {{ {read} && {make}; }}"
 
 
 def _note(image: str, confinement: Confinement, file: str) -> str:
     """What the store says the image is. To ask podman would take as long as a small job."""
-    known, name = quote(f"{confinement.store}/overlay-images/images.json"), quote(f'"{image}"')
-    facts = quote(r's/^.*"digest":"\(sha256:[0-9a-f]*\)","names":\[\([^]]*\)\].*$/\1 \2/p')
-    apart = quote(r's/{"id":/\n/g')
-    file = quote(file)
-    return f"rm -f {file}; sed {apart} {known} 2>/dev/null | sed -n {facts} | grep -F -m 1 -- {name} > {file}"
+    known, name = quote(f"{confinement.store}/overlay-images/images.json"), re.sub(r"[^\w/:@-]", r"[\g<0>]", image)
+    facts = quote(rf'"digest":"sha256:[0-9a-f]{{64}}","names":\[[^]]*"{name}"')
+    return f"grep -osE -m 1 -- {facts} {known} >{quote(file)}"
 
 
 def _fetch(image: str, confinement: Confinement, archive: str | None) -> str:

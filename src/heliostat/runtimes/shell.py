@@ -4,11 +4,12 @@ What is known only where a script runs is left blank in words, paths and values:
 variable `folder` of the script holds there, whatever that is, as a part of the same word.
 """
 
+import posixpath
 import re
 from collections.abc import Mapping, Sequence
 from shlex import quote
 
-from heliostat.runtimes.contract import SEALED, SEALED_DESCRIPTOR, Command
+from heliostat.runtimes.contract import HELD_DESCRIPTOR, SEALED, SEALED_DESCRIPTOR, Command
 
 _BLANK = re.compile(r"\0(\w+)\0", re.ASCII)  # nothing a person can pass on holds a NUL
 
@@ -29,6 +30,21 @@ def prelude(command: Command) -> list[str]:
     """Once, before all tasks. The tool runs with an environment of its own."""
     before = [f"{_filled(command.before)} || exit 125"] if command.before else []
     return [*exports(command.environment), "cd /", *before]
+
+
+def hold(command: Command, code: int) -> list[str]:
+    """Before the prelude, in the shell that becomes the tool or outlives it. Leaves with this code if it cannot.
+
+    That it was opened for writing says when it was last used.
+    """
+    if not command.holds:
+        return []
+    name, folder = quoted(command.holds), quoted(posixpath.dirname(command.holds))
+    made = f"{{ [ -d {folder} ] || mkdir -m 700 -p {folder}; }} && : >{name}"
+    return [
+        f"{{ {made}; }} || exit {code}",
+        f"exec {HELD_DESCRIPTOR}<{name} && flock -s {HELD_DESCRIPTOR} || exit {code}",
+    ]
 
 
 def octal(content: bytes) -> str:

@@ -1,1 +1,1 @@
-
+"""What people can do, one transaction each, with its rights and rules."""

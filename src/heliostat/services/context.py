@@ -10,8 +10,8 @@ from heliostat.engines.contract import Engine
 from heliostat.engines.relay.relays import Relays
 from heliostat.services.addresses import Addresses
 from heliostat.services.recent import Recent
-from heliostat.services.traffic import Traffic
 from heliostat.services.turns import Turns
+from heliostat.services.web_services.traffic import Traffic
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import Uploads
@@ -41,6 +41,7 @@ class Context:
     imports: Turns = field(default_factory=lambda: Turns("file"))
     searches: Turns = field(default_factory=lambda: Turns("search"))
     uploading: Turns = field(default_factory=lambda: Turns("upload", most=1000))
+    notebooks: Turns = field(default_factory=lambda: Turns("notebook"))
     now: Callable[[], datetime] = field(default=utc_now)
     traffic: Traffic = field(default_factory=Traffic)
     addresses: Addresses = field(default_factory=Addresses)

@@ -12,7 +12,7 @@ from typing import Any
 from sqlalchemy import RowMapping
 
 from heliostat.models import Caller
-from heliostat.services.acting import invalid
+from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
 from heliostat.store.past import Period, past_jobs

@@ -15,7 +15,7 @@ from heliostat.engines.slurm.sacct import PastJob, SacctReader
 from heliostat.errors import HeliostatError, Invalid
 from heliostat.models import Caller, Job, JobSpec, Layout, Place, Placement, Resources, Role, User
 from heliostat.models.jobs import PRIORITY_CLASSES
-from heliostat.services.acting import shown
+from heliostat.services.accounts.acting import shown
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
 from heliostat.store import people

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 from heliostat.errors import NotFound
 from heliostat.models import Caller, News, User
-from heliostat.services.acting import changed, invalid
+from heliostat.services.accounts.acting import changed, invalid
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
 from heliostat.store import news as stored

@@ -13,7 +13,7 @@ from heliostat.notices.failures import Undelivered
 from heliostat.notices.letters import compose
 from heliostat.notices.sending import Sender
 from heliostat.notices.signing import new_salt, secret_of
-from heliostat.services.acting import changed, found_project, invalid
+from heliostat.services.accounts.acting import changed, found_project, invalid
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
 from heliostat.store import notices as stored

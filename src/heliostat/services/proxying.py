@@ -10,7 +10,7 @@ from heliostat.engines.folders import JobFolder
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import Attempt, Caller, Job, JobState, User
 from heliostat.models.sessions import JUPYTER_APPS, MOST_PORT, Listening, Target
-from heliostat.services.acting import invalid
+from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.store import jobs as stored
 from heliostat.store.sessions import find_session, shared_with

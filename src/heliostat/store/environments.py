@@ -13,11 +13,12 @@ from heliostat.store import schema
 from heliostat.store.database import Transaction
 from heliostat.store.times import to_seconds, to_time
 
-_environments, _uses, _jobs, _sessions = (
+_environments, _uses, _jobs, _sessions, _notebooks = (
     schema.environments,
     schema.environment_uses,
     schema.jobs,
     schema.sessions,
+    schema.notebooks,
 )
 
 
@@ -65,8 +66,9 @@ def count_askers(conn: Connection, digest: str) -> int:
 def waiters(conn: Connection, digest: str, build_job: int) -> list[str]:
     """Whose jobs that are not over need it, besides the one that builds it."""
     started_with = select(_sessions.c.job_id).where(_sessions.c.environment == digest)
+    ran_by = select(_notebooks.c.job_id).where(_notebooks.c.environment == digest)
     wanted = select(_jobs.c.user).where(
-        or_(_jobs.c.environment == digest, _jobs.c.id.in_(started_with)),
+        or_(_jobs.c.environment == digest, _jobs.c.id.in_(started_with), _jobs.c.id.in_(ran_by)),
         _jobs.c.ended_at.is_(None),
         _jobs.c.id != build_job,
     )
@@ -129,9 +131,15 @@ _STARTS = (
     .join(_jobs, _jobs.c.id == _sessions.c.job_id)
     .where(_sessions.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None))
 )
+_RUNS = (
+    select(_notebooks.c.job_id)
+    .join(_jobs, _jobs.c.id == _notebooks.c.job_id)
+    .where(_notebooks.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None))
+)
 _NEEDED = or_(
     select(_jobs.c.id).where(_jobs.c.environment == _environments.c.digest, _jobs.c.ended_at.is_(None)).exists(),
     _STARTS.exists(),
+    _RUNS.exists(),
 )
 
 

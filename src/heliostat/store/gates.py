@@ -1,7 +1,9 @@
 """Decides over jobs of workflows when those they need are over: in the transaction of the last one's end, once."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
+from operator import itemgetter
 from typing import Any
 
 import structlog
@@ -29,13 +31,23 @@ _STILL_OPEN = Prepared(
         _d.job_id == bindparam("job"), _d.rule == bindparam("rule"), _d.is_settled == bindparam("settled")
     )
 )
+_PARENTS = Prepared(select(_d.parent_id).where(_d.job_id == bindparam("job"), _d.rule == bindparam("rule")))
 _OVER_ALONE = (
-    select(_w.key, _w.step, _w["values"], _w.goes_on, _w.is_after_failure, _w.outcome, _jobs.state)
+    select(
+        _d.parent_id,
+        _w.place,
+        _w.key,
+        _w.step,
+        _w["values"],
+        _w.goes_on,
+        _w.is_after_failure,
+        _w.outcome,
+        _jobs.state,
+    )
     .select_from(schema.dependencies)
     .join(workflow_jobs, _w.job_id == _d.parent_id)
     .join(schema.jobs, _jobs.id == _d.parent_id)
     .where(_d.job_id == bindparam("job"), _d.rule == bindparam("rule"))
-    .order_by(_w.place)
 )
 _OVER = Prepared(_OVER_ALONE.add_columns(null()))
 _OVER_WITH_OUTPUTS = Prepared(
@@ -49,24 +61,45 @@ _NOTE = Prepared(
 _SET_SPEC = Prepared(update(schema.jobs).where(_jobs.id == bindparam("job")).values(spec=bindparam("spec")))
 
 
-def open_gate(tx: Transaction, job_id: JobId) -> Verdict | None:
-    """What becomes of it, written down; None: somebody it needs is not over, or it is of no workflow.
+class Gates:
+    """Of one round, in one transaction: who is over stays so, and is looked up once however many need it."""
 
-    Who is to start has its command and variables filled in; who is not is for the caller to cancel.
-    """
-    row = _ROW.first(tx.conn, {"job": job_id})
-    if row is None or _STILL_OPEN.first(tx.conn, {"job": job_id, "rule": Rule.DECIDED.value, "settled": False}):
-        return None
-    key, condition, values, is_late, params = row
-    job = stored.get_job(tx.conn, job_id) if is_late else None
-    words = _words(job.spec) if job is not None else []
-    gate = Gate(key, condition, json.loads(params), json.loads(values), words)
-    verdict = _decided(job_id, gate, _those_over(tx, job_id, outputs_named(gate)))
-    noted = {"job": job_id, "outcome": verdict.outcome, "is_after_failure": verdict.is_after_failure}
-    _NOTE.run(tx.conn, noted)
-    if job is not None and verdict.outcome is None:
-        set_spec(tx, job_id, _with_words(job.spec, verdict.words))
-    return verdict
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._known: dict[frozenset[str], dict[JobId, tuple[int, Over]]] = {}  # by the values that are looked at
+
+    def open(self, job_id: JobId) -> Verdict | None:
+        """What becomes of it, written down; None: somebody it needs is not over, or it is of no workflow.
+
+        Who is to start has its command and variables filled in; who is not is for the caller to cancel.
+        """
+        tx = self._tx
+        row = _ROW.first(tx.conn, {"job": job_id})
+        asked = {"job": job_id, "rule": Rule.DECIDED.value}
+        if row is None or _STILL_OPEN.first(tx.conn, {**asked, "settled": False}):
+            return None
+        key, condition, values, is_late, params = row
+        job = stored.get_job(tx.conn, job_id) if is_late else None
+        words = _words(job.spec) if job is not None else []
+        gate = Gate(key, condition, json.loads(params), json.loads(values), words)
+        verdict = _decided(job_id, gate, self._those_over(job_id, outputs_named(gate)))
+        noted = {"job": job_id, "outcome": verdict.outcome, "is_after_failure": verdict.is_after_failure}
+        _NOTE.run(tx.conn, noted)
+        if job is not None and verdict.outcome is None:
+            set_spec(tx, job_id, _with_words(job.spec, verdict.words))
+        return verdict
+
+    def _those_over(self, job_id: JobId, named: frozenset[str]) -> list[Over]:
+        """With only those values that are looked at: all of thousands of jobs would be much to hold."""
+        asked = {"job": job_id, "rule": Rule.DECIDED.value}
+        known = self._known.setdefault(named, {})
+        parents = [parent for (parent,) in _PARENTS.all(self._tx.conn, asked)]
+        if any(parent not in known for parent in parents):
+            statement = _OVER_WITH_OUTPUTS if named else _OVER
+            for parent, place, *rest in statement.all(self._tx.conn, asked):
+                known[parent] = place, _over(rest, named)
+        found = [known[parent] for parent in parents if parent in known]
+        return [one for _, one in sorted(found, key=itemgetter(0))]
 
 
 def set_spec(tx: Transaction, job_id: JobId, spec: JobSpec) -> None:
@@ -84,13 +117,7 @@ def _decided(job_id: JobId, gate: Gate, over: list[Over]) -> Verdict:
     return Verdict((), "refused", reason, any(one.has_failed or one.is_after_failure for one in over))
 
 
-def _those_over(tx: Transaction, job_id: JobId, named: frozenset[str]) -> list[Over]:
-    """With only those values that are looked at: all of thousands of jobs would be much to hold."""
-    statement = _OVER_WITH_OUTPUTS if named else _OVER
-    return [_over(row, named) for row in statement.all(tx.conn, {"job": job_id, "rule": Rule.DECIDED.value})]
-
-
-def _over(row: tuple[Any, ...], named: frozenset[str]) -> Over:
+def _over(row: Sequence[Any], named: frozenset[str]) -> Over:
     key, step, values, goes_on, is_after_failure, outcome, state, outputs = row
     return Over(
         key=key,

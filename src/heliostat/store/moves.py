@@ -54,8 +54,9 @@ def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
     """
     done = _move_those_allowed(tx, moves)
     ended = [move for move in done if move.to in TERMINAL]
+    opening = gates.Gates(tx)
     while ended:
-        ended = _move_those_allowed(tx, [move for parent in ended for move in _tell_children(tx, parent)])
+        ended = _move_those_allowed(tx, [move for parent in ended for move in _tell_children(tx, parent, opening)])
     return done
 
 
@@ -109,14 +110,14 @@ def _take_back_from_engine(tx: Transaction, moving: _Moving, move: Move) -> None
         set_attempt(tx, move.job_id, moving.attempt, ended)
 
 
-def _tell_children(tx: Transaction, parent: Move) -> list[Move]:
+def _tell_children(tx: Transaction, parent: Move, opening: gates.Gates) -> list[Move]:
     """That it is over; who can no longer start is to be cancelled."""
     broken: list[Move] = []
     for child in dependencies.take_open_children(tx, parent.job_id):
         state, attempt, _ = _STATE.first(tx.conn, {"id": child.job_id}) or (None, 0, False)
         if state is None or JobState(state) in TERMINAL:
             continue
-        verdict = gates.open_gate(tx, child.job_id) if child.rule is Rule.DECIDED else None
+        verdict = opening.open(child.job_id) if child.rule is Rule.DECIDED else None
         if verdict is not None and verdict.outcome is not None:
             broken.append(cancelled_by(verdict.reason, child.job_id, parent.at))
             continue

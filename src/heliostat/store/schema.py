@@ -422,3 +422,10 @@ session_shares = Table(
     Column("user", ForeignKey("users.name"), primary_key=True),
     Column("created_at", Float, nullable=False),
 )
+
+notebooks = Table(
+    "notebooks",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
+    Column("environment", String, nullable=False),
+)

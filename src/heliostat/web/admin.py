@@ -6,7 +6,7 @@ from typing import Annotated, TypeVar
 from fastapi import Path, Query
 
 from heliostat.models import Quota
-from heliostat.services.quotas import QuotaChange
+from heliostat.services.accounts.quotas import QuotaChange
 from heliostat.web import words
 from heliostat.web.forms import Reading
 from heliostat.web.views import Address, Pager, pager

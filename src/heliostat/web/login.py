@@ -7,8 +7,8 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import RedirectResponse, Response
 
 from heliostat.errors import Forbidden, NotAuthenticated, TooManyRequests
-from heliostat.services import web_logins
-from heliostat.services.web_logins import Origin
+from heliostat.services.accounts import web_logins
+from heliostat.services.accounts.web_logins import Origin
 from heliostat.web import cookies
 from heliostat.web.faults import safe_next
 from heliostat.web.rendering import HEADERS, Page, render

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 from markupsafe import Markup
 
-from heliostat.services.stats import Series, Span
+from heliostat.services.cluster.stats import Series, Span
 from heliostat.web import svg
 
 SPANS = (Span.DAY, Span.WEEK, Span.MONTH)

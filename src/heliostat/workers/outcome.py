@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from heliostat.models import Cause, Ended, Job, JobState, Started
-from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.store.moves import Move
 
 _FRESH: dict[str, Any] = {
@@ -118,7 +117,7 @@ def _reason(job: Job, seen: Ended) -> str | None:
         return f"its time limit of {job.time_limit_seconds} s was over"
     if seen.cause is Cause.OUT_OF_MEMORY:
         return f"out of memory: {seen.detail}; ask for more with --memory"
-    if seen.cause is Cause.EXITED and job.kind in OUR_SCRIPTS and seen.detail:
+    if seen.cause is Cause.EXITED and seen.detail:
         return seen.detail
     if seen.cause is Cause.EXITED:
         return None if seen.exit_code == 0 else f"exit code {seen.exit_code}"

@@ -111,7 +111,7 @@ class Recorder:
         if job.spec.image is None:
             return None
         text = read_safely(f"{JobFolder.of(self._jobs, job.id).checkpoints}/{IMAGE_FILE}", 1000) or ""
-        return found[0] if (found := _DIGEST.match(text)) else None
+        return found[0] if (found := _DIGEST.search(text)) else None
 
     def _hear(self, changes: Changes) -> None:
         started = [(event.job_id, event.attempt) for event in changes.events if event.state is JobState.RUNNING]

@@ -13,7 +13,9 @@ from heliostat.workflows.limits import Room, too_many_pairs
 from heliostat.workflows.matrix import Values, label
 from heliostat.workflows.parameters import settle, variable_of
 from heliostat.workflows.refusing import listed, wrong
-from heliostat.workflows.templates import Template, parse_template, walk
+from heliostat.workflows.templates import Template, as_it_is, parse_template, walk
+
+FILLED_LATER = ("command", "env")  # the fields whose words may name what other jobs hand on
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +102,7 @@ def _check_text(sight: _Sight, field: str, text: str) -> str:
         raise wrong(at, str(error)) from None
     for one in template.expressions:
         _check_names(sight, one, at, may_ask_status=False)
-    if _is_late(template) and field not in ("command", "env"):
+    if _is_late(template) and field not in FILLED_LATER:
         raise wrong(at, "cannot depend on what other jobs hand on", "Only words of command and values of env can.")
     return text
 
@@ -140,6 +142,9 @@ class _Maker:
         self._needs = _Needs(document, step)
         self._variables = _variables(params)
         self._templates: dict[str, tuple[Template, bool]] = {}
+        for value in step.body.values():
+            walk(value, self._template)
+        self._is_late = any(late for _, late in self._templates.values())
 
     def node(self, place: int) -> Node:
         """Raises Invalid, or TooLarge."""
@@ -149,22 +154,27 @@ class _Maker:
         key = key_of(step, place)
         scope = scope_of(Gate(key, None, self._params, values), (), is_strict=True)
         try:
-            body = {field: walk(value, partial(self._filled, scope)) for field, value in step.body.items()}
+            body = {field: walk(value, partial(self._filled, scope, field)) for field, value in step.body.items()}
         except Wrong as error:
             raise wrong(f"jobs.{step.name}", str(error)) from None
-        is_late = any(late for _, late in self._templates.values())
         whole = self._completed(body, values)
-        if is_late:
+        if self._is_late:
             self._room.take_lookups(step.name, _count_lookups(whole) * len(needs))
-        return Node(key, step, values, whole, needs, is_late)
+        return Node(key, step, values, whole, needs, self._is_late)
 
-    def _filled(self, scope: Scope, text: str) -> Value:
+    def _filled(self, scope: Scope, field: str, text: str) -> Value:
         template, is_late = self._template(text)
         if is_late:
             return text
         found = template.filled(scope)
+        if isinstance(found, str) and field in FILLED_LATER:
+            found = self._kept(found)
         self._room.take_bytes(len(found) if isinstance(found, str) else 0)
         return found
+
+    def _kept(self, value: str) -> str:
+        """A value stays what it is, also where words are filled in once more later."""
+        return as_it_is(value) if self._is_late else value
 
     def _template(self, text: str) -> tuple[Template, bool]:
         """Read once for all variants."""
@@ -179,7 +189,7 @@ class _Maker:
             body["command"] = [as_text(word) if isinstance(word, int | float) else word for word in command]
         env = body.get("env") or {}
         if isinstance(env, Mapping):
-            own = {**self._variables, **_variables(values)}
+            own = {name: self._kept(value) for name, value in (self._variables | _variables(values)).items()}
             self._room.take_bytes(sum(len(name) + len(value) for name, value in own.items()))
             given = {name: as_text(one) if isinstance(one, int | float) else one for name, one in env.items()}
             body["env"] = {**own, **given}

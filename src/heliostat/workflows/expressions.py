@@ -119,15 +119,18 @@ def is_true(value: Value) -> bool:
     return value.strip().lower() not in ("", "false", "0", "no") if isinstance(value, str) else bool(value)
 
 
-def as_number(value: Value) -> float | None:
-    """Also of text that is one."""
+def as_number(value: Value) -> float | int | None:
+    """Also of text that is one. Whole numbers keep all their digits."""
     if isinstance(value, bool) or not isinstance(value, str | int | float):
         return None
     try:
         found = float(value) if not isinstance(value, str) or len(value) <= 40 else None
     except (ValueError, OverflowError):
         return None
-    return found if found is not None and abs(found) < float("inf") else None
+    if found is None or not abs(found) < float("inf"):
+        return None
+    is_whole = isinstance(value, int) or (isinstance(value, str) and value.strip().lstrip("+-").isdecimal())
+    return int(value) if is_whole else found
 
 
 def as_text(value: Value) -> str:

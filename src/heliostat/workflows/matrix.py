@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from itertools import product
 
 from heliostat.workflows.expressions import Value, as_number
-from heliostat.workflows.parameters import NAME
+from heliostat.workflows.parameters import NAME, check_variables
 from heliostat.workflows.refusing import wrong
 
 MOST_VARIANTS = 10_000
@@ -19,10 +19,12 @@ def read_matrix(field: str, given: object) -> tuple[Values, ...]:
     if isinstance(given, list):
         if not 0 < len(given) <= MOST_VARIANTS:
             raise wrong(field, f"must have 1 to {MOST_VARIANTS} rows")
+        check_variables(field, given[0] if isinstance(given[0], Mapping) else ())
         return tuple(_row(f"{field}.{place}", row, given[0]) for place, row in enumerate(given))
     if not isinstance(given, Mapping) or not 0 < len(given) <= _MOST_NAMES:
         raise wrong(field, "must be a set of lists, such as `lr: [0.1, 0.01]`, or a list of sets of values")
     names = [_name(field, name) for name in given]
+    check_variables(field, names)
     for name, values in given.items():
         if not isinstance(values, list) or not values:
             raise wrong(f"{field}.{name}", "must be a list of values, such as [0.1, 0.01]")

@@ -1,7 +1,7 @@
 """The parameters of a workflow: typed, with defaults, given by people as text."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from heliostat.workflows.expressions import Value, as_number
@@ -28,7 +28,19 @@ def read_parameters(given: object) -> dict[str, Parameter]:
         return {}
     if not isinstance(given, Mapping) or len(given) > MOST:
         raise wrong("params", f"must be a set of at most {MOST} names, each with a default or a description")
+    check_variables("params", given)
     return {name: _parameter(name, value) for name, value in ((str(key), one) for key, one in given.items())}
+
+
+def check_variables(field: str, names: Iterable[object]) -> None:
+    """Raises Invalid when two of them are the same variable, and one would be lost."""
+    known: dict[str, str] = {}
+    for name in map(str, names):
+        other = known.setdefault(variable_of(name), name)
+        if other != name:
+            raise wrong(
+                f"{field}.{name[:60]}", f"is the same variable as {other[:60]}", "Call one of them otherwise."
+            )
 
 
 def settle(parameters: Mapping[str, Parameter], given: Mapping[str, object]) -> dict[str, Value]:
@@ -77,7 +89,8 @@ def _value(one: Parameter, given: object) -> Value:
         raise wrong(field, "has no default and was not given", f"Give it one: --param {one.name}=VALUE.")
     value = _converted(one, _plain(field, given))
     if value is None:
-        raise wrong(field, f"{shown(given)} is not of the type {one.type}")
+        hint = "Give a whole number, with all its digits." if one.type == "int" else None
+        raise wrong(field, f"{shown(given)} is not of the type {one.type}", hint)
     if one.choices and value not in one.choices:
         raise wrong(field, f"must be one of {listed(map(str, one.choices))}")
     return value
@@ -100,6 +113,11 @@ def _converted(one: Parameter, value: str | float | bool) -> Value:
     if one.type == "bool":
         return value if isinstance(value, bool) else _TRUTHS.get(str(value).strip().lower())
     number = as_number(value)
-    if number is None or (one.type == "int" and number != int(number)):
+    if number is None or (one.type == "int" and not _is_whole(number)):
         return None
-    return int(number) if one.type == "int" else number
+    return int(number) if one.type == "int" else float(number)
+
+
+def _is_whole(number: float | int) -> bool:
+    """Beyond that, a number with a point or an exponent may be another than the one that was written."""
+    return isinstance(number, int) or (number == int(number) and abs(number) < 2**53)

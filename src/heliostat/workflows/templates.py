@@ -9,6 +9,7 @@ from heliostat.workflows.expressions import Expression, Scope, Value, Wrong, as_
 OPEN, CLOSE = "${{", "}}"
 _MOST = 100  # in one text
 _LONGEST_KEPT = 1000  # characters of a text that is remembered
+_LITERAL = " '{{' }}"  # what follows OPEN where it stands for itself: `$${{ '{{' }}` says `${{`
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,11 @@ def has_template(text: str) -> bool:
     return OPEN in text
 
 
+def as_it_is(text: str) -> str:
+    """The text that gives this one when it is filled in: a value stays a value, whatever is in it."""
+    return text.replace(OPEN, f"${OPEN}{_LITERAL}")
+
+
 def parse_template(text: str) -> Template:
     """Raises Wrong."""
     return parse_short(text) if len(text) <= _LONGEST_KEPT else _parse(text)
@@ -42,7 +48,7 @@ def parse_template(text: str) -> Template:
 def _parse(text: str) -> Template:
     parts: list[str | Expression] = []
     before, *rest = text.split(OPEN)
-    if len(rest) > _MOST:
+    if sum(not piece.startswith(_LITERAL) for piece in rest) > _MOST:
         raise Wrong(f"a text may hold {_MOST} expressions")
     parts += [before] if before else []
     for piece in rest:

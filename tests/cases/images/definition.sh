@@ -40,6 +40,9 @@ enter() {
         trap 'exit 143' TERM INT
         mkdir -m 700 -p "$run" "$scratch" "$store"
     fi
+    mkdir -m 700 -p "$store/use"
+    exec 8>>"$store/building"
+    flock -s 8 # whoever removes images needs it alone
     export XDG_RUNTIME_DIR="$run"
     for file in containers.conf registries.conf; do
         [ -e "/etc/containers/$file" ] || continue
@@ -58,7 +61,9 @@ leave() {
     rm -rf "$run" "$run.lock"
 }
 
-fetch() { # an image to begin with, into those this person has here
+fetch() { # an image to begin with, into those this person has here; it counts as used now
+    hash=$(printf %s "$1" | sha256sum)
+    : >"$store/use/$(printf %.32s "$hash")"
     flock -o "$store/lock" /bin/sh -c 'store=$1 run=$2 image=$3 archive=$4
 in_store() {
     podman --root="$store" --runroot="$run/i" --tmpdir="$run/j" --storage-driver=overlay \

@@ -1,6 +1,7 @@
 """Schedules over HTTP: rights, refusals, and a real job that runs; and the same as Chronos' own clients speak."""
 
 import base64
+import csv
 import http.client
 import json
 from collections.abc import Iterator
@@ -8,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from heliostat.client import Client
 from integration.running_server import Answer, RunningServer, wait_for
 from integration.unix_users import Person
 
@@ -31,10 +33,12 @@ def firings(server: RunningServer, name: str) -> list[dict[str, Any]]:
     return found
 
 
-def chronos(server: RunningServer, method: str, path: str, body: object = None, **headers: str) -> Answer:
+def chronos(
+    server: RunningServer, method: str, path: str, body: object = None, raw: bytes | None = None, **headers: str
+) -> Answer:
     host, _, port = server.url.removeprefix("http://").rpartition(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=30)
-    sent = None if body is None else json.dumps(body)
+    sent = raw if body is None else json.dumps(body)
     given = {
         "Content-Type": "application/json",
         **{name.replace("_", "-"): value for name, value in headers.items()},
@@ -89,6 +93,17 @@ def test_it_is_changed_paused_resumed_run_and_removed(server: RunningServer) -> 
     assert server.finished(first.json["job_id"])["state"] == "completed"
     assert server.ask("DELETE", "/schedules/all-verbs").status == 204
     assert server.ask("GET", "/schedules/all-verbs").status == 404
+
+
+def test_its_times_and_its_parents_are_changed_with_the_client(server: RunningServer) -> None:
+    with Client(home=server.home) as client:
+        for name in ("first", "second"):
+            client.create_schedule(name, "0 2 * * *", JOB)
+        assert client.change_schedule("second", schedule="@hourly")["schedule"] == "@hourly"
+        after = client.change_schedule("second", schedule=None, parents=["first"])
+        assert (after["schedule"], len(after["parents"])) == (None, 1)
+        for name in ("second", "first"):
+            client.remove_schedule(name)
 
 
 def test_the_next_times_are_told_before_anything_is_stored(server: RunningServer) -> None:
@@ -256,3 +271,30 @@ def test_what_chronos_would_refuse_is_400_with_a_message(server: RunningServer, 
     assert answer.status == 400
     assert answer.json["message"]
     assert answer.json["status"] == "Bad Request"
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "raw", "status"),
+    [
+        ("GET", "/v1/scheduler/nothing", None, 404),
+        ("PATCH", "/scheduler/jobs", None, 405),
+        ("POST", "/v1/scheduler/iso8601", b'{"container": ' + b"[" * 5000 + b"]" * 5000 + b"}", 400),
+        ("POST", "/scheduler/iso8601", b"\xff\xfe", 400),
+        ("POST", "/scheduler/iso8601", b" " * 40_000_000, 413),
+    ],
+)
+def test_programs_of_chronos_are_told_in_json_what_is_wrong_before_any_route(
+    server: RunningServer, proof: str, method: str, path: str, raw: bytes | None, status: int
+) -> None:
+    answer = chronos(server, method, path, raw=raw, Authorization=proof)
+    assert (answer.status, answer.headers["content-type"]) == (status, "application/json"), answer.body[:300]
+    assert answer.json.keys() == {"message", "status"}
+
+
+def test_names_with_commas_keep_the_lines_of_a_graph_readable(server: RunningServer, proof: str) -> None:
+    name = 'a,"b'
+    create(server, name, schedule="R//P1D", paused=True)
+    lines = chronos(server, "GET", "/scheduler/graph/csv", Authorization=proof).body.decode().splitlines()
+    assert [name, "fresh", "idle"] in [row[1:] for row in csv.reader(lines)]
+    found = next(one for one in server.ask("GET", "/schedules").json["items"] if one["name"] == name)
+    assert server.ask("DELETE", f"/schedules/{found['id']}").status == 204

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
+from heliostat.services.sessions.kernels import has_r
 from integration.running_server import RunningServer, wait_for
 from support.proxied import Visitor, proxy_url
 
@@ -80,6 +81,19 @@ def test_an_environment_of_its_user_is_a_kernel(server: RunningServer, session: 
     ask(server, session, "DELETE", f"api/kernels/{kernel}")
 
 
+def test_r_is_a_kernel(server: RunningServer, session: dict[str, Any]) -> None:
+    if not has_r():
+        pytest.skip("there is no R with IRkernel here: apt-get install r-cran-irkernel")
+    assert ask(server, session, "GET", "api/kernelspecs")["kernelspecs"]["ir"]["spec"]["display_name"] == "R"
+    kernel = ask(server, session, "POST", "api/kernels", {"name": "ir"})["id"]
+    address = f"{session['url']}api/kernels/{kernel}/channels".replace("http", "ws", 1)
+    headers = {"Authorization": f"Bearer {session['key']}"}
+    with connect(address, additional_headers=headers, open_timeout=120) as channel:
+        channel.send(json.dumps(_execute("cat(sum(1:4), R.version$language)")))
+        assert _printed(channel, 150) == "10 R"
+    ask(server, session, "DELETE", f"api/kernels/{kernel}")
+
+
 def test_a_browser_needs_no_token_and_never_sees_it(server: RunningServer, session: dict[str, Any]) -> None:
     visitor = Visitor(server).log_in()
     place, got = visitor.follow(session["url"])
@@ -121,9 +135,9 @@ def _execute(code: str) -> dict[str, Any]:
     }
 
 
-def _printed(channel: Any) -> str:
+def _printed(channel: Any, seconds: float = 60) -> str:
     while True:
-        message = json.loads(channel.recv(60))
+        message = json.loads(channel.recv(seconds))
         if message["msg_type"] == "stream":
             return str(message["content"]["text"])
 

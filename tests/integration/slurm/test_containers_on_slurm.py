@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from heliostat.runtimes.image_stores import in_use
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from support.images import IMAGE, put_image_into, why_no_podman
@@ -326,3 +327,25 @@ def test_an_image_is_built_on_a_node_used_on_another_and_noted(
 def _noted(server: RunningServer, person: Person, job_id: int) -> str | None:
     machines = server.ask("GET", f"/jobs/{job_id}/record", uid=person.uid).json["machines"]
     return machines[-1]["image_digest"] if machines else None
+
+
+def test_images_nobody_has_used_for_long_go_beside_the_next_container(way: Way) -> None:
+    if "image" not in way.fields:
+        pytest.skip("needs no image")
+    old, store = "localhost/old:latest", way.scratch / "images"
+    put_image_into(store, way.person.name, old, "an-old-image")
+    swept, file = store / "swept", Path(in_use(str(store), old))
+    swept.unlink(missing_ok=True)  # or it was looked at just now
+    file.parent.mkdir(exist_ok=True)
+    file.touch()
+    for path in (file.parent, file):
+        shutil.chown(path, way.person.name)
+    os.utime(file, (0, 0))
+    job = way.begun("echo ready; while [ ! -e go ]; do sleep 0.1; done; ls /etc")
+    wait_for(lambda: swept.exists() and old in swept.read_text(), "it to be removed", lambda: way.told(job))
+    (way.server.home / f"jobs/{job}/work/go").touch()
+    assert way.server.finished(job, way.person.uid)["state"] == "completed"
+    assert "this-is-the-image" in way.out(job)
+    known = (store / "overlay-images/images.json").read_text()
+    assert (old in known, IMAGE in known) == (False, True)
+    way.nothing_is_left()

@@ -55,3 +55,24 @@ def test_a_broken_requirement_ends_the_job_with_the_resolvers_words(server: Runn
     job = over(server, server.submit(command="tiny", cpus=1, environment={"requirements": "tiny>5"}))
     assert job["state"] == "cancelled"
     assert job["reason"].startswith("its environment cannot be built: ")
+
+
+def test_where_containers_are_required_our_own_builds_are_left_alone(slurm: TestCluster, index: Index) -> None:
+    """A build is a script of ours, which must see the shared folder: only jobs of people are contained."""
+    settings = (
+        f'engine = "slurm"\ncontainers_required = true\nuv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
+    )
+    server = RunningServer(settings, {**os.environ, **slurm.env})
+    try:
+        plain = server.ask("POST", "/jobs", {"command": "tiny", "environment": {"requirements": "tiny"}})
+        assert (plain.status, plain.error["fields"]) == (422, {"runtime": "must not be process"})
+        wish = {"runtime": "bubblewrap", "environment": {"requirements": "tiny"}}
+        job = over(server, server.submit(command="tiny", cpus=1, **wish))
+        assert job["state"] == "completed", (job, server.output(job["id"], stream="stderr"), server.log)
+        assert server.output(job["id"]) == "tiny 1.0\n"
+        build = server.ask("GET", f"/environments/{job['environment']}").json
+        built = server.show(build["build_job"])
+        spec = built["spec"]
+        assert (built["state"], spec["runtime"], spec["image"]) == ("completed", None, None), built
+    finally:
+        server.remove()

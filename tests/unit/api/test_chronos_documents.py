@@ -1,5 +1,6 @@
 """Jobs as Chronos users have them, and what becomes of each; the cases are in tests/cases/chronos."""
 
+import contextlib
 import json
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,7 @@ from hypothesis import strategies as st
 from heliostat.api.chronos_documents import DEFAULTS, document_of, wish_from
 from heliostat.errors import Invalid
 from heliostat.models.schedules import Schedule, ScheduleState, is_chronos
-from heliostat.services.schedule_wishes import Wish
+from heliostat.services.schedules.wishes import Wish
 from heliostat.web.job_form.bodies import body_of
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "chronos").glob("*.json"))
@@ -105,3 +106,22 @@ def test_whatever_is_sent_is_understood_or_refused_with_a_reason(fields: dict[st
     else:
         reason = wish.name
     assert reason
+
+
+_IN_CONTAINERS = ["type", "network", "volumes", "forcePullImage", "parameters", "networkInfos", "other"]
+_VOLUMES = st.dictionaries(st.sampled_from(["hostPath", "containerPath", "mode", "external"]), anything)
+_FETCHES = st.dictionaries(st.sampled_from(["uri", "extract", "executable", "cache", "output_file"]), anything)
+
+
+@given(
+    st.dictionaries(st.sampled_from(_IN_CONTAINERS), anything),
+    st.lists(_VOLUMES | anything, max_size=2),
+    st.lists(_FETCHES | anything, max_size=2),
+)
+def test_whatever_is_in_containers_and_fetches_is_understood_or_refused_with_a_reason(
+    container: dict[str, Any], volumes: list[Any], fetches: list[Any]
+) -> None:
+    document = {"name": "x", "command": "true", "schedule": "R//PT1H", "fetch": fetches}
+    document["container"] = {"image": "a", "volumes": volumes, **container}
+    with contextlib.suppress(Invalid):
+        assert wish_from(document, "anna").name == "x"

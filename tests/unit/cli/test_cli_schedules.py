@@ -157,3 +157,19 @@ def test_jobs_of_chronos_and_others_do_not_mix(helio: Any, tmp_path: Path) -> No
     ran = helio("submit", str(tmp_path / "mixed.json"))
     assert ran.code == 2
     assert "cannot be in one file" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("options", "body"),
+    [
+        (("--at", "@hourly"), {"schedule": "@hourly", "parents": []}),
+        (("--after", "first"), {"schedule": None, "parents": ["first"]}),
+        (("--name", "other", "--retries", "2"), {"name": "other", "retries": 2}),
+    ],
+)
+def test_what_is_edited_is_sent_and_nothing_else(
+    helio: Any, serve: Callable[..., Any], options: tuple[str, ...], body: dict[str, Any]
+) -> None:
+    server = serve(answer(ONE))
+    assert helio("schedule", "edit", "nightly", *options).code == 0
+    assert sent(server) == ("PATCH /api/v1/schedules/nightly", body)

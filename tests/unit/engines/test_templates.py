@@ -89,3 +89,11 @@ def test_mpirun_starts_all_tasks_itself() -> None:
 def test_the_hosts_are_named_as_long_as_a_variable_can_hold_them() -> None:
     assert hosts_variable(["a", "a", "b"]) == {"HELIOSTAT_TASK_HOSTS": "a,a,b"}
     assert hosts_variable(["a"] * (MOST_NAMED_HOSTS + 1)) == {}
+
+
+@pytest.mark.parametrize("tasks", [1, 3])
+def test_spark_starts_in_each_task_and_runs_the_command_as_it_is(tasks: int) -> None:
+    job = replace(JOB, spec=JobSpec(("python", "count.py"), template="spark"), placement=Placement(tasks))
+    shell, option, _, *words = start_of(job).of(("python", "count.py"))
+    assert (shell, option, words) == ("/bin/sh", "-c", ["spark", "python", "count.py"])
+    assert not runs_once(job)

@@ -148,6 +148,6 @@ def test_a_mail_server_that_refuses_or_is_away_is_told_apart(mailbox: Mailbox, t
 
 def test_without_tls_where_tls_is_wanted_nothing_is_sent(mailbox: Mailbox, tmp_path: Path) -> None:
     settings = replace(settings_for(tmp_path, mailbox=mailbox), smtp_tls="starttls", smtp_user="helio")
-    with pytest.raises(Undelivered):
+    with pytest.raises(Undelivered, match="cannot do what we need: STARTTLS extension not supported"):
         Sender(settings).send(a_notice(Channel.EMAIL, "ada@example.org"), LETTER, NOW)
     assert not mailbox.mails

@@ -71,6 +71,7 @@ def told(command: Command) -> str:
         f"of the task: {json.dumps(dict(command.task_environment), sort_keys=True)}",
         f"sealed: {command.sealed!r}",
         f"before: {command.before}",
+        *([f"holds: {command.holds}"] if command.holds else []),
     ]
     return "\n".join(parts)
 
@@ -163,18 +164,51 @@ def test_what_a_file_of_variables_cannot_hold_is_refused() -> None:
         as_lines({"LD_X": "a\nB=c"})
 
 
-def test_the_line_before_podman_fetches_nothing_that_is_there(tmp_path: Path) -> None:
-    store = tmp_path / "a store; touch hacked"
+def with_image_in(store: Path, digest_file: Path | None = None) -> Command:
+    """Of podman, whose store knows the image and others."""
     (store / "overlay-images").mkdir(parents=True)
-    (store / "overlay-images" / "images.json").write_text('[{"names":["docker.io/library/python:3.11"]}]')
-    case = {"command": ["true"], "image": "docker.io/library/python:3.11"}
-    asked = container_of(case)
-    asked = replace(asked, confinement=replace(asked.confinement, store=str(store)))
-    before = RUNTIMES["podman"].command(asked).before
-    done = subprocess.run(["sh", "-c", before], cwd=tmp_path, env={"PATH": "/usr/bin:/bin"}, check=False)
-    assert done.returncode == 0
+    images = [
+        {"id": letter * 64, "digest": f"sha256:{letter * 64}", "names": [name], "layer": "x"}
+        for letter, name in (("a", "docker.io/library/python:3x11"), ("b", "docker.io/library/python:3.11"))
+    ]
+    (store / "overlay-images" / "images.json").write_text(json.dumps(images, separators=(",", ":")))
+    asked = container_of({"command": ["true"], "image": "docker.io/library/python:3.11"})
+    place = replace(asked.confinement, store=str(store), run=str(store.parent / "a run"))
+    task = replace(asked.task, digest_file=None if digest_file is None else str(digest_file))
+    return RUNTIMES["podman"].command(replace(asked, confinement=place, task=task))
+
+
+def run_lines(*lines: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
+    words = ["sh", "-c", "\n".join(lines)]
+    return subprocess.run(
+        words, cwd=cwd, env={"PATH": "/usr/bin:/bin"}, check=False, capture_output=True, text=True
+    )
+
+
+def test_the_line_before_podman_fetches_nothing_that_is_there(tmp_path: Path) -> None:
+    command = with_image_in(store := tmp_path / "a store; touch hacked")
+    for _ in range(2):  # tasks of a gang share it
+        assert run_lines(command.before, cwd=tmp_path).returncode == 0
     assert not (tmp_path / "hacked").exists()
-    assert shlex.split(before)[0] == "grep"
+    assert os.readlink(tmp_path / "a run/c/overlay").startswith(f"{store}/features/")
+
+
+def test_what_the_image_is_is_noted_beside_the_run(tmp_path: Path) -> None:
+    note = tmp_path / "a note; touch hacked"
+    command = with_image_in(tmp_path / "store", note)
+    assert run_lines(command.before, "wait", cwd=tmp_path).returncode == 0
+    assert note.read_text().startswith(f'"digest":"sha256:{"b" * 64}"')
+    assert not (tmp_path / "hacked").exists()
+
+
+def test_an_image_is_held_as_long_as_its_container_runs(tmp_path: Path) -> None:
+    command = with_image_in(tmp_path / "a store")
+    alone = f"flock -n {shlex.quote(command.holds)} true"
+    done = run_lines(
+        *shell.hold(command, 125), f"{alone} 8<&-; echo $?; exec sh -c {shlex.quote(alone)}", cwd=tmp_path
+    )
+    assert (done.stdout, done.returncode) == ("1\n", 1), done.stderr
+    assert run_lines(alone, cwd=tmp_path).returncode == 0
 
 
 def test_a_script_seals_what_may_not_be_exported_and_leaves_no_file(tmp_path: Path) -> None:

@@ -10,9 +10,9 @@ from typing import cast
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
 from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState, Node, Resources
-from heliostat.services import audit, people, projects
+from heliostat.services.accounts import audit, people, projects
+from heliostat.services.accounts.people import NewUser
 from heliostat.services.context import Context
-from heliostat.services.people import NewUser
 from heliostat.services.turns import Turns
 from heliostat.store import moves
 from heliostat.store import people as stored

@@ -5,10 +5,10 @@ from typing import Any, cast
 import pytest
 
 from heliostat.models import Caller, Job, JobState, Placement, Resources
-from heliostat.services import people, projects
-from heliostat.services.allowances import my_quotas
-from heliostat.services.people import UserChange
-from heliostat.services.projects import GroupChange
+from heliostat.services.accounts import people, projects
+from heliostat.services.accounts.allowances import my_quotas
+from heliostat.services.accounts.people import UserChange
+from heliostat.services.accounts.projects import GroupChange
 from unit.services.site import Site
 
 

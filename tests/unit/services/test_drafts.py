@@ -5,7 +5,7 @@ import pytest
 
 from heliostat.errors import Invalid
 from heliostat.models import JobRequest, JobSpec, Layout, Node, Placement, Role, User
-from heliostat.services.drafts import Desk, draft_job
+from heliostat.services.jobs.drafts import Desk, draft_job
 from unit.scheduling.made_up import a_node
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -4,7 +4,7 @@ import pytest
 
 from heliostat.errors import Invalid
 from heliostat.models.environments import Software, digest_of
-from heliostat.services.environments_contents import checked
+from heliostat.services.environments.contents import checked
 
 INDEX = "http://127.0.0.1:8000/simple"
 PROJECT = '[project]\nname = "mine"\nrequires-python = ">=3.11"\ndependencies = ["torch>=2"]\n'

@@ -11,10 +11,10 @@ from heliostat.api.refusals import read_job
 from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFound, StoreUnavailable
 from heliostat.models import Caller, Job, JobState
 from heliostat.models.schedules import CatchUp, Firing, FiringState, Overlap, Schedule, ScheduleState
-from heliostat.services import schedules as services
-from heliostat.services.firing import tend
-from heliostat.services.people import UserChange, update_user
-from heliostat.services.schedule_wishes import Wish
+from heliostat.services.accounts.people import UserChange, update_user
+from heliostat.services.schedules import verbs as services
+from heliostat.services.schedules.firing import tend
+from heliostat.services.schedules.wishes import Wish
 from heliostat.store import firings as fired
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import moves
@@ -248,7 +248,7 @@ def test_for_an_owner_who_is_deactivated_nothing_runs_and_it_says_so(site: Site)
 
 
 def test_it_runs_with_the_rights_its_owner_has_when_it_fires(site: Site) -> None:
-    from heliostat.services.projects import remove_member
+    from heliostat.services.accounts.projects import remove_member
 
     site.project("vision")
     ann = person(site, "alice")

@@ -8,10 +8,10 @@ from sqlalchemy import select
 
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import Job, JobState
+from heliostat.services.cluster.reports import monthly_report
 from heliostat.services.history import export_history
 from heliostat.services.history_import import Imported, SacctText, import_slurm
-from heliostat.services.logs import LogRange, read_log
-from heliostat.services.reports import monthly_report
+from heliostat.services.jobs.logs import LogRange, read_log
 from heliostat.store import jobs as stored
 from heliostat.store import people, schema
 from heliostat.store.attempt_usage import usage_of

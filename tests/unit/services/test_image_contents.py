@@ -11,7 +11,7 @@ from heliostat.models import JobSpec
 from heliostat.models.environments import Software
 from heliostat.models.images import parse_own_name, push_words, stored_name
 from heliostat.runtimes.policy import Asker, Rules, admitted, rules_of
-from heliostat.services.images_contents import checked_containerfile, checked_definition, written_for
+from heliostat.services.images.contents import checked_containerfile, checked_definition, written_for
 
 SETTINGS = Settings(Home(Path("/srv/h")))
 OPEN = rules_of(SETTINGS)

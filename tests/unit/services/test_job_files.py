@@ -8,7 +8,7 @@ import pytest
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import JobSpec
 from heliostat.services.context import Context
-from heliostat.services.job_files import MOST_ENTRIES, _entry, has_folder, list_files, open_file
+from heliostat.services.jobs.files import MOST_ENTRIES, _entry, has_folder, list_files, open_file
 from unit.services.site import Site
 from unit.services.test_log_windows import Logs
 

@@ -4,7 +4,7 @@ import pytest
 
 from heliostat.errors import Forbidden, Invalid, NotFound
 from heliostat.models import NodeState
-from heliostat.services.nodes import NodeChange, drain_node, get_node, resume_node, update_node
+from heliostat.services.cluster.nodes import NodeChange, drain_node, get_node, resume_node, update_node
 from unit.services.site import Site
 
 

@@ -5,7 +5,8 @@ import pytest
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
 from heliostat.models import Caller, JobRequest, JobSpec, ProjectRole
 from heliostat.models.notices import Channel
-from heliostat.services import notices, projects
+from heliostat.services import notices
+from heliostat.services.accounts import projects
 from heliostat.services.notices import Wish
 from heliostat.store import people
 from support.receivers import http_receiver

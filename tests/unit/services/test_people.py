@@ -20,9 +20,9 @@ from heliostat.errors import (
     TooManyRequests,
 )
 from heliostat.models import AuditEntry, Caller, ProjectRole, Role, User
-from heliostat.services import audit, people, projects, tokens
+from heliostat.services.accounts import audit, people, projects, tokens
+from heliostat.services.accounts.people import NewUser, UserChange
 from heliostat.services.context import Context
-from heliostat.services.people import NewUser, UserChange
 from heliostat.store import people as stored
 from unit.auth.stand_ins import ALICE, BOB, ROOT, Clock, FakeUnix, new_store
 

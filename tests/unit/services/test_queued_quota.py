@@ -4,10 +4,10 @@ import pytest
 
 from heliostat.errors import Conflict
 from heliostat.models import Job, JobState, Placement, Resources
-from heliostat.services import people, projects
-from heliostat.services.people import UserChange
-from heliostat.services.projects import GroupChange
-from heliostat.services.quotas import check_queued
+from heliostat.services.accounts import people, projects
+from heliostat.services.accounts.people import UserChange
+from heliostat.services.accounts.projects import GroupChange
+from heliostat.services.accounts.quotas import check_queued
 from unit.services.site import Site, a_job
 
 
@@ -25,7 +25,7 @@ def limit_project(site: Site, most: int | None, name: str = "default") -> None:
 
 
 def test_without_a_quota_the_queue_is_not_even_looked_at(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("heliostat.services.quotas.gpus_asked_for", lambda conn: pytest.fail("it looked"))
+    monkeypatch.setattr("heliostat.services.accounts.quotas.gpus_asked_for", lambda conn: pytest.fail("it looked"))
     submit(site, of(1000))
     limit_project(site, 4)
     submit(site, of(0))

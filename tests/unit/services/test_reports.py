@@ -8,7 +8,7 @@ import pytest
 from sqlalchemy import insert
 
 from heliostat.errors import Invalid
-from heliostat.services.reports import Line, _span, as_csv, report_months
+from heliostat.services.cluster.reports import Line, _span, as_csv, report_months
 from heliostat.store import schema
 from heliostat.store.times import to_seconds
 from unit.services.site import Site

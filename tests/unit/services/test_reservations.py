@@ -6,7 +6,7 @@ import pytest
 
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Reservation
-from heliostat.services.reservations import create_reservation, delete_reservation, list_reservations
+from heliostat.services.cluster.reservations import create_reservation, delete_reservation, list_reservations
 from unit.services.site import Site
 
 DAY, HOUR = timedelta(days=1), timedelta(hours=1)

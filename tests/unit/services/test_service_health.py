@@ -11,7 +11,7 @@ import pytest
 from heliostat.models import JobRequest, JobSpec, JobState
 from heliostat.models.services import Health, HealthCheck, Replica, Service, ServiceState, Visibility
 from heliostat.services.context import Context
-from heliostat.services.service_health import Looks, Outcome, judged
+from heliostat.services.web_services.health import Looks, Outcome, judged
 from unit.services.site import a_job
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -61,6 +61,6 @@ def test_only_news_wake(replica: Replica, problem: str, wakes: int) -> None:
     context = cast(Context, SimpleNamespace(now=lambda: NOW))
     assert looks.look(context, SERVICE, replica, JOB) is None
     assert looked.wait(30)
-    looks._threads.shutdown(wait=True)
+    looks.close(wait=True)
     assert len(woken) == wakes
     assert 0 < looks.seconds_until_due([JOB.attempt_id]) <= 1.5

@@ -13,9 +13,9 @@ import pytest
 from heliostat.models import Attempt
 from heliostat.models.services import HealthCheck
 from heliostat.models.sessions import Listening
-from heliostat.services import service_health
 from heliostat.services.context import Context
-from heliostat.services.service_health import look_at
+from heliostat.services.web_services import health as service_health
+from heliostat.services.web_services.health import look_at
 from unit.services.test_service_health import JOB, SERVICE
 
 LONG_SECONDS, SHORT_SECONDS = 60.0, 0.3

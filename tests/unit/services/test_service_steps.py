@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from heliostat.models import JobRequest, JobSpec
 from heliostat.models.services import Service, ServiceState, Visibility
-from heliostat.services.service_steps import (
+from heliostat.services.web_services.steps import (
     Failure,
     Phase,
     Seen,

@@ -12,13 +12,13 @@ from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import Caller, Job, JobState
 from heliostat.models.services import Health, ServiceState, Visibility
 from heliostat.models.sessions import Listening
-from heliostat.services import web_services
-from heliostat.services.people import UserChange, update_user
-from heliostat.services.service_health import Looks
-from heliostat.services.service_tending import tend
-from heliostat.services.service_wishes import Wish
-from heliostat.services.traffic import Traffic
-from heliostat.services.web_services import ServiceView
+from heliostat.services.accounts.people import UserChange, update_user
+from heliostat.services.web_services import verbs as web_services
+from heliostat.services.web_services.health import Looks
+from heliostat.services.web_services.tending import tend
+from heliostat.services.web_services.traffic import Traffic
+from heliostat.services.web_services.verbs import ServiceView
+from heliostat.services.web_services.wishes import Wish
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import moves
 from unit.services.site import Machines, Site

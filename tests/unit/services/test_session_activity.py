@@ -14,9 +14,11 @@ import pytest
 
 from heliostat.models import Attempt, JobState
 from heliostat.models.sessions import Listening, Session, Target
-from heliostat.services import proven_http, session_activity, session_watch
+from heliostat.services import proven_http
 from heliostat.services.context import Context
 from heliostat.services.proxying import Way
+from heliostat.services.sessions import activity as session_activity
+from heliostat.services.sessions import watch as session_watch
 from unit.services.site import a_job
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

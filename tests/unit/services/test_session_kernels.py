@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.services.session_kernels import environments, python_kernel, slug, write_kernels
-from heliostat.services.session_software import launcher
+from heliostat.services.sessions.kernels import environments, python_kernel, slug, write_kernels
+from heliostat.services.sessions.software import launcher
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -71,6 +71,22 @@ def test_kernels_are_written_into_the_folder_of_the_session_and_nowhere_else(
     assert spec["env"]["VIRTUAL_ENV"] == str(home / "venvs/good")
     assert "venvs/bad is no kernel" in capsys.readouterr().err
     assert sorted(os.listdir(home)) == before
+
+
+@pytest.mark.parametrize(("status", "kernels"), [(0, ["ir"]), (1, [])])
+def test_r_is_a_kernel_where_it_has_irkernel(
+    home: Path, monkeypatch: pytest.MonkeyPatch, status: int, kernels: list[str]
+) -> None:
+    (home / "bin").mkdir()
+    for name in ("R", "Rscript"):
+        (home / "bin" / name).write_text(f"#!/bin/sh\necho \"$@\" >>'{home}/asked'\nexit {status}\n")
+        (home / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert write_kernels(str(home / "session"), "/nowhere/bin/jupyter-lab") == kernels
+    assert "requireNamespace('IRkernel'" in (home / "asked").read_text()
+    if kernels:
+        spec = json.loads((home / "session/kernels/ir/kernel.json").read_text())
+        assert (spec["display_name"], spec["argv"][-1]) == ("R", "{connection_file}")
 
 
 def test_names_are_such_as_jupyter_takes() -> None:

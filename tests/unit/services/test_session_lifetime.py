@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.models.sessions import Session
-from heliostat.services.session_lifetime import Act, Look, decide, is_news, warning_for
+from heliostat.services.sessions.lifetime import Act, Look, decide, is_news, warning_for
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)

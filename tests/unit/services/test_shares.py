@@ -5,10 +5,10 @@ import pytest
 
 from heliostat.errors import Forbidden, Invalid, NotFound
 from heliostat.models import Caller, JobState, Quota, Role
-from heliostat.services import people, projects
-from heliostat.services.nodes import NodeChange, update_node
-from heliostat.services.people import UserChange
-from heliostat.services.projects import GroupChange
+from heliostat.services.accounts import people, projects
+from heliostat.services.accounts.people import UserChange
+from heliostat.services.accounts.projects import GroupChange
+from heliostat.services.cluster.nodes import NodeChange, update_node
 from unit.services.site import Site
 
 

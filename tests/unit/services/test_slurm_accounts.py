@@ -13,7 +13,7 @@ from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.requests import check_class
 from heliostat.engines.slurm.terms import Terms
 from heliostat.errors import Conflict, EngineUnavailable, Forbidden, Invalid
-from heliostat.services.slurm_accounts import (
+from heliostat.services.accounts.slurm import (
     apply_accounts,
     examine_accounts,
     plan_slurm_accounts,

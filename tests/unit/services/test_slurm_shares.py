@@ -5,7 +5,7 @@ import pytest
 from heliostat.engines.slurm.share import Used
 from heliostat.models import Department, Project
 from heliostat.scheduling.accounts import Accounts
-from heliostat.services.slurm_shares import ELSEWHERE, slurm_standing
+from heliostat.services.accounts.slurm_shares import ELSEWHERE, slurm_standing
 
 ACCOUNTS = Accounts(
     departments={"imaging": Department("imaging", 3), "new": Department("new")},

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from heliostat.errors import Forbidden, NotFound
 from heliostat.models import JobState, Resources
-from heliostat.services import stats
-from heliostat.services.stats import MOST_POINTS, Span, cluster_stats, job_stats, node_stats
+from heliostat.services.cluster import stats
+from heliostat.services.cluster.stats import MOST_POINTS, Span, cluster_stats, job_stats, node_stats
 from heliostat.store import schema
 from heliostat.store.samples import SampleStore
 from unit.services.site import Site, new_site

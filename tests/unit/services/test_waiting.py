@@ -7,7 +7,7 @@ import pytest
 
 from heliostat.models import Cause, Ended, Job, JobState, Place
 from heliostat.scheduling.snapshot import Plan, Start
-from heliostat.services.jobs import hold_job, release_job
+from heliostat.services.jobs.verbs import hold_job, release_job
 from heliostat.store import jobs as stored
 from heliostat.workers.outcome import move_for_end
 from heliostat.workers.recording import Round, record

@@ -13,10 +13,10 @@ from heliostat.auth.web import CODE_LASTS, IDLE, LASTS, Browser
 from heliostat.config import Home, Settings
 from heliostat.errors import Forbidden, NotAuthenticated
 from heliostat.models import Caller
-from heliostat.services import web_logins
+from heliostat.services.accounts import web_logins
+from heliostat.services.accounts.people import set_password
+from heliostat.services.accounts.web_logins import Origin
 from heliostat.services.context import Context
-from heliostat.services.people import set_password
-from heliostat.services.web_logins import Origin
 from heliostat.store import people
 from unit.auth.stand_ins import ROOT, Clock, FakeUnix, new_store
 

@@ -11,9 +11,9 @@ from heliostat.api.refusals import read_job
 from heliostat.errors import Conflict, Forbidden, HeliostatError, Invalid, NotFound, TooLarge
 from heliostat.models import Caller, Job, JobState
 from heliostat.models.workflows import Tally, WorkflowState
-from heliostat.services import workflows as services
-from heliostat.services.people import UserChange, update_user
-from heliostat.services.workflow_plans import WorkflowPlan, plan_workflow
+from heliostat.services.accounts.people import UserChange, update_user
+from heliostat.services.workflows import verbs as services
+from heliostat.services.workflows.plans import WorkflowPlan, plan_workflow
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import moves
 from heliostat.store.database import Transaction

@@ -4,8 +4,8 @@ from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
 from heliostat.api.refusals import read_job
-from heliostat.services.offers import GpuType, Offer
-from heliostat.services.why import Answer, Forecast, Option
+from heliostat.services.cluster.offers import GpuType, Offer
+from heliostat.services.jobs.why import Answer, Forecast, Option
 from heliostat.web.job_form.fields import FIELDS
 from heliostat.web.job_form.page import Draft, Shown, Trouble, add_view, exports_of, new_job_address, preview_of
 from heliostat.web.job_form.texts import texts_from

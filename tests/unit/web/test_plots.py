@@ -3,7 +3,7 @@ from datetime import UTC, datetime
 import pytest
 
 from heliostat.models import Device, DeviceFigures, Figure, UsageSummary
-from heliostat.services.stats import Asked, JobStats, Series, Verdict
+from heliostat.services.cluster.stats import Asked, JobStats, Series, Verdict
 from heliostat.web.job.plots import usage
 
 START = datetime(2026, 3, 1, tzinfo=UTC)

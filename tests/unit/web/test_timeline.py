@@ -2,7 +2,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from heliostat.models import AttemptRecord, Job, JobEvent, JobSpec, JobState, Resources
-from heliostat.services.job_story import Story
+from heliostat.services.jobs.story import Story
 from heliostat.web.job.timeline import timeline
 
 BEGIN = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -1,6 +1,6 @@
 from datetime import UTC, datetime, timedelta
 
-from heliostat.services.stats import Series, Span
+from heliostat.services.cluster.stats import Series, Span
 from heliostat.web.usage_plots import cluster_plots, node_plots
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)

@@ -17,7 +17,7 @@ from heliostat.models import JobEvent, JobState
 from heliostat.models.notices import ENDS_SOON, OCCASIONS, Channel, Notice, occasions_of
 from heliostat.notices.failures import Undelivered
 from heliostat.notices.letters import Letter
-from heliostat.services import people
+from heliostat.services.accounts import people
 from heliostat.store import moves
 from heliostat.store import notices as stored
 from heliostat.store.notices import JobOfEvent

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from heliostat.errors import HeliostatError, Invalid, TooLarge
+from heliostat.workflows.deciding import Gate, Over, decide
 from heliostat.workflows.documents import read_document
 from heliostat.workflows.expansion import Expanded, expand
 
@@ -74,6 +75,58 @@ def test_what_others_hand_on_stays_to_be_filled_in_later() -> None:
 
 
 @pytest.mark.parametrize(
+    "value",
+    [
+        "${{ jobs.a.outputs.x }}",
+        "${{",
+        "$${{ nobody }}",
+        "$" * 5 + "{{" * 3,
+        "${{ '{{' }}",
+        "${{ " * 500,
+        "$${{ '{{' }}",
+    ],
+)
+def test_a_value_stays_a_value_whatever_is_in_it_also_in_jobs_that_are_filled_in_later(value: str) -> None:
+    """Somebody's parameter must not become an expression of the workflow it is given to."""
+    late = {"command": ["run", "${{ params.p }}", "<${{ matrix.m }}>", "${{ jobs.a.outputs.x }}"]}
+    variables = {"P": "-${{ params.p }}"}
+    made = expanded(
+        {"a": job(), "b": job(needs="a", **late, env=variables, comment="${{ params.p }}", matrix={"m": [value]})},
+        {"p": "none"},
+        p=value,
+    )
+    node = made.nodes[1]
+    assert node.body["comment"] == value
+    env = node.body["env"]
+    assert isinstance(env, dict)
+    words = [*node.body["command"], *env.values()]  # type: ignore[misc]
+    gate = Gate(node.key, None, made.params, node.values, words)
+    verdict = decide(gate, [Over("a", "a", "completed", {"x": value})])
+    filled = dict(zip(env, verdict.words[4:], strict=True))
+    assert verdict.words[:4] == ("run", value, f"<{value}>", value)
+    assert filled == {"HELIOSTAT_PARAM_P": value, "HELIOSTAT_PARAM_M": value, "P": f"-{value}"}
+
+
+@pytest.mark.parametrize("matrix", [{"x": [1], "X": [2]}, [{"x": 1, "X": 2}]])
+def test_two_values_of_a_matrix_are_not_the_same_variable(matrix: Any) -> None:
+    assert refusal({"a": job(matrix=matrix)}).message == "jobs.a.matrix.X: is the same variable as x."
+
+
+@pytest.mark.parametrize("given", [2**53 + 1, str(2**53 + 1), 2**70 + 1, f" -{10**30 + 1} "])
+def test_whole_numbers_keep_all_their_digits(given: object) -> None:
+    jobs = {"a": job(command=["${{ params.n }}", "${{ params.n == params.m }}"])}
+    made = expanded(jobs, {"n": {"type": "int"}, "m": {"type": "int"}}, n=given, m=int(str(given)) - 1)
+    assert made.nodes[0].body["command"] == [str(given).strip(), "false"]
+
+
+@pytest.mark.parametrize("given", ["9007199254740993.0", 1e17, "1e300"])
+def test_a_number_that_may_be_another_than_was_written_is_no_whole_number(given: object) -> None:
+    error = refusal({"a": job()}, {"n": 1}, n=given)
+    assert "not of the type int" in error.message
+    assert error.hint == "Give a whole number, with all its digits."
+
+
+@pytest.mark.parametrize(
     ("jobs", "words"),
     [
         ({}, "jobs: must be a set of jobs"),
@@ -134,6 +187,7 @@ def test_what_is_wrong_is_said_with_its_place(jobs: Any, words: str) -> None:
         ({"1a": 1}, {}, "begins with no digit"),
         ({"n": 1}, {"n": float("inf")}, "finite"),
         ({"n": "x"}, {"n": "a\0b"}, "NUL"),
+        ({"lr": 1, "LR": 2}, {}, "params.LR: is the same variable as lr"),
     ],
 )
 def test_parameters_are_checked(params: Any, given: Any, words: str) -> None:

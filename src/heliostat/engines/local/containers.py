@@ -1,11 +1,13 @@
 """Jobs in containers: what they find on this machine, and what is left of them."""
 
 import contextlib
+import hashlib
 import os
 import shutil
 import subprocess
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from resource import RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 
@@ -13,7 +15,7 @@ from heliostat.config import Settings
 from heliostat.engines.containers import CONFIGURATION, Belongings, Ground, container_of
 from heliostat.engines.containers_inside import Door
 from heliostat.engines.environment import Person
-from heliostat.engines.folders import JobFolder, Refused, make_private
+from heliostat.engines.folders import JobFolder, Refused, make_private, person_of
 from heliostat.engines.local.insiders import first_inside
 from heliostat.engines.local.script import Places, base_environment, runs_side_by_side, task_environment
 from heliostat.engines.local.ungrouped import tools_folder
@@ -48,6 +50,20 @@ class Place:
         return tools_folder(self.instance)
 
 
+def instance_of(settings: Settings) -> str:
+    """Tells this installation from others on the machine."""
+    return hashlib.sha256(str(settings.home.path).encode()).hexdigest()[:8]
+
+
+def tool_room(settings: Settings, person: Person) -> str:
+    """Where a tool of ours keeps its notes that runs for this person beside all attempts. Named like an attempt
+    that never is: what is left of it goes like what is left of those."""
+    runs = tools_folder(instance_of(settings))
+    _make_shared(runs)
+    make_private(room := f"{runs}/0.{person.uid}", person)
+    return room
+
+
 def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) -> tuple[Command, ...]:
     """One for each of its tasks. Raises Refused."""
     runtime = RUNTIMES[attempt.job.spec.runtime or place.settings.container_runtime]
@@ -57,6 +73,8 @@ def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) 
         _check_sub_ids(person)
     try:
         whole = _container(attempt, person, places, place)
+        if runtime.takes_images:  # others keep nothing on the disk
+            _make_rooms(attempt, person, place)
         return tuple(map(runtime.command, _tasks(whole, attempt)))
     except (CannotContain, Invalid) as error:
         raise Refused(str(error)) from None
@@ -69,6 +87,7 @@ def tool_rooms(attempt: Attempt, person: Person, place: Place) -> dict[str, str]
         return {}
     if shutil.which("podman", path=TOOL_PATH) is not None:
         _check_sub_ids(person)
+    _make_rooms(attempt, person, place)
     store, scratch, run = _rooms(attempt, person, place)
     return {"HELIOSTAT_TOOL_STORE": store, "HELIOSTAT_TOOL_SCRATCH": scratch, "HELIOSTAT_TOOL_RUN": run}
 
@@ -110,11 +129,14 @@ def door(place: Place, attempt: Attempt, pids: Iterable[int], terminal: str) -> 
     if first is None:
         raise Refused("nothing runs in its container yet, or any more")
     workdir = attempt.job.spec.workdir or f"{JobFolder.of(place.settings.home.jobs, attempt.job.id).path}/work"
+    _make_shared(place.runs)
+    make_private(f"{place.runs}/{attempt.id}", person_of(attempt.job.unix_user))
     return Door(f"{place.runs}/{attempt.id}", place.scratch(attempt.id), str(first), workdir, terminal)
 
 
 def has_container(place: Place, attempt_id: AttemptId) -> bool:
-    return os.path.lexists(place.scratch(attempt_id))
+    """Or something of one that is over."""
+    return os.path.lexists(place.scratch(attempt_id)) or os.path.lexists(f"{place.runs}/{attempt_id}")
 
 
 def _confinement(attempt: Attempt, person: Person, place: Place) -> Confinement:
@@ -138,12 +160,14 @@ def _confinement(attempt: Attempt, person: Person, place: Place) -> Confinement:
 def _rooms(attempt: Attempt, person: Person, place: Place) -> tuple[str, str, str]:
     """For the person's images, for what is written on top of them, and for the notes of the tool."""
     images = place.settings.home.images
-    rooms = (f"{images}/{person.name}", place.scratch(attempt.id), f"{place.runs}/{attempt.id}")
-    _make_shared(str(images))
+    return f"{images}/{person.name}", place.scratch(attempt.id), f"{place.runs}/{attempt.id}"
+
+
+def _make_rooms(attempt: Attempt, person: Person, place: Place) -> None:
+    _make_shared(str(place.settings.home.images))
     _make_shared(place.runs)
-    for folder in rooms:
+    for folder in _rooms(attempt, person, place):
         make_private(folder, person)
-    return rooms
 
 
 def _container(attempt: Attempt, person: Person, places: Places, place: Place) -> Container:
@@ -179,8 +203,13 @@ def _tasks(whole: Container, attempt: Attempt) -> list[Container]:
 
 def _most_processes() -> int:
     """Podman gives itself no more than the kernel has numbers for, and nobody after it may have more."""
-    numbers, limit = int(Path("/proc/sys/kernel/pid_max").read_text()), getrlimit(RLIMIT_NPROC)[1]
+    numbers, limit = _process_numbers(), getrlimit(RLIMIT_NPROC)[1]
     return numbers if limit < 0 else min(numbers, limit)
+
+
+@cache
+def _process_numbers() -> int:
+    return int(Path("/proc/sys/kernel/pid_max").read_text())
 
 
 def _usual_oci_runtime() -> str:

@@ -1,6 +1,5 @@
 """Runs jobs on this machine. They need no server while they run, and outlive it."""
 
-import hashlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,7 +45,7 @@ class LocalEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._instance = hashlib.sha256(str(settings.home.path).encode()).hexdigest()[:8]
+        self._instance = containers.instance_of(settings)
         self._traces = Traces(settings.home.attempts)
         found = find_cgroups(self._instance)
         self._no_cgroups = found.reason if isinstance(found, NoCgroups) else None
@@ -237,8 +236,8 @@ class LocalEngine:
                     return
                 self._supervision.begin(attempt)
                 claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
-                is_contained = bool(payload.commands) and containers.has_container(place, attempt.id)
-                self._running[attempt.id] = running = Running(attempt, claim, group, is_contained=is_contained)
+                running = Running(attempt, claim, group, is_contained=bool(payload.commands))
+                self._running[attempt.id] = running
                 self._queued.discard(attempt.id)
                 if not payload.commands and not payload.places.tool:
                     self._uncontained.add(attempt.id)

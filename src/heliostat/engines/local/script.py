@@ -71,6 +71,7 @@ def _contained(attempt: Attempt, commands: Sequence[Command]) -> str:
         f"exec {SCRIPT_DESCRIPTOR}<&-",
         "umask 022",
         "unset HELIOSTAT_CONTAINED",
+        *shell.hold(commands[0], 125),
         *shell.prelude(commands[0]),
         *(_gang(attempt, runs) if runs_side_by_side(attempt) else [runs[0]]),
     ]

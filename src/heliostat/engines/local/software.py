@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.config import Settings
+from heliostat.engines.local.image_stores import describe_stores
 from heliostat.runtimes.contract import TOOL_PATH
 
 Found = tuple[str, str, str, str | None]  # what was looked at, level, sentence, what to do
@@ -42,7 +43,8 @@ class Machine:
 
 
 def examine_software(settings: Settings) -> list[Found]:
-    return [*findings(settings, _this_machine())]
+    taken = describe_stores(settings)
+    return [*findings(settings, _this_machine()), *([("image stores", "ok", taken, None)] if taken else [])]
 
 
 def findings(settings: Settings, machine: Machine) -> Iterator[Found]:

@@ -12,9 +12,7 @@ import structlog
 from heliostat.config import Settings
 from heliostat.engines.contract import Report
 from heliostat.engines.folders import JobFolder
-from heliostat.engines.local import containers
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits
-from heliostat.engines.local.containers import Place
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.endings import (
     Running,
@@ -33,6 +31,8 @@ from heliostat.engines.local.watch import Watch
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Started
 
 log = structlog.get_logger()
+# The tool that holds a container tells the exit code and goes; its last process is gone a moment later by itself.
+_ENDS_BY_ITSELF, _MOMENT_SECONDS = 8, 0.0002
 
 
 class ProcessesLeft(Exception):
@@ -70,8 +70,7 @@ class Supervision:
         if claim is None:
             return ended_before_boot(attempt, self._traces.ending(attempt.id))
         group = self._groups.find(attempt.id) or self._marked(attempt)
-        is_contained = containers.has_container(Place(self._settings, self._instance), attempt.id)
-        running = Running(attempt, claim, group, is_contained=is_contained)
+        running = Running(attempt, claim, group, is_contained=attempt.job.spec.wants_container)
         self.begin(attempt)
         if not self._begin_watching(running):
             if end := self._usual_end(running):
@@ -141,6 +140,9 @@ class Supervision:
         for tries in range(100):
             if self._removed(running, ending):
                 break
+            if tries < _ENDS_BY_ITSELF and running.is_contained and ending.exit_code is not None:
+                time.sleep(_MOMENT_SECONDS)
+                continue
             if not running.group.kill():
                 raise ProcessesLeft(running.attempt.id, running.group.pids()[:20])
             # The kernel may call a group busy for a moment after its last process, most often after a container.

@@ -18,15 +18,18 @@ from heliostat.engines.folders import Refused
 from heliostat.engines.templates import runs_once
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Job, JobSpec
+from heliostat.models.quantities import parse_memory
 from heliostat.runtimes import shell
 from heliostat.runtimes.catalogue import RUNTIMES
 from heliostat.runtimes.contract import TOOL_PATH, CannotContain, Command, Confinement, Container, Limits
+from heliostat.runtimes.image_stores import Sweeping, sweep_words
 from heliostat.runtimes.shell import blank
 
 EARS = "heliostat_told=; trap heliostat_told=1 URG"  # before all else: what is told before there is a tool counts
 _FOLDER = blank("heliostat_folder")
 _RESET = "$heliostat_reset"  # several words, or none
 _LONGEST = 120_000  # of one word or variable, which the kernel passes on
+_SWEEP_AFTER_SECONDS, _SWEEP_SECONDS, _SWEEP_EVERY_MINUTES = 2, 300, 60
 _CONFIGURATION = ("heliostat_conf", "heliostat_registries")
 # Known where it runs, and never secret.
 _OF_THE_NODE = {
@@ -96,7 +99,7 @@ def contained(attempt: Attempt, person: Person, brought: Belongings, settings: S
     except (CannotContain, Invalid) as error:
         raise Refused(str(error)) from None
     made = Contained(
-        tuple(_lines(attempt, container_base(settings, person), ways)),
+        tuple(_lines(attempt, container_base(settings, person), ways, settings)),
         shell.octal(next(iter(ways.values())).sealed),
     )
     longest = max(len(made.sealed), sum(len(line.encode("utf-8", "surrogateescape")) + 1 for line in made.lines))
@@ -144,7 +147,7 @@ def _ours_last(attempt: Attempt, whole: Container) -> Container:
     )
 
 
-def _lines(attempt: Attempt, base: str, ways: Mapping[str, Command]) -> Iterator[str]:
+def _lines(attempt: Attempt, base: str, ways: Mapping[str, Command], settings: Settings) -> Iterator[str]:
     """Nothing the user has set is a variable of this shell: only of those that become the tools."""
     runtime, any_way = RUNTIMES[attempt.job.spec.runtime or ""], next(iter(ways.values()))
     yield f"export PATH={TOOL_PATH}"
@@ -159,8 +162,10 @@ def _lines(attempt: Attempt, base: str, ways: Mapping[str, Command]) -> Iterator
     yield from shell.seal('"$heliostat_sealed"', f"{_FOLDER}/sealed")
     yield "unset heliostat_sealed"
     yield "cd /"
+    yield from shell.hold(any_way, 126)
     yield from ["(", *shell.prelude(any_way), ") 9>&- || exit 126"]
     yield from _task(ways, any_way)
+    yield from _sweep(Sweeping(f"{base}/images", f"{base}/images/s"), any_way, settings)
     yield 'heliostat_run "$@"'
 
 
@@ -173,6 +178,21 @@ def _task(ways: Mapping[str, Command], any_way: Command) -> Iterator[str]:
         yield f"{quote(name)}) {shell.run(ways[name], _RESET)} ;;"
     yield f"*) {shell.run(ways[last], _RESET)} ;;"
     yield "esac"
+    yield "}"
+
+
+def _sweep(place: Sweeping, any_way: Command, settings: Settings) -> Iterator[str]:
+    """Beside the task, once it has begun: whoever uses images here removes those of theirs that are due."""
+    keep_days, most = settings.images_keep_days, parse_memory(settings.images_max_size) * 2**20 or None
+    yield "heliostat_sweep() {"
+    if any_way.holds and (keep_days or most):
+        tools = ("PATH", "HOME", *CONFIGURATION)
+        yield from shell.exports({name: any_way.environment[name] for name in tools})
+        yield f"sleep {_SWEEP_AFTER_SECONDS}"
+        words = sweep_words(place, keep_days, most, _SWEEP_EVERY_MINUTES)
+        yield shell.become(["timeout", "--kill-after=10", str(_SWEEP_SECONDS), "nice", "-n", "19", *words])
+    else:
+        yield ":"
     yield "}"
 
 

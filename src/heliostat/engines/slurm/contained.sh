@@ -145,6 +145,7 @@ heliostat_run() { # heliostat_task becomes the tool, with our parameters; sets c
     heliostat_task "$@" 9>&- &
     heliostat_tool=$!
     [ -z "$heliostat_told" ] || heliostat_tell
+    (heliostat_sweep 7<&- 8<&- 9>&- </dev/null >/dev/null 2>&1 &)
     while :; do
         wait "$heliostat_tool"
         code=$?

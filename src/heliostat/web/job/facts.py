@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heliostat.models import ACTIVE, Job, JobState, Layout, User
 from heliostat.models.nodes import Device
 from heliostat.services.rights import may_see_values
-from heliostat.services.sessions import TOKEN
+from heliostat.services.sessions.verbs import TOKEN
 from heliostat.web import words
 
 _SCRIPT_SHOWN = 20_000

@@ -9,7 +9,7 @@ from markupsafe import Markup
 
 from heliostat.models import Figure
 from heliostat.models.nodes import Device
-from heliostat.services.stats import JobStats, Series
+from heliostat.services.cluster.stats import JobStats, Series
 from heliostat.web import svg, words
 from heliostat.web.job.waiting import sentence
 

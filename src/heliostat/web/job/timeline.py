@@ -7,7 +7,7 @@ from datetime import datetime
 from markupsafe import Markup
 
 from heliostat.models import ACTIVE, AttemptRecord, JobEvent, JobState
-from heliostat.services.job_story import Story
+from heliostat.services.jobs.story import Story
 from heliostat.web import words
 
 _WIDTH, _HEIGHT, _LEAST = 1000.0, 18, 3.0

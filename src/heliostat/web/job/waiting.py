@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from urllib.parse import urlencode
 
 from heliostat.models import Job, JobState
-from heliostat.services.why import Accuracy, Answer, Explanation, Forecast
+from heliostat.services.jobs.why import Accuracy, Answer, Explanation, Forecast
 from heliostat.web import words
 
 _SHOWN_AHEAD = 5

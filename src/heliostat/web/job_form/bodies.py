@@ -7,7 +7,7 @@ from heliostat.models import ArrayRange, Job, JobRequest, Parent, Rule
 from heliostat.models.dependencies import begin_text
 from heliostat.models.environments import Software
 from heliostat.models.retries import DEFAULT_CAUSES
-from heliostat.services.sessions import TOKEN
+from heliostat.services.sessions.verbs import TOKEN
 
 Body = dict[str, Any]
 

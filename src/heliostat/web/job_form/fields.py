@@ -90,7 +90,12 @@ GROUPS = (
                 "template",
                 "Started by",
                 "choice",
-                options=(("", "itself"), ("torchrun", "torchrun: PyTorch, one process a GPU"), ("mpi", "mpirun")),
+                options=(
+                    ("", "itself"),
+                    ("torchrun", "torchrun: PyTorch, one process a GPU"),
+                    ("mpi", "mpirun"),
+                    ("spark", "Spark: a cluster of its tasks"),
+                ),
             ),
             Field("array", "Array", hint="0-99: one job per index; 0-99%8: 8 at once"),
             Field(

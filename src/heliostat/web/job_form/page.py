@@ -8,8 +8,8 @@ from urllib.parse import urlencode
 
 from heliostat.errors import HeliostatError
 from heliostat.models import JobRequest
-from heliostat.services.offers import Offer
-from heliostat.services.why import Answer, Forecast, Option
+from heliostat.services.cluster.offers import Offer
+from heliostat.services.jobs.why import Answer, Forecast, Option
 from heliostat.web import words
 from heliostat.web.job_form.bodies import body_of, duration_text, plain_changes
 from heliostat.web.job_form.command_line import command_line

@@ -12,10 +12,10 @@ from starlette.responses import Response
 
 from heliostat.errors import Conflict, HeliostatError, Invalid, TooManyRequests
 from heliostat.models import Job, JobRequest, User
-from heliostat.services.offers import Offer, offer_to
+from heliostat.services.cluster.offers import Offer, offer_to
+from heliostat.services.jobs.submission import Submitted, submit_jobs
+from heliostat.services.jobs.why import foresee_request
 from heliostat.services.rights import inspectable_job, may_see_values
-from heliostat.services.submission import Submitted, submit_jobs
-from heliostat.services.why import foresee_request
 from heliostat.web import words
 from heliostat.web.job_form import files
 from heliostat.web.job_form.bodies import Body, body_of, request_of

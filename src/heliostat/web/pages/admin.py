@@ -6,11 +6,11 @@ from fastapi import APIRouter
 from starlette.responses import Response
 
 from heliostat.models import NodeState, Quota
-from heliostat.services.nodes import examine_installation
-from heliostat.services.people import list_users
-from heliostat.services.projects import list_departments, list_projects
-from heliostat.services.reports import monthly_report
-from heliostat.services.reservations import list_reservations
+from heliostat.services.accounts.people import list_users
+from heliostat.services.accounts.projects import list_departments, list_projects
+from heliostat.services.cluster.nodes import examine_installation
+from heliostat.services.cluster.reports import monthly_report
+from heliostat.services.cluster.reservations import list_reservations
 from heliostat.services.settings import EffectiveSetting, effective_settings
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import AdminDep, Visit

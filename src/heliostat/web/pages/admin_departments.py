@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, NotFound
 from heliostat.models import Department
-from heliostat.services import projects as services
-from heliostat.services.acting import shown
-from heliostat.services.projects import MOST_SHARES, GroupChange
+from heliostat.services.accounts import projects as services
+from heliostat.services.accounts.acting import shown
+from heliostat.services.accounts.projects import MOST_SHARES, GroupChange
 from heliostat.web.admin import ADMIN, Name, quota_values, read_quota
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.rendering import Page, redirect, render

@@ -9,10 +9,10 @@ from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict
 from heliostat.models import Node, NodeState
-from heliostat.services import nodes as services
-from heliostat.services.acting import invalid
-from heliostat.services.data_classes import MOST_SECRET
-from heliostat.services.nodes import NodeChange
+from heliostat.services.accounts.acting import invalid
+from heliostat.services.cluster import nodes as services
+from heliostat.services.cluster.data_classes import MOST_SECRET
+from heliostat.services.cluster.nodes import NodeChange
 from heliostat.web.admin import ADMIN, CLASSES, Name, PageNumber, Text, paged
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.rendering import Page, redirect, render

@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, NotFound
 from heliostat.models import Reservation
-from heliostat.services import reservations as services
-from heliostat.services.acting import shown
-from heliostat.services.projects import list_projects
+from heliostat.services.accounts.acting import shown
+from heliostat.services.accounts.projects import list_projects
+from heliostat.services.cluster import reservations as services
 from heliostat.web.admin import ADMIN, Name
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.rendering import Page, redirect, render

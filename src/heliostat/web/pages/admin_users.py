@@ -8,9 +8,9 @@ from starlette.responses import Response
 
 from heliostat.errors import BadRequest, Conflict, NotFound
 from heliostat.models import Role, Token, User
-from heliostat.services import people, tokens
-from heliostat.services.people import NewUser, UserChange
-from heliostat.services.projects import list_projects
+from heliostat.services.accounts import people, tokens
+from heliostat.services.accounts.people import NewUser, UserChange
+from heliostat.services.accounts.projects import list_projects
 from heliostat.web.admin import ADMIN, Name, PageNumber, Text, paged, quota_values, quota_words, read_quota
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.rendering import Page, redirect, render

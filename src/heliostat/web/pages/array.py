@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from heliostat.errors import NotFound
 from heliostat.models import TERMINAL
-from heliostat.services.jobs import cancel_jobs
-from heliostat.services.listing import JobPage, JobQuery, ListedJob, list_jobs
+from heliostat.services.jobs.listing import JobPage, JobQuery, ListedJob, list_jobs
+from heliostat.services.jobs.verbs import cancel_jobs
 from heliostat.services.rights import check_inspectable
 from heliostat.web import words
 from heliostat.web.job.numbers import ARRAY

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.errors import Invalid
-from heliostat.services.cluster import (
+from heliostat.services.cluster.glance import (
     Condition,
     Demand,
     Glance,
@@ -20,7 +20,7 @@ from heliostat.services.cluster import (
     glance,
     survey,
 )
-from heliostat.services.stats import Span, cluster_stats
+from heliostat.services.cluster.stats import Span, cluster_stats
 from heliostat.web import heatmap, svg, words
 from heliostat.web.heatmap import Machine
 from heliostat.web.rendering import Page, render

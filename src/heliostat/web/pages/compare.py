@@ -8,7 +8,7 @@ from starlette.responses import Response
 
 from heliostat.errors import HeliostatError
 from heliostat.models.records import COMPARED
-from heliostat.services.comparison import Comparison, Difference, compare_jobs
+from heliostat.services.jobs.comparison import Comparison, Difference, compare_jobs
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import Visit, VisitDep
 

@@ -9,8 +9,8 @@ from starlette.responses import JSONResponse, Response
 from heliostat.errors import BadRequest, Conflict
 from heliostat.models import Job
 from heliostat.models.environments import EnvironmentState, Software
-from heliostat.services import environments as services
-from heliostat.services.environments import Shown
+from heliostat.services.environments import verbs as services
+from heliostat.services.environments.verbs import Shown
 from heliostat.services.rights import may_inspect
 from heliostat.web.forms import Filled, refused
 from heliostat.web.live import Hub

@@ -13,13 +13,13 @@ from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
 from heliostat.models.nodes import Device
 from heliostat.models.schedules import Origin
 from heliostat.models.workflows import Part
-from heliostat.services import jobs as services
+from heliostat.services.cluster.stats import job_stats
 from heliostat.services.context import Context
-from heliostat.services.job_files import has_folder
-from heliostat.services.job_story import Story, job_story, known_devices
-from heliostat.services.records import job_record
-from heliostat.services.stats import job_stats
-from heliostat.services.why import explain_job
+from heliostat.services.jobs import verbs as services
+from heliostat.services.jobs.files import has_folder
+from heliostat.services.jobs.records import job_record
+from heliostat.services.jobs.story import Story, job_story, known_devices
+from heliostat.services.jobs.why import explain_job
 from heliostat.web.job.facts import Action, Facts, actions, facts
 from heliostat.web.job.logs import LogQuery, LogView, log_view
 from heliostat.web.job.numbers import JOB
@@ -28,6 +28,7 @@ from heliostat.web.job.relatives import Relatives, relatives
 from heliostat.web.job.repeat import Repeat, repeat
 from heliostat.web.job.timeline import Timeline, timeline
 from heliostat.web.job.waiting import Waiting, WhatIf, resubmit, sentence, waiting, what_if
+from heliostat.web.pages.job_files import FileRow, results_of
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.views import Confirmation
 from heliostat.web.visits import FormDep, Visit, VisitDep
@@ -63,6 +64,7 @@ class JobView:
     part: Part | None
     repeat: Repeat
     has_files: bool
+    results: tuple[FileRow, ...]  # what it left for people to fetch
     log: LogView | None  # None: only other parts of the page are wanted
     what_if: WhatIf | None
 
@@ -182,6 +184,7 @@ def _view(visit: Visit, story: Story, query: LogQuery, asks: bool) -> JobView:
         part=job.part,
         repeat=repeat(job_record(visit.context, visit.caller, job.id)),
         has_files=has_folder(visit.context, job),
+        results=results_of(visit, job),
         log=log_view(visit, job, query) if is_whole else None,
         what_if=_what_if(visit, job) if asks and is_whole and job.state is JobState.PENDING else None,
     )

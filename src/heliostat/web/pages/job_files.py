@@ -1,5 +1,6 @@
 """What a job left in its own folder: a list, and each file to download."""
 
+import contextlib
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Annotated
@@ -8,14 +9,18 @@ from urllib.parse import quote, urlencode
 from fastapi import APIRouter, Query
 from starlette.responses import Response, StreamingResponse
 
-from heliostat.services.job_files import Entry, Folder, list_files, open_file
+from heliostat.errors import HeliostatError
+from heliostat.models import Job
+from heliostat.models.notebooks import RESULTS
+from heliostat.services.jobs.files import Entry, Folder, has_folder, list_files, open_file
 from heliostat.web.job.numbers import JOB
 from heliostat.web.rendering import HEADERS, Page, render
-from heliostat.web.visits import VisitDep
+from heliostat.web.visits import Visit, VisitDep
 
 router = APIRouter()
 FilePath = Annotated[str, Query(max_length=4000)]
 _MIB = 2.0**20
+_MOST_SHOWN = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +55,21 @@ def download(visit: VisitDep, job_id: int, path: FilePath) -> Response:
     found = open_file(visit.context, visit.caller, job_id, path)
     name = quote(found.name.encode("utf-8", "surrogateescape"))
     headers = HEADERS | {
+        "Content-Security-Policy": "sandbox; default-src 'none'",
         "Content-Disposition": f"attachment; filename*=UTF-8''{name}",
         "Content-Length": str(found.size_bytes),
     }
     return StreamingResponse(found.chunks(), media_type="application/octet-stream", headers=headers)
+
+
+def results_of(visit: Visit, job: Job) -> tuple[FileRow, ...]:
+    """What it left in its folder `results`, as far as it can be opened; the first few."""
+    if not has_folder(visit.context, job):
+        return ()
+    with contextlib.suppress(HeliostatError):
+        found = list_files(visit.context, visit.caller, job.id, RESULTS)
+        return tuple(row for entry in found.entries if (row := _row(job.id, RESULTS, entry)).href)[:_MOST_SHOWN]
+    return ()
 
 
 def _view(job_id: int, folder: Folder) -> FilesView:

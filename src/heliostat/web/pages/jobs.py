@@ -10,10 +10,10 @@ from starlette.responses import Response
 
 from heliostat.errors import Invalid
 from heliostat.models import ACTIVE, TERMINAL, JobState, User
-from heliostat.services import jobs as services
-from heliostat.services.listing import SORTS, JobPage, JobQuery, ListedJob, list_jobs
-from heliostat.services.others import ForeignJob, list_others
-from heliostat.services.projects import list_projects
+from heliostat.services.accounts.projects import list_projects
+from heliostat.services.cluster.others import ForeignJob, list_others
+from heliostat.services.jobs import verbs as services
+from heliostat.services.jobs.listing import SORTS, JobPage, JobQuery, ListedJob, list_jobs
 from heliostat.web import words
 from heliostat.web.faults import safe_next
 from heliostat.web.rendering import Page, redirect, render

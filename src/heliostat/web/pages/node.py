@@ -9,9 +9,9 @@ from starlette.responses import Response
 
 from heliostat.errors import Invalid
 from heliostat.models import NodeState
-from heliostat.services import nodes as services
-from heliostat.services.cluster import SeenDevice, SeenNode, survey_node
-from heliostat.services.stats import Span, node_stats
+from heliostat.services.cluster import nodes as services
+from heliostat.services.cluster.glance import SeenDevice, SeenNode, survey_node
+from heliostat.services.cluster.stats import Span, node_stats
 from heliostat.web import heatmap, words
 from heliostat.web.heatmap import Cell
 from heliostat.web.rendering import Page, redirect, render

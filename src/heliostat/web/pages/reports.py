@@ -10,7 +10,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.models import User
-from heliostat.services.reports import Line, as_csv, monthly_report, report_months
+from heliostat.services.cluster.reports import Line, as_csv, monthly_report, report_months
 from heliostat.web import words
 from heliostat.web.bars import two_part_bar
 from heliostat.web.rendering import HEADERS, Page, render

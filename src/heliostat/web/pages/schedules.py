@@ -11,8 +11,8 @@ from starlette.responses import Response
 from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, NotFound
 from heliostat.models import JobRequest
 from heliostat.models.schedules import CatchUp, Firing, Overlap, Schedule
-from heliostat.services import schedules as services
-from heliostat.services.schedule_wishes import Wish, wish_of
+from heliostat.services.schedules import verbs as services
+from heliostat.services.schedules.wishes import Wish, wish_of
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.job_form import files
 from heliostat.web.job_form.bodies import body_of, duration_text

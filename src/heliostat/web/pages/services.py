@@ -9,8 +9,7 @@ from starlette.responses import Response
 from heliostat.errors import HeliostatError
 from heliostat.models.services import ServiceState
 from heliostat.models.sessions import Target
-from heliostat.services.service_ways import check_service_entry, may_manage
-from heliostat.services.web_services import (
+from heliostat.services.web_services.verbs import (
     ReplicaState,
     ServiceView,
     list_services,
@@ -20,6 +19,7 @@ from heliostat.services.web_services import (
     show_service,
     stop_service,
 )
+from heliostat.services.web_services.ways import check_service_entry, may_manage
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.visits import FormDep, Visit, VisitDep
 

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.models import User
-from heliostat.services.shares import Account, counted_by, share_tree
+from heliostat.services.accounts.shares import Account, counted_by, share_tree
 from heliostat.web import svg, words
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import VisitDep

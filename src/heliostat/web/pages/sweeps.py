@@ -7,8 +7,8 @@ from fastapi import APIRouter, Path, Query
 from starlette.responses import Response
 
 from heliostat.models.workflows import Sweep
-from heliostat.services import sweeps as services
-from heliostat.services.sweeps import FoundSweep, Run
+from heliostat.services.workflows import sweeps as services
+from heliostat.services.workflows.sweeps import FoundSweep, Run
 from heliostat.web.rendering import Page, render
 from heliostat.web.views import Address, Pager, Sort, pager, parse_sort, sorts
 from heliostat.web.visits import VisitDep

@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from heliostat.errors import NotFound
 from heliostat.models.workflows import Workflow
-from heliostat.services import workflows as services
-from heliostat.services.workflows import Found
+from heliostat.services.workflows import verbs as services
+from heliostat.services.workflows.verbs import Found
 from heliostat.web import words
 from heliostat.web.rendering import Page, redirect, render
 from heliostat.web.views import Address, Confirmation, Pager, pager

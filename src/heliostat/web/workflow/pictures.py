@@ -8,7 +8,7 @@ from markupsafe import Markup
 
 from heliostat.models import Job, JobState
 from heliostat.models.workflows import WorkflowJob
-from heliostat.services.workflows import Found
+from heliostat.services.workflows.verbs import Found
 from heliostat.web import words
 from heliostat.web.workflow.drawing import Bar, Label, draw_bars, draw_graph
 from heliostat.web.workflow.layers import lay_out

@@ -1,0 +1,76 @@
+"""The client's verbs on what jobs left in folders of their own."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TypedDict
+
+from heliostat.client.transport import Transport
+from heliostat.errors import HeliostatError, Invalid, ServerUnreachable
+
+RESULTS = "results"
+_PIECE_BYTES = 2**18
+_DEEPEST = 20
+
+
+class FileData(TypedDict):
+    name: str
+    kind: str  # folder, file, other
+    size_bytes: int
+    changed_at: str
+
+
+class FileVerbs:
+    _transport: Transport
+
+    def files(self, job: int, path: str = "") -> list[FileData]:
+        """What a job that ran in a folder of its own left there, or in a folder below; folders first."""
+        query = [("path", path)]
+        items: list[FileData] = self._transport.call("GET", f"/jobs/{int(job)}/files", query=query)["items"]
+        return items
+
+    def read_file(self, job: int, path: str) -> Iterator[bytes]:
+        """One of these files, piece by piece. Raises ServerUnreachable when it breaks off."""
+        with self._transport.answer(f"/jobs/{int(job)}/file", [("path", path)], timeout_seconds=120.0) as answer:
+            left = int(answer.headers["Content-Length"])
+            while left > 0:
+                piece = answer.read(min(_PIECE_BYTES, left))
+                if not piece:
+                    raise ServerUnreachable(f"{path} broke off, with {left} bytes to come.", "Try again.")
+                left -= len(piece)
+                yield piece
+
+    def results(self, job: int, to: str | os.PathLike[str]) -> list[Path]:
+        """Saves what a job left in its folder `results` below the folder `to`; what was saved.
+
+        A file that is there already is replaced once the new one is whole.
+        """
+        return [self._save(job, below, Path(to)) for below in self._files_below(job, RESULTS, _DEEPEST)]
+
+    def _files_below(self, job: int, path: str, depth: int) -> Iterator[str]:
+        for entry in self.files(job, path):
+            name = entry["name"]
+            if name in ("", ".", "..") or "/" in name or "\0" in name:
+                raise HeliostatError(f"The server names a file {name!a}.", "Do not trust it.")
+            if entry["kind"] == "file":
+                yield f"{path}/{name}"
+            elif entry["kind"] == "folder" and depth > 0:
+                yield from self._files_below(job, f"{path}/{name}", depth - 1)
+
+    def _save(self, job: int, path: str, to: Path) -> Path:
+        target = to / path.removeprefix(f"{RESULTS}/")
+        draft = target.with_name(f".{target.name[:200]}.part")
+        try:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            with open(draft, "wb") as file:
+                file.writelines(self.read_file(job, path))
+            os.replace(draft, target)
+        except OSError as error:
+            raise Invalid(
+                f"{target} cannot be written: {error.strerror}.", "Name another folder: --to."
+            ) from error
+        finally:
+            with contextlib.suppress(OSError):
+                draft.unlink()
+        return target

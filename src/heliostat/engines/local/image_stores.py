@@ -1,0 +1,135 @@
+"""The images that people's containers have fetched to this machine: what they take, and their removal.
+
+Each store is the person's own, who may put anything there: the server reads one file of it, following no link, and
+everything else is done by a process that is that person.
+"""
+
+import contextlib
+import os
+import signal
+import stat
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliostat.config import Settings
+from heliostat.engines.containers import CONFIGURATION
+from heliostat.engines.environment import Person
+from heliostat.engines.folders import Refused, person_of
+from heliostat.engines.local.containers import tool_room
+from heliostat.models.quantities import parse_memory
+from heliostat.runtimes.contract import TOOL_PATH
+from heliostat.runtimes.image_stores import LAYERS, Sweeping, size_bytes, sweep_words
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_MOST_BYTES = 64 * 2**20  # of podman's list of layers
+_SWEEP_SECONDS, _GRACE_SECONDS = 600, 30
+_MOST_TOLD_BYTES = 20_000
+_MOST_NAMED = 5  # of those who have images
+
+
+@dataclass(frozen=True, slots=True)
+class ImageStore:
+    """Of one Unix user."""
+
+    path: str
+    owner: Person
+
+
+def image_stores(images: Path) -> Iterator[ImageStore]:
+    """Those of users this machine knows, and that are really theirs."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in sorted(os.scandir(images), key=lambda entry: entry.name):
+            with contextlib.suppress(Refused, OSError):
+                owner, found = person_of(entry.name), entry.stat(follow_symlinks=False)
+                if stat.S_ISDIR(found.st_mode) and found.st_uid == owner.uid:
+                    yield ImageStore(entry.path, owner)
+
+
+def store_bytes(store: ImageStore) -> int:
+    """What its images take; 0 if that cannot be read."""
+    return size_bytes(_read(store, _MOST_BYTES, *LAYERS.split("/")))
+
+
+def most_bytes(settings: Settings) -> int | None:
+    """That the images of one person may take on one node; None: all there is."""
+    return parse_memory(settings.images_max_size) * 2**20 or None
+
+
+def describe_stores(settings: Settings) -> str | None:
+    """For the doctor; None: there are none, or they cannot be seen."""
+    sizes = {store.owner.name: store_bytes(store) for store in image_stores(settings.home.images)}
+    if not (total := sum(sizes.values())):
+        return None
+    largest = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
+    named = ", ".join(f"{name} {_gib(sizes[name])}" for name in largest)
+    days, most = settings.images_keep_days, settings.images_max_size
+    rules = [f"{days} days after their last use"] if days else []
+    rules += [f"beyond {most} of one person"] if most_bytes(settings) else []
+    return f"Images that jobs have fetched take {_gib(total)} ({named}); they go {' and '.join(rules) or 'never'}."
+
+
+def _gib(size: int) -> str:
+    return f"{size / 2**30:.1f} GiB"
+
+
+def begin_sweep(store: ImageStore, settings: Settings) -> "subprocess.Popen[bytes]":
+    """Removes what is due, as the owner, who may do with that process what they like: nobody listens to it.
+    Raises Refused, OSError."""
+    owner = store.owner
+    identity = [f"--reuid={owner.uid}", f"--regid={owner.gid}", "--init-groups", "--inh-caps=-all"]
+    as_owner = [] if owner.uid == os.geteuid() else ["/usr/bin/setpriv", *identity]
+    kindly = ["timeout", "--kill-after=10", str(_SWEEP_SECONDS), "nice", "-n", "19"]
+    words = sweep_words(
+        Sweeping(store.path, tool_room(settings, owner)), settings.images_keep_days, most_bytes(settings)
+    )
+    files = {name: file if os.path.exists(file) else os.devnull for name, file in CONFIGURATION.items()}
+    return subprocess.Popen(
+        [*as_owner, *kindly, *words],
+        env={"PATH": TOOL_PATH, "HOME": owner.home, "LANG": "C", **files},
+        cwd="/",
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+def end_sweep(store: ImageStore, process: "subprocess.Popen[bytes]") -> list[str]:
+    """Waits for it, as long as it may take; a line for each image that went."""
+    try:
+        process.wait(_SWEEP_SECONDS + _GRACE_SECONDS)
+    except subprocess.TimeoutExpired:  # its owner has stopped it, say
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+    return _told(store) if process.returncode == 0 else []
+
+
+def _told(store: ImageStore) -> list[str]:
+    """What the last sweep has noted, or the owner made of it: without signs that could steer a terminal."""
+    text = _read(store, _MOST_TOLD_BYTES, "swept").decode(errors="replace")
+    return ["".join(sign for sign in line if sign.isprintable()) for line in text.splitlines()]
+
+
+def _read(store: ImageStore, most: int, *names: str) -> bytes:
+    """Of a file below it, name by name; nothing, if it is not there or no file."""
+    try:
+        descriptor = _open_below(store.path, *names)
+    except OSError:
+        return b""
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        return file.read(most) if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else b""
+
+
+def _open_below(path: str, *names: str) -> int:
+    """Name by name, so that no link is followed. Raises OSError."""
+    found = os.open(path, _FLAGS)
+    for name in names:
+        above = found
+        try:
+            found = os.open(name, _FLAGS, dir_fd=above)
+        finally:
+            os.close(above)
+    return found

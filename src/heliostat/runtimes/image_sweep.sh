@@ -1,0 +1,104 @@
+# Removes images of one person that nobody has used for long, or that are too many. Runs as that person, may be killed at any
+# moment, and never waits for anybody: what is in use, or being fetched or built upon, is left for the next time.
+#
+#   sweep STORE RUN KEEP_DAYS MOST_KIB EVERY_MINUTES      0: no such limit
+#
+# RUN is a folder of theirs for this alone, whose name is short: podman takes no long one.
+#
+# Podman takes an image off its list before it removes the layers, and marks a layer before it removes its files: the next podman
+# finishes what was begun, and nothing of it is taken for an image. What went is in STORE/swept; 75: nothing was looked at.
+
+store=$1 run=$2 days=$3 most=$4 every=$5 use=$1/use
+
+exec 9>>"$store/sweep.lock" || exit 1
+flock -n 9 || exit 75
+[ -e "$store/overlay-images/images.json" ] || exit 75
+if [ "$every" -gt 0 ] && [ -n "$(find "$store/swept" -mmin "-$every" 2>/dev/null)" ]; then exit 75; fi
+: >"$store/swept" || exit 1
+
+leave() { # without root, podman leaves a process behind that keeps its user namespace
+    for file in $(grep -lszxF -- "XDG_RUNTIME_DIR=$run" /proc/[0-9]*/environ); do
+        pid=${file#/proc/}
+        [ "${pid%/*}" = "$$" ] || kill -s KILL "${pid%/*}" 2>/dev/null
+    done
+    rm -rf -- "$run"/*
+}
+
+leave # what one that was killed has left
+mkdir -m 700 -p "$run" "$use" || exit 1
+trap leave EXIT
+trap 'exit 143' TERM INT HUP
+read -r boot </proc/sys/kernel/random/boot_id
+for file in "$store"/features/*; do
+    [ "${file##*/}" = "$boot" ] || rm -rf -- "$file" # of before the last boot
+done
+
+kib() { # that all layers take
+    sed 's/"diff-size":/\n/g; $a\' "$store/overlay-layers/layers.json" | sed -n 's/^\([0-9]\{1,18\}\)[,}].*/\1/p' | {
+        all=0
+        while read -r one; do all=$((all + one / 1024)); done
+        echo "$all"
+    }
+}
+
+images() { # each: its id, and all names it has or had
+    sed 's/{"id":/\n/g; $a\' "$store/overlay-images/images.json" | sed -n 's/^"\([0-9a-f]\{64\}\)",/\1 /p' | while read -r id facts; do
+        echo "$id" $({ named names "$facts"; named names-history "$facts"; } | sort -u)
+    done
+}
+
+named() { # $1 of the facts about an image
+    printf '%s\n' "$2" | sed -n 's/^[^[]*"'"$1"'":\[\([^]]*\)\].*/\1/p; s/^[^[]*\[[^]]*\],"'"$1"'":\[\([^]]*\)\].*/\1/p' | tr -d '"' | tr , '\n'
+}
+
+file_of() { # the one that stands for this name
+    hash=$(printf %s "$1" | sha256sum)
+    echo "$use/$(printf %.32s "$hash")"
+}
+
+dated() { # what `images` tells, after the time of its last use: one that was never seen before counts as used now
+    while read -r id names; do
+        last=0
+        for name in ${names:-$id}; do
+            file=$(file_of "$name")
+            [ -e "$file" ] || : >"$file"
+            at=$(stat -c %Y -- "$file")
+            [ "$at" -le "$last" ] || last=$at
+        done
+        echo "$last $id ${names:-$id}"
+    done
+}
+
+remove() { # $1 its id, then its names; 75: somebody uses it, 76: somebody fetches or builds
+    id=$1
+    shift
+    set -- "$@" --
+    while [ "$1" != -- ]; do # each name becomes a lock around what follows
+        name=$1
+        shift
+        set -- "$@" flock -n -o -E 75 "$(file_of "$name")"
+    done
+    shift
+    XDG_RUNTIME_DIR=$run flock -n -o -E 76 "$store/building" flock -n -o -E 76 "$store/lock" "$@" /bin/sh -c '
+        rm -rf "$1/libpod" # as one that fetches does
+        exec podman --root="$1" --runroot="$2/i" --tmpdir="$2/j" --storage-driver=overlay --log-level=error rmi --force "$3"
+    ' remove "$store" "$run" "$id" 9>&- >/dev/null
+}
+
+images | dated | sort -n >"$run/list"
+now=$(date +%s) size=$(kib)
+while read -r last id names; do
+    is_old= is_much=
+    if [ "$days" -gt 0 ] && [ "$last" -lt $((now - days * 86400)) ]; then is_old=1; fi
+    if [ "$most" -gt 0 ] && [ "$size" -gt "$most" ]; then is_much=1; fi
+    [ -n "$is_old$is_much" ] || break
+    remove "$id" $names
+    case $? in
+    0)
+        before=$size size=$(kib)
+        echo "removed $((before - size)) KiB ${names%% *}" >>"$store/swept"
+        ;;
+    75) for name in $names; do touch -c -- "$(file_of "$name")"; done ;; # it is used now
+    76) exit 0 ;;
+    esac
+done <"$run/list"

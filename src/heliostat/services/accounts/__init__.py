@@ -1,0 +1,1 @@
+"""People, projects, tokens, quotas and shares."""

@@ -1,0 +1,41 @@
+"""Reading who did what."""
+
+from dataclasses import dataclass
+
+from heliostat.models import AuditEntry, Caller
+from heliostat.services.accounts.acting import invalid
+from heliostat.services.context import Context
+from heliostat.services.rights import require_admin
+from heliostat.store import people
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Empty: everything."""
+
+    user: str = ""  # who did it
+    text: str = ""  # part of what was done, or to what
+
+
+def list_audit(
+    context: Context,
+    caller: Caller,
+    limit: int = 100,
+    cursor: str | None = None,
+    only: AuditFilter = AuditFilter(),  # noqa: B008 - frozen
+) -> tuple[list[AuditEntry], str | None]:
+    """Newest first; with the cursor of the next page, None at the end."""
+    require_admin(caller.user)
+    if not 1 <= limit <= 500:
+        raise invalid("limit", "must be between 1 and 500")
+    before = None if cursor is None else _cursor_id(cursor)
+    with context.store.read() as conn:
+        entries = people.list_audit(conn, limit + 1, before, only.user, only.text)
+    more = len(entries) > limit
+    return entries[:limit], str(entries[limit - 1].id) if more else None
+
+
+def _cursor_id(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):  # longer overflows the database
+        raise invalid("cursor", "must be the next_cursor of an earlier page")
+    return int(cursor)

@@ -1,0 +1,198 @@
+"""Departments, projects and who belongs to them.
+
+An admin may do everything; a manager adds and removes the members of their project.
+"""
+
+from dataclasses import dataclass, field
+
+from heliostat.errors import Conflict, Forbidden, NotFound
+from heliostat.models import Caller, Department, Project, ProjectRole, User
+from heliostat.services.accounts.acting import (
+    changed,
+    check_group_name,
+    found_project,
+    found_user,
+    invalid,
+    no_project,
+    shown,
+)
+from heliostat.services.accounts.quotas import QuotaChange, change_quota
+from heliostat.services.cluster.data_classes import MOST_SECRET, note_for_project
+from heliostat.services.context import Context
+from heliostat.services.rights import require_admin
+from heliostat.store import accounts, people
+from heliostat.store.database import Transaction
+from heliostat.store.quotas import Scope
+
+MOST_SHARES = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class GroupChange:
+    """What to change of a department or project; None leaves it. Departments have no data class."""
+
+    share: int | None = None
+    data_class: int | None = None
+    quota: QuotaChange = field(default_factory=dict)
+
+
+def create_department(context: Context, caller: Caller, name: str) -> Department:
+    require_admin(caller.user)
+    check_group_name(name)
+
+    def change(tx: Transaction, actor: User) -> Department:
+        require_admin(actor)
+        if people.has_department(tx.conn, name):
+            raise Conflict(f"There is already a department {name}.", "Choose another name.")
+        people.add_department(tx, name)
+        people.add_audit(tx, caller, "department.create", name, {}, context.now())
+        return Department(name)
+
+    return changed(context, caller, change)
+
+
+def list_departments(context: Context, caller: Caller) -> list[Department]:
+    with context.store.read() as conn:
+        return accounts.list_departments(conn)
+
+
+def update_department(context: Context, caller: Caller, name: str, wish: GroupChange) -> Department:
+    """Change its share and quota, all of it or nothing."""
+    require_admin(caller.user)
+    _check_share(wish.share)
+
+    def change(tx: Transaction, actor: User) -> Department:
+        require_admin(actor)
+        before = _found_department(tx, name)
+        told = change_quota(tx, Scope.DEPARTMENT, name, before.quota, wish.quota)
+        if wish.share not in (None, before.share):
+            accounts.set_department_share(tx, name, wish.share or before.share)
+            told["share"] = [before.share, wish.share]
+        if told:
+            people.add_audit(tx, caller, "department.set", name, told, context.now())
+        return _found_department(tx, name)
+
+    return changed(context, caller, change)
+
+
+def create_project(context: Context, caller: Caller, name: str, department: str) -> Project:
+    require_admin(caller.user)
+    check_group_name(name)
+
+    def change(tx: Transaction, actor: User) -> Project:
+        require_admin(actor)
+        if people.find_project(tx.conn, name) is not None:
+            raise Conflict(f"There is already a project {name}.", "Choose another name.")
+        if not people.has_department(tx.conn, department):
+            raise invalid("department", f"there is no department {shown(department)}")
+        people.add_project(tx, name, department)
+        people.add_audit(tx, caller, "project.create", name, {"department": department}, context.now())
+        return Project(name, department)
+
+    return changed(context, caller, change)
+
+
+def update_project(context: Context, caller: Caller, name: str, wish: GroupChange) -> tuple[Project, str | None]:
+    """Change its share, data class and quota, all of it or nothing; with what the change means for its jobs.
+
+    Waiting jobs follow a new data class at once; running ones are not stopped.
+    """
+    require_admin(caller.user)
+    _check_share(wish.share)
+    if wish.data_class is not None and not 0 <= wish.data_class <= MOST_SECRET:
+        raise invalid("data_class", f"must be between 0 (open) and {MOST_SECRET} (secret)")
+
+    def change(tx: Transaction, actor: User) -> Project:
+        require_admin(actor)
+        if told := _change_project(tx, found_project(tx, name), wish):
+            people.add_audit(tx, caller, "project.set", name, told, context.now())
+        return found_project(tx, name)
+
+    project = changed(context, caller, change)
+    return project, None if wish.data_class is None else note_for_project(context, name)
+
+
+def list_projects(context: Context, caller: Caller) -> list[Project]:
+    """All for an admin, one's own for others."""
+    mine = None if caller.user.is_admin else [membership.project for membership in caller.user.memberships]
+    with context.store.read() as conn:
+        return people.list_projects(conn, mine)
+
+
+def get_project(context: Context, caller: Caller, name: str) -> Project:
+    visible = caller.user.is_admin or caller.user.belongs_to(name)
+    with context.store.read() as conn:
+        project = people.find_project(conn, name) if visible else None
+    if project is None:
+        raise no_project(name)
+    return project
+
+
+def add_member(
+    context: Context, caller: Caller, project: str, user: str, role: ProjectRole = ProjectRole.MEMBER
+) -> Project:
+    """Add them, or change their role. Only an admin makes and unmakes managers."""
+
+    def change(tx: Transaction, actor: User) -> Project:
+        present = _member_to_change(tx, actor, project, user)
+        if role is ProjectRole.MANAGER and not actor.is_admin:
+            raise Forbidden("Only an admin makes somebody a manager.", "Add them as a member, or ask an admin.")
+        if present is not role:
+            people.set_member(tx, project, user, role)
+            people.add_audit(tx, caller, "project.add_member", project, _of(user, role), context.now())
+        return found_project(tx, project)
+
+    return changed(context, caller, change)
+
+
+def remove_member(context: Context, caller: Caller, project: str, user: str) -> Project:
+    """Already gone is success."""
+
+    def change(tx: Transaction, actor: User) -> Project:
+        present = _member_to_change(tx, actor, project, user)
+        if present is not None:
+            people.remove_member(tx, project, user)
+            people.add_audit(tx, caller, "project.remove_member", project, _of(user, present), context.now())
+        return found_project(tx, project)
+
+    return changed(context, caller, change)
+
+
+def _member_to_change(tx: Transaction, actor: User, project: str, user: str) -> ProjectRole | None:
+    """The role they have now, once it is certain that the actor may change it."""
+    if not actor.manages(project):
+        raise Forbidden("Only a manager of the project or an admin may do this.", "Ask one of them.")
+    found_project(tx, project)
+    found_user(tx, user)
+    present = people.member_role(tx.conn, project, user)
+    if present is ProjectRole.MANAGER and not actor.is_admin:
+        raise Forbidden("Only an admin changes or removes a manager.", "Ask an admin of this Heliostat.")
+    return present
+
+
+def _change_project(tx: Transaction, before: Project, wish: GroupChange) -> dict[str, object]:
+    """What was before and is now, of what differs."""
+    told = change_quota(tx, Scope.PROJECT, before.name, before.quota, wish.quota)
+    if wish.share not in (None, before.share):
+        accounts.set_project_share(tx, before.name, wish.share or before.share)
+        told["share"] = [before.share, wish.share]
+    if wish.data_class not in (None, before.data_class):
+        accounts.set_project_data_class(tx, before.name, wish.data_class or 0)
+        told["data_class"] = [before.data_class, wish.data_class]
+    return told
+
+
+def _found_department(tx: Transaction, name: str) -> Department:
+    department = accounts.find_department(tx.conn, name)
+    if department is None:
+        raise NotFound(f"There is no department {shown(name)}.", "`helio department list` lists them.")
+    return department
+
+
+def _check_share(share: int | None) -> None:
+    if share is not None and not 1 <= share <= MOST_SHARES:
+        raise invalid("share", f"must be between 1 and {MOST_SHARES}")
+
+
+def _of(user: str, role: ProjectRole) -> dict[str, object]:
+    return {"user": user, "role": role.value}

@@ -1,0 +1,105 @@
+"""Personal tokens, and the short-lived ones that a login makes."""
+
+import unicodedata
+from datetime import datetime, timedelta
+
+from heliostat.auth.tokens import new_token
+from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
+from heliostat.models import Caller, Token, User
+from heliostat.services.accounts.acting import changed
+from heliostat.services.accounts.people import LOGIN_TOKEN
+from heliostat.services.context import Context
+from heliostat.store import people
+from heliostat.store.database import Transaction
+
+LOGIN_LASTS = timedelta(hours=12)
+MAX_DAYS = 366
+MAX_TOKENS = 100
+MAX_LOGINS = 50
+_REMEMBERED_FOR = timedelta(days=30)  # how long a dead token is still listed
+
+
+def create_token(context: Context, caller: Caller, name: str, days: int | None = None) -> tuple[str, Token]:
+    """A token for the caller alone: its secret, which is shown this once, and what is kept of it."""
+    days = context.settings.token_days if days is None else days
+    _check(name, days)
+    now = context.now()
+
+    def change(tx: Transaction, actor: User) -> tuple[str, Token]:
+        live = [token for token in _live(tx, actor.name, now) if token.name != LOGIN_TOKEN]
+        if len(live) >= MAX_TOKENS:
+            raise Conflict(f"You have {len(live)} tokens already.", "Revoke those you no longer use.")
+        return _add(tx, caller, Token(0, actor.name, name, now, now + timedelta(days=days)))
+
+    return changed(context, caller, change)
+
+
+def log_in(context: Context, name: str, password: str, address: str) -> tuple[str, Token]:
+    """A token good for half a day; the oldest logins of somebody who has very many end."""
+    user = context.identities.by_password(name, password, address)
+    caller = Caller(user, "password", address)
+    now = context.now()
+
+    def change(tx: Transaction, actor: User) -> tuple[str, Token]:
+        logins = [token.id for token in _live(tx, actor.name, now) if token.name == LOGIN_TOKEN]
+        people.revoke_tokens(tx, logins[MAX_LOGINS - 1 :], now)
+        return _add(tx, caller, Token(0, actor.name, LOGIN_TOKEN, now, now + LOGIN_LASTS))
+
+    return changed(context, caller, change)
+
+
+def list_tokens(context: Context, caller: Caller, user: str | None = None) -> list[Token]:
+    """One's own; an admin may look at those of others."""
+    if user not in (None, caller.user.name) and not caller.user.is_admin:
+        raise Forbidden("Only an admin sees the tokens of others.", "Leave the user out to list your own.")
+    with context.store.read() as conn:
+        return people.list_tokens(conn, caller.user.name if user is None else user)
+
+
+def revoke_token(context: Context, caller: Caller, token_id: int) -> None:
+    """One's own, or anybody's for an admin. Already revoked is success."""
+
+    def change(tx: Transaction, actor: User) -> None:
+        token = people.find_token(tx.conn, token_id) if 0 < token_id < 2**63 else None
+        if token is None or not (actor.is_admin or token.user == actor.name):
+            raise NotFound(f"You have no token {token_id}.", "`helio token list` lists them.")
+        if token.revoked_at is None:
+            people.revoke_tokens(tx, [token_id], context.now())
+            people.add_audit(tx, caller, "token.revoke", str(token_id), _named(token), context.now())
+
+    changed(context, caller, change)
+
+
+def _add(tx: Transaction, caller: Caller, token: Token) -> tuple[str, Token]:
+    people.drop_dead_tokens(tx, token.user, token.created_at - _REMEMBERED_FOR)
+    secret, digest = new_token()
+    kept = people.add_token(tx, token, digest)
+    people.add_audit(tx, caller, "token.create", str(kept.id), _named(kept), token.created_at)
+    return secret, kept
+
+
+def _live(tx: Transaction, user: str, now: datetime) -> list[Token]:
+    """Newest first."""
+    tokens = people.list_tokens(tx.conn, user)
+    return [t for t in tokens if t.revoked_at is None and (t.expires_at is None or t.expires_at > now)]
+
+
+def _named(token: Token) -> dict[str, object]:
+    return {"user": token.user, "name": token.name}
+
+
+def _check(name: str, days: int) -> None:
+    fields = {}
+    if not 1 <= len(name) <= 64 or name != name.strip() or any(_is_hidden(letter) for letter in name):
+        fields["name"] = "must be 1 to 64 visible characters"
+    elif name == LOGIN_TOKEN:
+        fields["name"] = f"{LOGIN_TOKEN} is kept for logins"
+    if not 1 <= days <= MAX_DAYS:
+        fields["days"] = f"must be between 1 and {MAX_DAYS}"
+    if fields:
+        raise Invalid("The token cannot be made like this.", "Change the fields named.", fields=fields)
+
+
+def _is_hidden(letter: str) -> bool:
+    """Control and format characters, lone surrogates, line breaks: what could make one name look like another."""
+    return unicodedata.category(letter) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}

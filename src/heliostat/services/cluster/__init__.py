@@ -1,0 +1,1 @@
+"""The cluster: nodes, reservations, what is used."""

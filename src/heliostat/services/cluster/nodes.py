@@ -1,0 +1,172 @@
+"""Verbs on nodes."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from heliostat.doctor import Finding, examine
+from heliostat.engines.contract import DrainsNodes
+from heliostat.errors import NotFound
+from heliostat.models import Caller, Node, NodeState, User
+from heliostat.services.accounts.acting import changed, invalid, shown
+from heliostat.services.accounts.slurm import examine_accounts, probe_nodes
+from heliostat.services.cluster.data_classes import MOST_SECRET, note_for_node
+from heliostat.services.context import Context
+from heliostat.services.rights import require_admin
+from heliostat.store import people
+from heliostat.store.database import Transaction
+from heliostat.store.nodes import NodeDecision, decide_node, find_decision
+
+MOST_LABELS = 32
+_LONGEST_REASON = 128
+_LABEL = re.compile(r"[a-z0-9._-]{1,63}")
+_LABEL_RULE = "must be 1 to 63 of a-z 0-9 . _ -"
+
+
+@dataclass(frozen=True, slots=True)
+class NodeChange:
+    """What to set of a node; None leaves it. A label of None is taken away."""
+
+    labels: Mapping[str, str | None] = field(default_factory=dict)
+    data_class: int | None = None
+    min_data_class: int | None = None
+    splits_devices: bool | None = None
+
+
+def drain_node(context: Context, caller: Caller, name: str, reason: str) -> Node:
+    """Start nothing new on it; what runs there goes on."""
+    check_reason(reason)
+    return _set_state(context, caller, name, NodeState.DRAINED, reason)
+
+
+def check_reason(reason: str) -> None:
+    """One line that everybody can read."""
+    if not reason.strip():
+        raise invalid("reason", "say why, so that everybody knows")
+    if len(reason) > _LONGEST_REASON or not reason.isprintable():
+        raise invalid("reason", f"must be one line of at most {_LONGEST_REASON} characters")
+
+
+def resume_node(context: Context, caller: Caller, name: str) -> Node:
+    return _set_state(context, caller, name, NodeState.UP, None)
+
+
+def update_node(context: Context, caller: Caller, name: str, wish: NodeChange) -> tuple[Node, str | None]:
+    """Set labels, data classes and whether GPUs may be shared, all of it or nothing; and what that means there.
+
+    Running jobs go on whatever is set.
+    """
+    require_admin(caller.user)
+    node = get_node(context, name)
+    _check_wish(wish)
+
+    def change(tx: Transaction, actor: User) -> None:
+        require_admin(actor)
+        before = _decided(tx, node)
+        after = _with(before, wish, node)
+        if after != before:
+            decide_node(tx, name, after)
+            people.add_audit(tx, caller, "node.set", f"node {name}", _told(before, after), context.now())
+
+    changed(context, caller, change)
+    node = get_node(context, name)
+    concerns_data = wish.data_class is not None or wish.min_data_class is not None
+    return node, note_for_node(context, node) if concerns_data else None
+
+
+def get_node(context: Context, name: str) -> Node:
+    for node in context.fleet.nodes_now():
+        if node.name == name:
+            return node
+    names = ", ".join(node.name for node in context.fleet.nodes()[:50])
+    raise NotFound(f"There is no node {name!r}.", f"Nodes: {names}.")
+
+
+def examine_installation(context: Context, caller: Caller, *, probe: bool = False) -> list[Finding]:
+    """What is wrong with it and what to do; paths and people of the machine are for admins.
+
+    With `probe` a tiny job looks from the nodes too, where the engine has others than this machine.
+    """
+    require_admin(caller.user)
+    if probe and context.settings.engine == "slurm":
+        probe_nodes(context)
+    return [*examine(context.settings, nodes=context.fleet.nodes_now()), *examine_accounts(context)]
+
+
+def _set_state(context: Context, caller: Caller, name: str, state: NodeState, reason: str | None) -> Node:
+    require_admin(caller.user)
+    node = get_node(context, name)
+    action = "node.drain" if state is NodeState.DRAINED else "node.resume"
+
+    def change(tx: Transaction, actor: User) -> None:
+        require_admin(actor)
+        if not isinstance(context.engine, DrainsNodes):
+            decide_node(tx, name, replace(_decided(tx, node), state=state, reason=reason))
+        people.add_audit(tx, caller, action, f"node {name}", {"reason": reason}, context.now())
+
+    if isinstance(context.engine, DrainsNodes):
+        _tell_engine(context.engine, name, reason if state is NodeState.DRAINED else None)
+    changed(context, caller, change)
+    return get_node(context, name)
+
+
+def _tell_engine(engine: DrainsNodes, name: str, reason: str | None) -> None:
+    """It keeps that by itself, for others than us too."""
+    if reason is None:
+        engine.resume(name)
+    else:
+        engine.drain(name, reason)
+
+
+def _decided(tx: Transaction, node: Node) -> NodeDecision:
+    """What holds so far; before the first decision, what the node says of itself."""
+    own = NodeDecision(
+        data_class=node.data_class, min_data_class=node.min_data_class, splits_devices=node.splits_devices
+    )
+    return find_decision(tx.conn, node.name) or own
+
+
+def _check_wish(wish: NodeChange) -> None:
+    for name, value in wish.labels.items():
+        if not _LABEL.fullmatch(name):
+            raise invalid("labels", f"{shown(name)} {_LABEL_RULE}")
+        if value and not _LABEL.fullmatch(value):
+            raise invalid("labels", f"the value {shown(value)} of {name} {_LABEL_RULE}")
+    for field_name in ("data_class", "min_data_class"):
+        if not 0 <= (getattr(wish, field_name) or 0) <= MOST_SECRET:
+            raise invalid(field_name, f"must be between 0 (open) and {MOST_SECRET} (secret)")
+
+
+def _with(before: NodeDecision, wish: NodeChange, node: Node) -> NodeDecision:
+    after = replace(
+        before,
+        labels=_labels(before, wish, node),
+        data_class=before.data_class if wish.data_class is None else wish.data_class,
+        min_data_class=before.min_data_class if wish.min_data_class is None else wish.min_data_class,
+        splits_devices=before.splits_devices if wish.splits_devices is None else wish.splits_devices,
+    )
+    if after.min_data_class > after.data_class:
+        raise invalid(
+            "min_data_class",
+            f"is {after.min_data_class}, but the node is cleared for {after.data_class}, so nothing could run",
+        )
+    return after
+
+
+def _labels(before: NodeDecision, wish: NodeChange, node: Node) -> dict[str, str]:
+    own = node.labels.keys() - before.labels.keys()
+    gone = {name for name, value in wish.labels.items() if value is None}
+    if kept := sorted(gone & own):
+        raise invalid("labels", f"{kept[0]} is what the node says of itself; it can be changed, not taken away")
+    given = {name: value for name, value in wish.labels.items() if value is not None}
+    after = {name: value for name, value in {**before.labels, **given}.items() if name not in gone}
+    if len(after) > MOST_LABELS:
+        raise invalid("labels", f"a node may have {MOST_LABELS}, these are {len(after)}")
+    return after
+
+
+def _told(before: NodeDecision, after: NodeDecision) -> dict[str, object]:
+    """What was before and is now, of what differs."""
+    names = ("labels", "data_class", "min_data_class", "splits_devices")
+    pairs = {name: [getattr(before, name), getattr(after, name)] for name in names}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

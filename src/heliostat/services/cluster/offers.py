@@ -1,0 +1,51 @@
+"""What somebody who writes a job can choose from."""
+
+from dataclasses import dataclass
+
+from heliostat.models import Caller, User
+from heliostat.services.accounts.projects import list_projects
+from heliostat.services.context import Context
+
+
+@dataclass(frozen=True, slots=True)
+class GpuType:
+    name: str
+    count: int  # in the whole cluster, whether they are free or not
+    memory_mib: int  # of the smallest of them
+
+
+@dataclass(frozen=True, slots=True)
+class Offer:
+    gpu_types: tuple[GpuType, ...]
+    projects: tuple[str, ...]
+    default_project: str | None  # None: one must be named
+    default_time_limit_seconds: int | None  # None: none
+    max_time_limit_seconds: int
+
+
+def offer_to(context: Context, caller: Caller) -> Offer:
+    """The GPU types there are, and the projects this person may use."""
+    names = tuple(project.name for project in list_projects(context, caller))
+    return Offer(
+        gpu_types=_gpu_types(context),
+        projects=names,
+        default_project=default_project(context, caller.user),
+        default_time_limit_seconds=context.settings.default_time_limit_seconds,
+        max_time_limit_seconds=context.settings.max_time_limit_seconds,
+    )
+
+
+def default_project(context: Context, user: User) -> str | None:
+    """Whose share a job uses that names no project."""
+    mine = [membership.project for membership in user.memberships]
+    if context.settings.default_project in mine:
+        return context.settings.default_project
+    return mine[0] if len(mine) == 1 else None
+
+
+def _gpu_types(context: Context) -> tuple[GpuType, ...]:
+    sizes: dict[str, list[int]] = {}
+    for node in context.fleet.nodes():
+        for device in node.devices:
+            sizes.setdefault(device.type, []).append(device.memory_mib)
+    return tuple(GpuType(name, len(found), min(found)) for name, found in sorted(sizes.items()))

@@ -1,0 +1,196 @@
+"""What jobs, nodes and the cluster used over time, for plots and for words."""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+
+from heliostat.models import (
+    AttemptRecord,
+    AttemptUsage,
+    Caller,
+    DeviceFigures,
+    Figure,
+    JobId,
+    Series,
+    UsageSummary,
+)
+from heliostat.models.samples import CLUSTER, CLUSTER_COLUMNS, job_subject, node_subject, usage_columns
+from heliostat.services.cluster.nodes import get_node
+from heliostat.services.context import Context
+from heliostat.services.jobs.efficiency import Asked, Verdict, verdict
+from heliostat.services.jobs.usage import in_all, with_accounts
+from heliostat.services.rights import inspectable_job
+from heliostat.store import jobs as stored
+from heliostat.store.attempt_usage import usage_of
+from heliostat.store.sample_chunks import Chunk, Grid, Values, onto_grid
+from heliostat.store.times import to_time
+
+__all__ = [
+    "Asked",
+    "ClusterStats",
+    "JobStats",
+    "NodeStats",
+    "Series",
+    "Span",
+    "Verdict",
+    "cluster_stats",
+    "job_stats",
+    "node_stats",
+    "verdict",
+]
+
+MOST_POINTS = 300
+_STEPS = (
+    *(1, 2, 5, 10, 15, 20, 30, 60, 120, 300, 600, 900, 1800),
+    *(hours * 3600 for hours in (1, 2, 3, 6, 12, 24, 48, 96, 168)),
+)
+
+
+class Span(StrEnum):
+    """How far back to look."""
+
+    DAY = "day"
+    WEEK = "week"
+    MONTH = "month"
+    YEAR = "year"
+
+    @property
+    def seconds(self) -> int:
+        return {"day": 1, "week": 7, "month": 30, "year": 365}[self.value] * 86400
+
+
+@dataclass(frozen=True, slots=True)
+class JobStats:
+    """Over all attempts, from the first start on."""
+
+    job_id: JobId
+    asked: Asked
+    series: tuple[Series, ...]  # cpu, memory, gpu0_utilisation, gpu0_memory, gpu1_…
+    summary: UsageSummary
+    verdict: Verdict
+    device_memory_mib: tuple[int | None, ...] = ()  # how much each of its GPUs has, in the order of the series
+    accounted: AttemptUsage | None = None  # by the engine, if it keeps accounts: over all attempts that are over
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStats:
+    name: str
+    span: Span
+    series: tuple[Series, ...]  # as those of a job
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStats:
+    span: Span
+    series: tuple[Series, ...]  # those of models.samples.CLUSTER_COLUMNS
+
+
+def job_stats(context: Context, caller: Caller, job_id: JobId) -> JobStats:
+    """For those who may read its log."""
+    job = inspectable_job(context, caller, job_id)
+    with context.store.read() as conn:
+        attempts = [attempt for attempt in stored.attempts_of(conn, job_id) if attempt.started_at is not None]
+        accounted = in_all(usage_of(conn, job_id))
+    now = context.now()
+    start = min((attempt.started_at for attempt in attempts if attempt.started_at), default=now)
+    end = now if any(attempt.ended_at is None for attempt in attempts) else job.ended_at or now
+    chunks = _read(context, job_subject(job_id), start.timestamp(), end.timestamp())
+    run_seconds = sum(_seconds(attempt, now) for attempt in attempts)
+    summary = with_accounts(_summary(chunks, run_seconds), accounted)
+    asked = Asked.by(job)
+    series = _series(chunks, start.timestamp(), end.timestamp(), None)
+    had = attempts[-1].devices if attempts else ()
+    said = verdict(asked, summary, run_seconds)
+    return JobStats(job_id, asked, series, summary, said, _memory_of(context, had), accounted)
+
+
+def node_stats(context: Context, caller: Caller, name: str, span: Span = Span.DAY) -> NodeStats:
+    """For everybody, as the list of nodes is."""
+    get_node(context, name)
+    return NodeStats(name, span, _of_span(context, node_subject(name), span, None))
+
+
+def cluster_stats(context: Context, caller: Caller, span: Span = Span.DAY) -> ClusterStats:
+    """For everybody."""
+    return ClusterStats(span, _of_span(context, CLUSTER, span, CLUSTER_COLUMNS))
+
+
+Columns = Sequence[tuple[str, str]]
+
+
+def _of_span(context: Context, subject: str, span: Span, columns: Columns | None) -> tuple[Series, ...]:
+    end = context.now().timestamp()
+    start = end - span.seconds
+    return _series(_read(context, subject, start, end), start, end, columns)
+
+
+def _read(context: Context, subject: str, start: float, end: float) -> list[Chunk]:
+    """Of this time, and the rest of its last step."""
+    return context.samples.read(subject, start - context.samples.step, end + context.samples.step)
+
+
+def _memory_of(context: Context, uuids: Sequence[str]) -> tuple[int | None, ...]:
+    sizes = {device.uuid: device.memory_mib for node in context.fleet.nodes() for device in node.devices}
+    return tuple(sizes.get(uuid) for uuid in uuids)
+
+
+def _seconds(attempt: AttemptRecord, now: datetime) -> float:
+    if attempt.started_at is None:
+        return 0.0
+    return max(0.0, ((attempt.ended_at or now) - attempt.started_at).total_seconds())
+
+
+def _series(chunks: Sequence[Chunk], start: float, end: float, columns: Columns | None) -> tuple[Series, ...]:
+    """At most MOST_POINTS of each, at a step that is a round number; nothing where nothing is known."""
+    if not chunks:
+        return ()
+    coarsest = max(chunk.step for chunk in chunks)
+    grid = _grid(start, end, coarsest)
+    laid = onto_grid(chunks, grid)
+    names = columns or usage_columns(laid.mean.shape[1])
+    start_at, newest = to_time(float(grid.first)), _last_row(chunks)
+    return tuple(
+        Series(name, unit, start_at, grid.step, _known(laid.mean, at), _known(laid.max, at), newest[at])
+        for at, (name, unit) in enumerate(names)
+        if at < laid.mean.shape[1]
+    )
+
+
+def _last_row(chunks: Sequence[Chunk]) -> list[float | None]:
+    """The newest values, for as many columns as any chunk has."""
+    newest = max(chunks, key=lambda chunk: chunk.end).mean
+    width = max(chunk.mean.shape[1] for chunk in chunks)
+    return [_known(newest, at)[-1] if at < newest.shape[1] else None for at in range(width)]
+
+
+def _grid(start: float, end: float, coarsest: int) -> Grid:
+    """Over all of it, but for a year of days, which has a few points more than it should."""
+    seconds = max(end - start, 1.0)
+    step = next((step for step in _STEPS if step >= coarsest and seconds / step <= MOST_POINTS - 1), _STEPS[-1])
+    step = -(-step // coarsest) * coarsest
+    first = int(start) // step * step
+    return Grid(first, step, max(1, -(-(int(end) + 1 - first) // step)))
+
+
+def _known(values: Values, column: int) -> tuple[float | None, ...]:
+    return tuple(None if math.isnan(value) else round(value, 3) for value in values[:, column].tolist())
+
+
+def _summary(chunks: Sequence[Chunk], run_seconds: float) -> UsageSummary:
+    """From all samples, however few points are shown."""
+    if not chunks:
+        return UsageSummary()
+    first, end = min(chunk.first for chunk in chunks), max(chunk.end for chunk in chunks)
+    whole = onto_grid(chunks, Grid(first, end - first, 1))
+    figures = list(_figures(whole, _last_row(chunks)))
+    sampled = sum(chunk.step * chunk.known_steps for chunk in chunks)
+    devices = tuple(DeviceFigures(*pair) for pair in zip(figures[2::2], figures[3::2], strict=True))
+    return UsageSummary(min(float(sampled), run_seconds), figures[0], figures[1], devices)
+
+
+def _figures(whole: Chunk, newest: Sequence[float | None]) -> Iterator[Figure]:
+    for column, last in enumerate(newest):
+        (mean,), (peak,) = _known(whole.mean, column), _known(whole.max, column)
+        yield Figure(mean, peak, last)

@@ -1,0 +1,1 @@
+"""Environments: what may be in them, who builds them, who has them."""

@@ -1,0 +1,191 @@
+"""Who builds an environment, with what, and the job that does it."""
+
+import contextlib
+import os
+import platform
+import pwd
+import re
+import shutil
+from dataclasses import dataclass
+from pathlib import Path
+
+from heliostat.config import Home
+from heliostat.engines.environment import environment_folder
+from heliostat.errors import Conflict, HeliostatError, Invalid
+from heliostat.models import Job, JobSpec, JobState, Resources
+from heliostat.models.environments import BUILD, IMAGES, Software, digest_of
+from heliostat.runtimes.building import Recipe, build_script
+from heliostat.runtimes.contract import TOOL_PATH
+from heliostat.services.context import Context
+from heliostat.services.images.building import draft_image_build
+from heliostat.workers.environments import make_room
+
+_CPUS, _MEMORY_MIB = 2, 4096  # of a build, where a node has as much
+_LIMIT_SECONDS = 2 * 3600
+_RETRIES = 2  # when its node dies
+
+
+@dataclass(frozen=True, slots=True)
+class Builder:
+    """Whom a build runs as, and whose its result is."""
+
+    unix_user: str
+    owner: str | None  # a user; None: everybody's
+    cache: str | None  # shared by all builds; None: the one of that Unix user
+
+
+def builder_for(context: Context, user: str, unix_user: str) -> Builder:
+    """A Unix user of its own, so that nobody can touch what everybody shares; without one, each for themselves."""
+    settings = context.settings
+    is_here = os.geteuid() == 0 and context.engine.name == "local"
+    if not is_here or shutil.which("bwrap", path=TOOL_PATH) is None:
+        return Builder(unix_user, user, None)
+    try:
+        account = pwd.getpwnam(settings.environments_builder)
+    except KeyError:
+        return Builder(unix_user, user, None)
+    if account.pw_uid == 0:
+        return Builder(unix_user, user, None)
+    cache = settings.home.environments / "cache"
+    make_room(settings.home)
+    cache.mkdir(exist_ok=True)
+    os.chown(cache, account.pw_uid, account.pw_gid, follow_symlinks=False)
+    cache.chmod(0o700)
+    return Builder(account.pw_name, None, str(cache))
+
+
+def decided(software: Software) -> Software:
+    """With its Python, which is one of this machine. Raises Invalid."""
+    if software.kind == "conda":
+        return software
+    found = pythons()
+    wanted = software.python or _usual(found)
+    if wanted is None or wanted not in found:
+        known = ", ".join(found) or "none"
+        raise Invalid(
+            f"There is no Python {wanted or '3'} on this machine.",
+            f"Versions here: {known}. An admin can install others, or use a conda file.",
+            fields={"python": f"must be one of: {known}"},
+        )
+    return Software(software.kind, software.files, wanted)
+
+
+def pythons() -> dict[str, str]:
+    """Version and path of those that every job finds, oldest first."""
+    found: dict[str, str] = {}
+    for folder in TOOL_PATH.split(":"):
+        with contextlib.suppress(OSError):
+            names = (re.fullmatch(r"python(3\.\d+)", name) for name in os.listdir(folder))
+            found |= {match[1]: f"{folder}/{match[0]}" for match in names if match and match[1] not in found}
+    return dict(sorted(found.items(), key=lambda one: int(one[0].partition(".")[2])))
+
+
+def _usual(found: dict[str, str]) -> str | None:
+    """What `python3` means here."""
+    real = os.path.realpath(shutil.which("python3", path=TOOL_PATH) or "")
+    return next((version for version, path in found.items() if os.path.realpath(path) == real), None)
+
+
+def this_platform() -> str:
+    return f"{platform.system()}-{platform.machine()}".lower()
+
+
+def digest_for(software: Software, builder: Builder) -> str:
+    return digest_of(software, this_platform(), builder.owner)
+
+
+def draft_build(context: Context, asker: tuple[str, str], software: Software, builder: Builder) -> Job:
+    """The job that builds it, but for its number, for this user and project."""
+    user, project = asker
+    digest = digest_for(software, builder)
+    if software.kind in IMAGES:
+        return draft_image_build(context, (user, builder.unix_user, project), software, digest)
+    return Job(
+        id=0,
+        kind=BUILD,
+        name=f"environment {digest[:12]}",
+        state=JobState.PENDING,
+        user=user,
+        unix_user=builder.unix_user,
+        project=project,
+        resources=build_resources(context),
+        spec=JobSpec(script=build_script(_recipe(context, software, builder, digest))),
+        submitted_at=context.now(),
+        time_limit_seconds=min(_LIMIT_SECONDS, context.settings.max_time_limit_seconds),
+        max_retries=_RETRIES,
+        environment=digest,
+    )
+
+
+def _recipe(context: Context, software: Software, builder: Builder, digest: str) -> Recipe:
+    home = context.settings.home
+    return Recipe(
+        software=software,
+        tool=_tool(home, "micromamba" if software.kind == "conda" else "uv"),
+        python=pythons().get(software.python or "", ""),
+        final=environment_folder(str(home.path), digest),
+        variables=context.settings.uv_variables,
+        cache=builder.cache,
+    )
+
+
+def build_resources(context: Context) -> Resources:
+    """Of a build, where a node has as much."""
+    nodes = context.fleet.nodes()
+    cpus = min(_CPUS, max((node.cpus for node in nodes), default=_CPUS))
+    memory = min(_MEMORY_MIB, max((node.memory_mib for node in nodes), default=_MEMORY_MIB))
+    return Resources(cpus, memory)
+
+
+def _tool(home: Home, name: str) -> str:
+    """A copy that whoever builds can run, wherever the original is. Raises Conflict when there is none."""
+    found = _find_uv() if name == "uv" else shutil.which(name, path=TOOL_PATH)
+    if found is None:
+        raise _missing(name)
+    make_room(home)
+    copy = home.environments / "tools" / name
+    try:
+        if not _is_same(Path(found), copy):
+            draft = copy.with_name(f"{name}.{os.urandom(4).hex()}")
+            shutil.copy2(found, draft)
+            draft.chmod(0o755)
+            draft.replace(copy)
+    except OSError as error:
+        raise HeliostatError(
+            f"{name} cannot be copied to {copy}: {error.strerror}.", "See the data directory: `helio doctor`."
+        ) from error
+    return str(copy)
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    if not other.exists():
+        return False
+    a, b = one.stat(), other.stat()
+    return (a.st_size, int(a.st_mtime)) == (b.st_size, int(b.st_mtime))
+
+
+def _find_uv() -> str | None:
+    """A program of this machine, or the one that came with us: `pip install heliostat[environments]`."""
+    if found := shutil.which("uv", path=TOOL_PATH):
+        return found
+    try:
+        from uv import find_uv_bin
+    except ImportError:
+        return None
+    with contextlib.suppress(FileNotFoundError):
+        return str(find_uv_bin())
+    return None
+
+
+def _missing(name: str) -> Conflict:
+    if name == "uv":
+        return Conflict(
+            "uv, which builds environments, is not installed on the server.",
+            "An admin can install it: pip install 'heliostat[environments]', or put uv into /usr/local/bin.",
+            code="no_builder",
+        )
+    return Conflict(
+        "micromamba, which builds conda environments, is not installed on the server.",
+        "Send requirements.txt or pyproject.toml, or ask an admin to put micromamba into /usr/local/bin.",
+        code="no_builder",
+    )

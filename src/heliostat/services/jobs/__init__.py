@@ -1,0 +1,1 @@
+"""Jobs: from the request to what is left of them."""

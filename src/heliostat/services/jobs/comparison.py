@@ -1,0 +1,166 @@
+"""What differed between two jobs. Values of environment variables are never told, only that they differ."""
+
+import hmac
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import datetime
+
+from heliostat.models import Caller, Job, JobId, User
+from heliostat.models.records import COMPARED, Code, Machine
+from heliostat.models.uploads import Tree, TreeFile
+from heliostat.services.context import Context
+from heliostat.services.jobs.records import Kept, job_record
+from heliostat.services.rights import may_see_values
+
+_MOST_FILES = 100
+_SET, _UNSET, _OTHER, _HIDDEN = "set", "not set", "another value", "set (not compared)"
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    section: str
+    field: str
+    first: str  # in words; empty: nothing
+    second: str
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    first: JobId
+    second: JobId
+    differences: tuple[Difference, ...]
+
+    @property
+    def same(self) -> tuple[str, ...]:
+        """The sections in which nothing differs."""
+        differing = {one.section for one in self.differences}
+        return tuple(section for section in COMPARED if section not in differing)
+
+
+def compare_jobs(context: Context, caller: Caller, first: JobId, second: JobId) -> Comparison:
+    """Both must be inspectable."""
+    one, other = job_record(context, caller, first), job_record(context, caller, second)
+    return Comparison(first, second, tuple(differences(one, other, caller.user)))
+
+
+def differences(one: Kept, other: Kept, user: User) -> Iterator[Difference]:
+    yield from _unequal("request", _request(one.job), _request(other.job))
+    # Who may not see values must not be able to guess them either, by a job of their own with a guess in it.
+    may_compare = may_see_values(user, one.job) and may_see_values(user, other.job)
+    yield from _variables(one.job, other.job, may_compare)
+    yield from _unequal("code", _code(one), _code(other))
+    yield from _files(one.tree, other.tree)
+    yield from _unequal("machine", _machine(one), _machine(other))
+    yield from _unequal("result", _result(one.job), _result(other.job))
+    yield from _unequal("time", _times(one.job), _times(other.job))
+
+
+def _unequal(section: str, one: dict[str, str], other: dict[str, str]) -> Iterator[Difference]:
+    for field, value in one.items():
+        if value != other[field]:
+            yield Difference(section, field, value, other[field])
+
+
+def _request(job: Job) -> dict[str, str]:
+    spec, wanted, placement = job.spec, job.resources, job.placement
+    values: dict[str, object] = {
+        "command": " ".join(spec.command),
+        "script": spec.script,
+        "workdir": spec.workdir,
+        "project": job.project,
+        "user": job.user,
+        "gpus": f"{wanted.gpus:g}",
+        "gpu_type": wanted.gpu_type,
+        "gpu_memory": wanted.gpu_memory_mib,
+        "cpus": wanted.cpus,
+        "memory_mib": wanted.memory_mib,
+        "tasks": placement.tasks,
+        "layout": placement.layout.value,
+        "labels": ", ".join(placement.labels),
+        "time_limit_seconds": job.time_limit_seconds,
+        "priority_class": job.priority_class,
+        "array_index": job.array_index,
+        "image": spec.image,
+        "runtime": spec.runtime,
+        "mounts": ", ".join(map(str, spec.mounts)),
+        "network": spec.network,
+        "template": spec.template,
+    }
+    return {name: _word(value) for name, value in values.items()}
+
+
+def _variables(one: Job, other: Job, may_compare: bool) -> Iterator[Difference]:
+    mine, theirs = one.spec.env, other.spec.env
+    for name in sorted({*mine, *theirs}):
+        if name not in mine or name not in theirs:
+            words = [_SET if name in env else _UNSET for env in (mine, theirs)]
+            yield Difference("environment", name, *words)
+        elif not may_compare:
+            yield Difference("environment", name, _HIDDEN, _HIDDEN)
+        elif not hmac.compare_digest(mine[name].encode(), theirs[name].encode()):
+            yield Difference("environment", name, _SET, _OTHER)
+
+
+def _code(kept: Kept) -> dict[str, str]:
+    code = kept.record.code or Code()
+    return {
+        "upload": _word(kept.job.spec.upload)[:12],
+        "commit": _word(code.commit),
+        "branch": _word(code.branch),
+        "remote": _word(code.remote),
+        "folder": _word(code.folder),
+        "uncommitted": code.diff,
+        "untracked": "\n".join(code.untracked),
+    }
+
+
+def _files(one: Tree | None, other: Tree | None) -> Iterator[Difference]:
+    if one is None or other is None or one == other:
+        return
+    before, after = ({file.path: file for file in tree.files} for tree in (one, other))
+    changed = [path for path in sorted({*before, *after}) if before.get(path) != after.get(path)]
+    for path in changed[:_MOST_FILES]:
+        words = [
+            f"{by[path].size_bytes} bytes, {by[path].digest[:8]}" if path in by else "" for by in (before, after)
+        ]
+        yield Difference("code", path, *words)
+    if len(changed) > _MOST_FILES:
+        more = f"{len(changed) - _MOST_FILES} more files"
+        yield Difference("code", "files", more, more)
+
+
+def _file_words(file: TreeFile | None) -> str:
+    return "" if file is None else f"{file.size_bytes} bytes, {file.digest[:8]}"
+
+
+def _machine(kept: Kept) -> dict[str, str]:
+    machine = kept.record.machine or Machine(())
+    return {
+        "nodes": ", ".join(machine.nodes),
+        "gpus": ", ".join(machine.gpus),
+        "driver": _word(machine.driver),
+        "image_digest": _word(machine.image_digest),
+        "environment": _word(machine.environment),
+        "datasets": ", ".join(machine.datasets),
+        "heliostat": machine.heliostat,
+    }
+
+
+def _result(job: Job) -> dict[str, str]:
+    return {"state": job.state.value, "exit_code": _word(job.exit_code), "reason": _word(job.reason)}
+
+
+def _times(job: Job) -> dict[str, str]:
+    return {
+        "waited_seconds": f"{job.waited_seconds:.0f}",
+        "ran_seconds": _seconds(job.started_at, job.ended_at),
+        "attempts": str(job.attempt),
+    }
+
+
+def _seconds(start: datetime | None, end: datetime | None) -> str:
+    return "" if start is None or end is None else f"{(end - start).total_seconds():.1f}"
+
+
+def _word(value: object) -> str:
+    return "" if value is None else str(value)

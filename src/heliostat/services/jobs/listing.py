@@ -1,0 +1,119 @@
+"""Lists of jobs as one person may see them."""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+from heliostat.models import Caller, Job, JobState, ProjectRole, User
+from heliostat.services.context import Context
+from heliostat.services.jobs.why import Forecast
+from heliostat.services.rights import may_inspect
+from heliostat.store import jobs as stored
+
+T = TypeVar("T")
+SORTS = frozenset(stored.SORTS)
+PAGE_SIZE = 50
+
+
+@dataclass(frozen=True, slots=True)
+class JobQuery:
+    """Which jobs, in which order; None does not restrict."""
+
+    states: Collection[JobState] | None = None
+    user: str | None = None
+    project: str | None = None
+    node: str | None = None
+    array_id: int | None = None
+    text: str | None = None  # a number, or part of a name
+    sort: str = "id"  # one of SORTS
+    descending: bool = True
+    page: int = 1
+    size: int = PAGE_SIZE
+
+
+@dataclass(frozen=True, slots=True)
+class ListedJob:
+    """A job, and of it what this person may know: of somebody else's only what explains the queue."""
+
+    job: Job
+    inspectable: bool
+    name: str | None
+    reason: str | None = None
+    forecast: Forecast | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    by_state: Mapping[JobState, int] = field(default_factory=dict)
+
+    def of(self, *states: JobState) -> int:
+        return sum(self.by_state.get(state, 0) for state in states)
+
+    @property
+    def total(self) -> int:
+        return sum(self.by_state.values())
+
+
+@dataclass(frozen=True, slots=True)
+class JobPage:
+    items: tuple[ListedJob, ...]
+    counts: Counts  # of all states, whichever of them are listed
+    total: int  # of the states that are listed
+    page: int
+    pages: int
+
+
+def list_jobs(context: Context, caller: Caller, query: JobQuery) -> JobPage:
+    wanted = _filter(caller.user, query)
+    counts = _count(context, caller, wanted)
+    total = counts.total if query.states is None else counts.of(*query.states)
+    pages = max(1, math.ceil(total / query.size))
+    page = min(max(1, query.page), pages)
+    part = stored.Slice(query.sort, query.descending, (page - 1) * query.size, query.size)
+    states = None if query.states is None else frozenset(query.states)
+    jobs = _read(context, caller, (replace(wanted, states=states), part), stored.list_slice)
+    return JobPage(tuple(as_seen_by(context, caller.user, job) for job in jobs), counts, total, page, pages)
+
+
+def count_jobs(context: Context, caller: Caller, query: JobQuery) -> Counts:
+    """Of all states, whichever the query asks for."""
+    return _count(context, caller, _filter(caller.user, query))
+
+
+def as_seen_by(context: Context, user: User, job: Job) -> ListedJob:
+    if not may_inspect(user, job):
+        return ListedJob(job, False, None)
+    return ListedJob(job, True, job.name, context.controller.reason(job), context.forecaster.of(job))
+
+
+def _filter(user: User, query: JobQuery) -> stored.JobFilter:
+    return stored.JobFilter(
+        user=query.user,
+        project=query.project,
+        node=query.node,
+        array_id=query.array_id,
+        search=_search(user, query.text) if query.text else None,
+    )
+
+
+def _search(user: User, text: str) -> stored.Search:
+    """The names of other people's jobs are not shown, so they cannot be searched either."""
+    if user.is_admin:
+        return stored.Search(text)
+    managed = tuple(m.project for m in user.memberships if m.role is ProjectRole.MANAGER)
+    return stored.Search(text, user.name, managed)
+
+
+def _count(context: Context, caller: Caller, wanted: stored.JobFilter) -> Counts:
+    return Counts(_read(context, caller, (wanted,), stored.count_by_state))
+
+
+def _read(context: Context, caller: Caller, asked: tuple[Any, ...], load: Callable[..., T]) -> T:
+    """Pages that refresh by themselves share what they read: rights are applied after it."""
+
+    def read() -> T:
+        with context.store.read() as conn:
+            return load(conn, *asked)
+
+    return context.recent.get((load, asked), read) if caller.via == "live" else read()

@@ -1,0 +1,108 @@
+"""A job once more: the same request and the same code, under one's own name."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from heliostat.errors import Conflict, Invalid
+from heliostat.models import Caller, Job, JobRequest, User
+from heliostat.models.records import Code
+from heliostat.runtimes.images import is_file, parse_image
+from heliostat.services.context import Context
+from heliostat.services.jobs.records import Kept
+from heliostat.services.jobs.submission import Submitted, submit_jobs
+from heliostat.services.rights import may_see_values
+
+_NOT_AGAIN = ("after", "after_any", "after_failed", "after_each", "begin", "held")
+
+
+def fields_of_rerun(
+    job: Job, user: User, request: Mapping[str, Any], changes: Mapping[str, Any]
+) -> dict[str, Any]:
+    """What to submit: `request` asks for the same again, `changes` say what is to be different; None takes away.
+
+    Nobody gets at the values of somebody else's environment variables this way: they have to be given.
+    """
+    fields = {name: value for name, value in request.items() if name not in _NOT_AGAIN}
+    if job.array_index is not None:
+        fields["array"] = str(job.array_index)
+    if not may_see_values(user, job):
+        fields.pop("env", None)
+    if job.project not in {membership.project for membership in user.memberships} and not user.is_admin:
+        fields.pop("project", None)
+    if job.priority > 0 and not user.manages(job.project):
+        fields.pop("priority", None)
+    env = {**fields.get("env", {}), **_checked_env(changes.get("env"))}
+    fields |= {name: value for name, value in changes.items() if name != "env"}
+    if "image" in changes and "environment" not in changes and job.spec.image is not None:
+        fields.pop("environment", None)  # which holds the image it had
+    if fields.get("upload") is not None and "upload" in changes:
+        fields.pop("workdir", None)
+    fields["env"] = {name: value for name, value in env.items() if value is not None}
+    _check_values(job, env)
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def same_image(kept: Kept, fields: Mapping[str, Any]) -> dict[str, Any]:
+    """By its digest, where one is known and the name may mean another image by now."""
+    image, machine = kept.job.spec.image, kept.record.machine
+    if image is None or is_file(image) or kept.job.environment is not None or fields.get("image") != image:
+        return dict(fields)
+    if machine is None or machine.image_digest is None:
+        return dict(fields)
+    return {**fields, "image": f"{parse_image(image).repository}@{machine.image_digest}"}
+
+
+def rerun_job(
+    context: Context, caller: Caller, kept: Kept, request: JobRequest, key: str | None = None
+) -> Submitted:
+    """With the record of the code, as long as that is the same: in a folder it may have changed since."""
+    job, upload = kept.job, request.spec.upload
+    if upload is not None and upload == job.spec.upload:
+        _take_over(context, caller, kept)
+        request = replace(request, code=kept.record.code)
+    return submit_jobs(context, caller, [replace(request, rerun_of=job.id)], key)
+
+
+def notes_on(kept: Kept, request: JobRequest) -> list[str]:
+    """What may make it another experiment than it was, in sentences."""
+    old, folder = kept.record.code, request.spec.workdir
+    if request.spec.upload is not None or folder is None or old is None or old.commit is None:
+        return []
+    if request.code is not None and _state(request.code) == _state(old):
+        return []
+    then = f"commit {old.commit[:10]}{'' if old.is_clean else ' with uncommitted changes'}"
+    return [f"It runs in {folder} as that is now; job {kept.job.id} was submitted at {then}."]
+
+
+def _state(code: Code) -> tuple[object, ...]:
+    return (code.commit, code.diff, code.untracked, code.untracked_count)
+
+
+def _take_over(context: Context, caller: Caller, kept: Kept) -> None:
+    """The code of somebody else's job becomes one's own too: whoever may inspect the job may see its code."""
+    job = kept.job
+    if kept.tree is None:
+        raise Conflict(
+            f"The code that was uploaded for job {job.id} is not there any more.",
+            f"Upload it again: helio rerun {job.id} --upload FOLDER.",
+        )
+    if job.user != caller.user.name:
+        context.uploads.hand_on(job.user, caller.user.name, kept.tree)
+
+
+def _checked_env(env: object) -> dict[str, str | None]:
+    if env is None:
+        return {}
+    if not isinstance(env, Mapping):
+        raise Invalid("env: must be a set of variables.", 'Write {"SEED": "1"}.', fields={"env": "not variables"})
+    return dict(env)
+
+
+def _check_values(job: Job, env: Mapping[str, object]) -> None:
+    if missing := sorted(job.spec.env.keys() - env.keys()):
+        raise Invalid(
+            f"Job {job.id} of {job.user} has variables whose values only {job.user} sees: {', '.join(missing)}.",
+            f"Give them yourself: --set env.{missing[0]}=VALUE; null leaves one out.",
+            fields={"env": f"missing {', '.join(missing)}"},
+        )

@@ -1,0 +1,300 @@
+"""Turning requests into jobs: checks, defaults, one transaction."""
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+
+from sqlalchemy import bindparam, insert, select
+
+from heliostat.engines.contract import ChecksRequests, Foresees
+from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
+from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
+from heliostat.models.records import Code
+from heliostat.services.accounts.quotas import check_queued
+from heliostat.services.cluster.offers import default_project
+from heliostat.services.cluster.reserved import check_reservations
+from heliostat.services.context import Context
+from heliostat.services.environments.orders import equip, take_orders
+from heliostat.services.images.wishes import name_images
+from heliostat.services.jobs.containment import settle_containers
+from heliostat.services.jobs.drafts import Desk, draft_job
+from heliostat.services.jobs.parents import link
+from heliostat.services.jobs.uploads import check_uploads
+from heliostat.services.notices import check_notify
+from heliostat.store import dependencies, job_records, moves, people, schema
+from heliostat.store import jobs as stored
+from heliostat.store.database import Transaction
+from heliostat.store.prepared import Prepared
+from heliostat.store.times import to_seconds
+
+
+@dataclass(frozen=True, slots=True)
+class Submitted:
+    job_ids: tuple[JobId, ...]
+    array_ids: tuple[int, ...]
+    jobs: tuple[Job, ...]
+
+
+def submit_jobs(
+    context: Context, caller: Caller, requests: Sequence[JobRequest], key: str | None = None
+) -> Submitted:
+    """All of them or none. With a key, the same request again gives the same jobs again."""
+    return context.store.write(prepare_submission(context, caller, requests, key))
+
+
+def prepare_submission(
+    context: Context,
+    caller: Caller,
+    requests: Sequence[JobRequest],
+    key: str | None = None,
+    about: str | None = None,
+) -> Callable[[Transaction], Submitted]:
+    """Check everything that can be checked before; what remains is the change to be written.
+
+    With a key, `about` says what makes a request the same; None: all of it.
+    """
+    user = caller.user
+    if isinstance(context.engine, Foresees):
+        context.engine.expect_start()
+    digest = _digest(requests, about) if key else ""
+    requests = name_images(context, caller, requests)
+    drafts = draft_jobs(context, caller, requests)
+    check_notify(context, caller, requests)
+    orders = take_orders(context, caller, requests, drafts)
+    queue_full = _queue_full(context, user, requests)
+
+    def change(tx: Transaction) -> Submitted:
+        if key and (known := _answered_before(tx, user.name, key, digest)):
+            return known
+        # Not before: what was accepted once is answered again even if it has filled the queue.
+        if queue_full or _is_overtaken(context, tx, user, requests):
+            raise _full(context)
+        submitted, settled = _linked(tx, caller, requests, _numbered(tx, requests, drafts))
+        if orders:
+            groups = _grouped(requests, submitted.jobs)
+            submitted = replace(submitted, jobs=tuple(equip(context, tx, orders, groups)))
+        check_queued(context, tx.conn, submitted.jobs)
+        moves.add_jobs(tx, submitted.jobs)
+        dependencies.add_dependencies(tx, submitted.jobs, settled)
+        _note_records(context, tx, requests, submitted.jobs)
+        if key:
+            _remember(tx, user.name, key, digest, submitted)
+        return submitted
+
+    return change
+
+
+def _digest(requests: Sequence[JobRequest], about: str | None) -> str:
+    """Of what is asked for: that the code has changed since does not make it another request."""
+    asked = [request if request.code is None else replace(request, code=None) for request in requests]
+    return hashlib.sha256((about or repr(asked)).encode()).hexdigest()
+
+
+def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[Job]:
+    """One for each request, but for its number. Raises when the caller may not, or no node could ever run it."""
+    user = caller.user
+    projects = _known_projects(context, user, {request.project for request in requests})
+    desk = Desk(
+        user=user,
+        unix_user=_unix_user(user),
+        nodes=context.fleet.nodes(),
+        projects=projects,
+        data_classes=_data_classes(context, projects.values()),
+        now=context.now(),
+        default_time_limit_seconds=context.settings.default_time_limit_seconds,
+        max_time_limit_seconds=context.settings.max_time_limit_seconds,
+        max_grace_seconds=context.settings.max_grace_seconds,
+        knows_nodes=_knows_nodes(context),
+    )
+    requests = settle_containers(context, user, projects, name_images(context, caller, requests))
+    _check_size(context, requests)
+    check_uploads(context, user, requests)
+    drafts = [draft_job(desk, request) for request in requests]
+    check_reservations(context, caller, drafts)
+    _check_with_engine(context, drafts, desk.data_classes)
+    if not user.is_admin or not any(request.priority for request in requests):
+        return drafts
+    return [replace(draft, priority_everywhere=True) for draft in drafts]
+
+
+def project_and_unix_user(context: Context, user: User, project: str | None) -> tuple[str, str]:
+    """Whom something of theirs runs as, and which project a name means; None is their default. Raises Invalid."""
+    return _unix_user(user), _project(context, user, project)
+
+
+def _knows_nodes(context: Context) -> bool:
+    """An engine with a queue of its own may be away: what it could never run it says when it is back."""
+    return bool(context.fleet.nodes()) or not context.engine.capabilities.queues_itself
+
+
+def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Mapping[str, int]) -> None:
+    """Each kind of request once: thousands may ask for the same."""
+    if not isinstance(context.engine, ChecksRequests):
+        return
+    kinds = {
+        (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.project, job.priority_class): job
+        for job in drafts
+    }
+    for draft in kinds.values():
+        context.engine.check(draft, data_classes.get(draft.project, 0))
+
+
+def _unix_user(user: User) -> str:
+    if user.unix_user is None:
+        raise Forbidden(
+            "Your account has no Unix user on this machine, so it cannot run jobs.",
+            f"An admin can set one: helio user set {user.name} --unix-user NAME.",
+        )
+    return user.unix_user
+
+
+def _known_projects(context: Context, user: User, named: Iterable[str | None]) -> dict[str | None, str]:
+    """What each project named in the requests means; None is the user's default."""
+    return {name: _project(context, user, name) for name in named}
+
+
+def _project(context: Context, user: User, name: str | None) -> str:
+    mine = [membership.project for membership in user.memberships]
+    hint = f"Your projects: {', '.join(mine) or 'none; ask an admin to add you to one'}."
+    if name is None:
+        if (usual := default_project(context, user)) is not None:
+            return usual
+        raise Invalid(
+            "Say which project this is for.", f"Add --project NAME. {hint}", fields={"project": "missing"}
+        )
+    if name in mine:
+        return name
+    with context.store.read() as conn:
+        exists = people.find_project(conn, name) is not None
+    if exists and user.is_admin:
+        return name
+    # The same words whether it exists or not: who is not in it cannot use it either way.
+    raise Invalid(f"You are not in a project {name!r}.", hint, fields={"project": "not one of yours"})
+
+
+def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
+    known = context.rules.accounts().projects
+    return {name: known[name].data_class for name in projects if name in known}
+
+
+def _check_size(context: Context, requests: Sequence[JobRequest]) -> None:
+    """Elements of arrays and jobs of workflows keep what they run: a small request must not become gigabytes."""
+    if sum(_count(request) * _size(request.spec) for request in requests) > context.settings.max_request_bytes:
+        raise TooLarge(
+            f"Written out, these jobs take more than {context.settings.max_request_bytes // 2**20} MiB.",
+            "Put the script, or the values of env, into a file on the node and name the file.",
+        )
+
+
+def _size(spec: JobSpec) -> int:
+    texts = (*spec.command, *spec.env, *spec.env.values(), spec.script or "", spec.workdir or "")
+    return sum(map(len, texts))
+
+
+def _count(request: JobRequest) -> int:
+    return len(request.array.indexes) if request.array else 1
+
+
+def _queue_full(context: Context, user: User, requests: Sequence[JobRequest]) -> Conflict | None:
+    limit = context.settings.max_queued_jobs_per_user
+    if context.controller.unfinished_jobs_of(user.name) + sum(map(_count, requests)) <= limit:
+        return None
+    return _full(context)
+
+
+def _is_overtaken(context: Context, tx: Transaction, user: User, requests: Sequence[JobRequest]) -> bool:
+    """Whether other requests of the same user have filled the queue meanwhile; asked only where it may be."""
+    limit, more = context.settings.max_queued_jobs_per_user, sum(map(_count, requests))
+    if context.controller.unfinished_jobs_of(user.name) + more <= limit // 2:
+        return False
+    return stored.count_unfinished_of(tx.conn, user.name) + more > limit
+
+
+def _full(context: Context) -> Conflict:
+    limit = context.settings.max_queued_jobs_per_user
+    return Conflict(
+        f"You would have more than {limit} unfinished jobs.", "Wait until some are over.", code="queue_full"
+    )
+
+
+def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[Job]) -> Submitted:
+    jobs: list[Job] = []
+    array_ids: list[int] = []
+    for request, draft in zip(requests, drafts, strict=True):
+        if request.array is None:
+            jobs.append(replace(draft, id=tx.ids.draw("jobs")[0]))
+            continue
+        array_ids += tx.ids.draw("arrays")
+        numbers = tx.ids.draw("jobs", len(request.array.indexes))
+        jobs += [
+            replace(draft, id=number, array_id=array_ids[-1], array_index=index)
+            for number, index in zip(numbers, request.array.indexes, strict=True)
+        ]
+    return Submitted(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))
+
+
+def _linked(
+    tx: Transaction, caller: Caller, requests: Sequence[JobRequest], numbered: Submitted
+) -> tuple[Submitted, set[Dependency]]:
+    if not any(request.after for request in requests):
+        return numbered, set()
+    linked = link(tx.conn, caller, requests, _grouped(requests, numbered.jobs))
+    return replace(numbered, jobs=linked.jobs), linked.settled
+
+
+def _note_records(context: Context, tx: Transaction, requests: Sequence[JobRequest], jobs: Sequence[Job]) -> None:
+    if all(request.code is None and request.rerun_of is None for request in requests):
+        return
+    rest = iter(jobs)
+    by_code: dict[Code, list[JobId]] = {}
+    for request in requests:
+        ids = [job.id for job in islice(rest, _count(request))]
+        if request.rerun_of is not None:
+            job_records.add_rerun(tx, ids, request.rerun_of)
+        if request.code is not None and context.settings.keep_records:
+            by_code.setdefault(request.code, []).extend(ids)
+    for code, ids in by_code.items():
+        job_records.add_code(tx, code, ids)
+
+
+def _grouped(requests: Sequence[JobRequest], jobs: Sequence[Job]) -> list[list[Job]]:
+    """The jobs of each request."""
+    left = iter(jobs)
+    return [list(islice(left, _count(request))) for request in requests]
+
+
+_keys = schema.idempotency_keys
+_FIND_KEY = Prepared(
+    select(_keys.c.digest, _keys.c.job_ids).where(
+        _keys.c.user == bindparam("user"), _keys.c.key == bindparam("key")
+    )
+)
+_ADD_KEY = Prepared(insert(_keys))
+
+
+def _answered_before(tx: Transaction, user: str, key: str, digest: str) -> Submitted | None:
+    row = _FIND_KEY.first(tx.conn, {"user": user, "key": key})
+    if row is None:
+        return None
+    if row[0] != digest:
+        raise Conflict(
+            "This idempotency key was used for another request.", "Use a fresh key for each new request."
+        )
+    job_ids = json.loads(row[1])
+    found = stored.get_jobs(tx.conn, job_ids)
+    jobs = tuple(found[job_id] for job_id in job_ids)
+    arrays = tuple(sorted({job.array_id for job in jobs if job.array_id is not None}))
+    return Submitted(tuple(job_ids), arrays, jobs)
+
+
+def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: Submitted) -> None:
+    values = {
+        "user": user,
+        "key": key,
+        "digest": digest,
+        "job_ids": json.dumps(submitted.job_ids),
+        "created_at": to_seconds(submitted.jobs[0].submitted_at),
+    }
+    _ADD_KEY.run(tx.conn, values)

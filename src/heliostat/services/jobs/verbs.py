@@ -1,0 +1,178 @@
+"""Verbs on jobs that exist."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from heliostat.errors import Conflict, Forbidden, NotFound
+from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
+from heliostat.services.context import Context
+from heliostat.services.environments.verbs import check_build
+from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs
+from heliostat.store import jobs as stored
+from heliostat.store import moves, people
+from heliostat.store.database import Transaction
+
+
+def cancel_job(context: Context, caller: Caller, job_id: JobId, *, force: bool = False) -> Job:
+    """Waiting: over at once. Running: TERM, grace, KILL; with `force`, KILL at once. Already over is success."""
+    action, step = ("job.kill", _kill) if force else ("job.cancel", _cancel)
+    return _change(context, caller, job_id, action, step)
+
+
+def cancel_jobs(
+    context: Context,
+    caller: Caller,
+    job_ids: Sequence[JobId],
+    array_id: int | None = None,
+    *,
+    force: bool = False,
+) -> list[JobId]:
+    """Those named and those of the array, all in one transaction; the ids of the ones that were not over."""
+    action, step = ("job.kill", _kill) if force else ("job.cancel", _cancel)
+    wanted = list(job_ids) + (array_members(context, array_id) if array_id is not None else [])
+
+    def change(tx: Transaction) -> list[JobId]:
+        jobs = listed_jobs(tx.conn, wanted)
+        for job_id in wanted:
+            check_inspectable(caller, _there(jobs.get(job_id), job_id))
+        unfinished = [job for job in jobs.values() if not job.is_over]
+        for job in unfinished:
+            check_build(tx, caller, job)
+            step(context, caller, tx, job)
+        target = f"array {array_id}" if array_id is not None else f"{len(wanted)} jobs"
+        people.add_audit(tx, caller, action, target, {"jobs": len(unfinished)}, context.now())
+        return [job.id for job in unfinished]
+
+    return context.store.write(change)
+
+
+def cancel_within(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    """As part of a larger change, whose maker has checked the rights."""
+    _cancel(context, caller, tx, job)
+
+
+def hold_job(context: Context, caller: Caller, job_id: JobId) -> Job:
+    """Keep a waiting job from starting."""
+    return _change(context, caller, job_id, "job.hold", _hold)
+
+
+def release_job(context: Context, caller: Caller, job_id: JobId) -> Job:
+    """Let a held job take its place in the queue again."""
+    return _change(context, caller, job_id, "job.release", _release)
+
+
+def requeue_job(context: Context, caller: Caller, job_id: JobId) -> Job:
+    """Stop the running attempt and put the job back into the queue."""
+    return _change(context, caller, job_id, "job.requeue", _requeue)
+
+
+def note_checkpoint(context: Context, caller: Caller, job_id: JobId) -> Job:
+    """It has saved its work by now. Only its owner can know that, or an admin who stands in for them."""
+    inspectable_job(context, caller, job_id)
+
+    def change(tx: Transaction) -> Job:
+        _note_checkpoint(context, caller, tx, _there(stored.get_job(tx.conn, job_id), job_id))
+        return _there(stored.get_job(tx.conn, job_id), job_id)
+
+    return context.store.write(change)
+
+
+def array_members(context: Context, array_id: int) -> list[JobId]:
+    with context.store.read() as conn:
+        found = stored.list_jobs(conn, stored.JobFilter(array_id=array_id), limit=100_000)
+    if not found:
+        raise NotFound(f"There is no array {array_id}.", "`helio ps --all` shows the arrays of your jobs.")
+    return [job.id for job in reversed(found)]
+
+
+_Step = Callable[[Context, Caller, Transaction, Job], None]
+
+
+def _change(context: Context, caller: Caller, job_id: JobId, action: str, step: _Step) -> Job:
+    inspectable_job(context, caller, job_id)
+
+    def change(tx: Transaction) -> Job:
+        job = _there(stored.get_job(tx.conn, job_id), job_id)
+        check_build(tx, caller, job)
+        step(context, caller, tx, job)
+        people.add_audit(tx, caller, action, f"job {job_id}", {}, context.now())
+        return _there(stored.get_job(tx.conn, job_id), job_id)
+
+    return context.store.write(change)
+
+
+def _cancel(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    _end(context, caller, tx, job, "cancel")
+
+
+def _kill(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    _end(context, caller, tx, job, "kill")
+
+
+def _end(context: Context, caller: Caller, tx: Transaction, job: Job, how: str) -> None:
+    now, reason = context.now(), f"cancelled by {caller.user.name}"
+    if job.is_over or job.stop_requested in ("kill", how):
+        return
+    if job.state in ACTIVE:
+        _ask_to_stop(context, tx, job, how, reason)
+        return
+    values = {"ended_at": now, "reason": reason}
+    moves.move_jobs(tx, [moves.Move(job.id, JobState.CANCELLED, "ended", now, None, values, reason)])
+
+
+def _hold(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    if job.state is JobState.HELD:
+        return
+    if job.state is not JobState.PENDING:
+        raise Conflict(
+            f"Job {job.id} is {job.state}; only a waiting job can be held.",
+            f"`helio cancel {job.id}` ends it, `helio requeue {job.id}` puts it back into the queue.",
+        )
+    now, reason = context.now(), f"held by {caller.user.name}"
+    values = {"reason": reason, "waited_seconds": job.waited(now), "waits_since": None}
+    moves.move_jobs(tx, [moves.Move(job.id, JobState.HELD, "held", now, None, values, reason)])
+
+
+def _release(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    if job.state is JobState.PENDING:
+        return
+    if job.state is not JobState.HELD:
+        raise Conflict(f"Job {job.id} is {job.state}, not held.", "Only held jobs can be released.")
+    values = {"reason": None, "waits_since": context.now()}  # what passed meanwhile was no waiting
+    moves.move_jobs(tx, [moves.Move(job.id, JobState.PENDING, "released", context.now(), None, values)])
+
+
+def _requeue(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    if job.is_over:
+        raise Conflict(
+            f"Job {job.id} is {job.state}; what is over never changes.",
+            f"Submit it again: helio show {job.id} --request | helio submit -",
+        )
+    if job.state not in ACTIVE or job.stop_requested:
+        return
+    _ask_to_stop(context, tx, job, "requeue", f"requeued by {caller.user.name}")
+
+
+def _note_checkpoint(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
+    if job.user != caller.user.name and not caller.user.is_admin:
+        raise Forbidden(f"Only {job.user} can say that job {job.id} has saved its work.", "Leave it to the job.")
+    if job.state is not JobState.RUNNING:
+        raise Conflict(
+            f"Job {job.id} is {job.state}; only a running job saves its work.",
+            "Call `helio checkpointed` from within the job.",
+        )
+    now = context.now()
+    moves.set_job(tx, job.id, {"checkpointed_at": now})
+    moves.note_job(tx, job, "checkpointed", None, now)
+
+
+def _ask_to_stop(context: Context, tx: Transaction, job: Job, what: str, reason: str) -> None:
+    values: dict[str, Any] = {"stop_requested": what, "reason": reason}
+    moves.set_job(tx, job.id, values)
+    moves.note_job(tx, job, f"{what}_requested", reason, context.now())
+
+
+def _there(job: Job | None, job_id: JobId) -> Job:
+    if job is None:
+        raise NotFound(f"There is no job {job_id}.", "`helio ps --all` lists your jobs.")
+    return job

@@ -1,0 +1,1 @@
+"""Batch notebooks: put into the queue, and what runs them inside their jobs."""

@@ -1,0 +1,1 @@
+"""Schedules: what they are, when they fire, what becomes of their jobs."""

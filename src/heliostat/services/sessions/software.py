@@ -1,0 +1,59 @@
+"""What a session is started with: the script that runs inside it, and JupyterLab for those who have none."""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from heliostat.config import Settings
+from heliostat.engines.environment import environment_folder
+from heliostat.errors import HeliostatError
+from heliostat.models import Caller, JobRequest
+from heliostat.models.environments import Software
+from heliostat.models.sessions import JUPYTER_APPS
+from heliostat.services.context import Context
+from heliostat.services.environments.orders import take_order
+
+_HERE = Path(__file__).parent
+_PARTS = tuple(_HERE / name for name in ("kernels.py", "guard.py", "launcher.py"))
+_OF_ITS_OWN = re.compile(r"^\s*[\"']?jupyterlab\b", re.MULTILINE | re.IGNORECASE)
+
+
+def launcher() -> str:
+    """What runs inside a session."""
+    return one_script(_PARTS)
+
+
+def one_script(parts: Sequence[Path]) -> str:
+    """From modules that import nothing but the standard library and each other."""
+    texts = [part.read_text(encoding="utf-8") for part in parts]
+    lines = [line for text in texts for line in text.splitlines() if not line.startswith("from heliostat.")]
+    future = "from __future__ import annotations"
+    return "\n".join(["#!/usr/bin/env python3", future, *(line for line in lines if line != future), ""])
+
+
+def tools_for(context: Context, app: str, request: JobRequest) -> Software | None:
+    """The JupyterLab we bring; None: it has its own, or there is none to bring."""
+    settings = context.settings
+    is_wanted = app in JUPYTER_APPS and settings.jupyter_command is None and bool(settings.jupyter_requirements)
+    if not is_wanted or not context.engine.capabilities.equips or request.spec.image is not None:
+        return None
+    asked = request.environment
+    if isinstance(asked, Software) and any(_OF_ITS_OWN.search(text) for _, text in asked.files):
+        return None
+    return jupyter_software(settings)
+
+
+def jupyter_software(settings: Settings) -> Software:
+    return Software("requirements", (("requirements.txt", "\n".join(settings.jupyter_requirements) + "\n"),))
+
+
+def digest_of_tools(context: Context, caller: Caller, tools: Software, person: tuple[str, str]) -> str | None:
+    """Under which it is, or will be, found; None: nothing can be built here, as the session itself will say."""
+    try:
+        return take_order(context, caller, tools, person).environment.digest
+    except HeliostatError:
+        return None
+
+
+def jupyter_in(context: Context, digest: str) -> str:
+    return f"{environment_folder(str(context.settings.home.path), digest)}/bin/jupyter-lab"

@@ -1,0 +1,178 @@
+"""Sessions: a web server of one person in a job of the queue, reached through the proxy."""
+
+import contextlib
+import hashlib
+import hmac
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from heliostat.errors import HeliostatError, Invalid, NotFound
+from heliostat.models import Caller, Job, JobRequest, JobState
+from heliostat.models.sessions import APPS, Session, SessionWish, Target
+from heliostat.services.accounts.acting import invalid
+from heliostat.services.context import Context
+from heliostat.services.jobs.logs import LogRange, read_log
+from heliostat.services.jobs.submission import Submitted, prepare_submission, project_and_unix_user
+from heliostat.services.proxying import check_entry, find_way, listening
+from heliostat.services.sessions.software import digest_of_tools, jupyter_in, launcher, tools_for
+from heliostat.services.sessions.steps import step_of
+from heliostat.services.sessions.watch import warning_of
+from heliostat.store import jobs as stored
+from heliostat.store import sessions as kept
+from heliostat.store.database import Transaction
+
+TOKEN = "HELIOSTAT_SESSION_TOKEN"  # noqa: S105 - the name of the variable
+_MOST_LISTED = 200
+_LATE_SECONDS = 20.0
+_TAIL_BYTES, _TAIL_LINES = 4000, 20
+
+
+@dataclass(frozen=True, slots=True)
+class SessionState:
+    """A session as its owner sees it."""
+
+    job: Job
+    app: str
+    is_up: bool  # its server answers
+    step: str  # what it does now, in a sentence
+    shared_with: tuple[str, ...] = ()  # for its owner
+    warning: str = ""  # what its owner should know now
+    log_tail: str = ""  # of one that failed, or whose server does not come up
+
+
+def start_session(
+    context: Context, caller: Caller, wish: SessionWish, request: JobRequest, key: str | None = None
+) -> SessionState:
+    """Put it into the queue. With a key, the same request again gives the same session again."""
+    secret = _secret(context, caller.user.name, key)
+    app = wish.app
+    asked, digest = _with_tools(context, caller, app, _as_job(context, app, request, secret))
+    change = _prepared(context, caller, asked, key)
+
+    def start(tx: Transaction) -> Job:
+        job = change(tx).jobs[0]
+        if kept.find_session(tx.conn, job.id) is None:
+            kept.add_session(tx, Session(job.id, app, secret, digest, wish.keep_idle))
+        return job
+
+    job = context.store.write(start)
+    return SessionState(job, app, False, step_of(context, job, is_up=False))
+
+
+def list_sessions(context: Context, caller: Caller) -> list[SessionState]:
+    """Those of the caller, and those others share with them; newest first."""
+    with context.store.read() as conn:
+        found = kept.sessions_of(conn, caller.user.name, _MOST_LISTED)
+        if context.addresses.has_own_hosts:
+            found += kept.sessions_shared_with(conn, caller.user.name, _MOST_LISTED)
+        found.sort(key=lambda session: -session.job_id)
+        jobs = stored.get_jobs(conn, [session.job_id for session in found])
+    return [_state(context, jobs[session.job_id], session) for session in found if session.job_id in jobs]
+
+
+def show_session(context: Context, caller: Caller, job_id: int) -> SessionState:
+    job = check_entry(context, caller.user, Target(job_id))
+    with context.store.read() as conn:
+        session, guests = kept.find_session(conn, job_id), tuple(kept.shared_with(conn, job_id))
+    if session is None:
+        raise NotFound(f"Job {job_id} is no session.", "`helio session list` lists yours.")
+    state = _state(context, job, session)
+    if job.user != caller.user.name:
+        return state
+    state = replace(state, shared_with=guests)
+    failed = job.state in (JobState.FAILED, JobState.TIMED_OUT)
+    return replace(state, log_tail=_last_lines(context, job)) if failed or _is_late(context, state) else state
+
+
+def _prepared(
+    context: Context, caller: Caller, request: JobRequest, key: str | None
+) -> Callable[[Transaction], Submitted]:
+    """What sessions get unless they ask for another class is not known to every Slurm."""
+    try:
+        return prepare_submission(context, caller, [request], key)
+    except Invalid as error:
+        if request.priority_class != "interactive" or "priority_class" not in error.fields:
+            raise
+    return prepare_submission(context, caller, [replace(request, priority_class="normal")], key)
+
+
+def _secret(context: Context, user: str, key: str | None) -> str:
+    """A repeated request must be the same request, so its secret follows from its key, and from one of ours."""
+    if key is None:
+        return secrets.token_urlsafe(32)
+    told = f"{len(user)} {user} {key}".encode()
+    return hmac.new(_own_key(context.settings.home.session_key), told, hashlib.sha256).hexdigest()
+
+
+def _own_key(path: Path) -> bytes:
+    with contextlib.suppress(FileExistsError):
+        draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+        try:
+            with open(descriptor, "wb") as file:
+                file.write(secrets.token_bytes(32))
+            os.link(draft, path)  # whole, or not at all; the first one counts
+        finally:
+            draft.unlink()
+    return path.read_bytes()
+
+
+def _as_job(context: Context, app: str, request: JobRequest, secret: str) -> JobRequest:
+    if app not in APPS:
+        raise invalid("app", f"must be one of {', '.join(APPS)}")
+    if app == "custom" and not request.spec.command:
+        raise invalid("command", "say what to run; it finds its port in $PORT")
+    if request.spec.script is not None or request.array is not None or request.placement.tasks > 1:
+        raise invalid("app", "a session is one task that runs a command: no script, array or tasks")
+    settings = context.settings
+    words = request.spec.command if app == "custom" else ()
+    env = {**request.spec.env, TOKEN: secret}
+    if settings.jupyter_command:
+        env.setdefault("HELIOSTAT_JUPYTER", settings.jupyter_command)
+    spec = replace(request.spec, script=launcher(), command=(app, *words), env=env)
+    limit = request.time_limit_seconds or int(settings.session_hours * 3600)
+    return replace(request, kind="session", spec=spec, name=request.name or app, time_limit_seconds=limit)
+
+
+def _with_tools(context: Context, caller: Caller, app: str, request: JobRequest) -> tuple[JobRequest, str | None]:
+    """What it needs to be started is built first, if it brings nothing; and the digest of that."""
+    tools = tools_for(context, app, request)
+    if tools is None:
+        return request, None
+    digest = digest_of_tools(context, caller, tools, project_and_unix_user(context, caller.user, request.project))
+    if digest is None:
+        return request, None
+    env = {"HELIOSTAT_JUPYTER": jupyter_in(context, digest), **request.spec.env}
+    return replace(request, tools=tools, spec=replace(request.spec, env=env)), digest
+
+
+def _state(context: Context, job: Job, session: Session) -> SessionState:
+    is_up = job.state is JobState.RUNNING and _is_up(context, job)
+    step, warning = step_of(context, job, is_up=is_up), warning_of(context, session, job)
+    return SessionState(job, session.app, is_up, step, warning=warning)
+
+
+def _is_late(context: Context, state: SessionState) -> bool:
+    """It runs, and its server does not listen: what it says may tell why."""
+    job = state.job
+    if state.is_up or job.state is not JobState.RUNNING or job.started_at is None:
+        return False
+    return (context.now() - job.started_at).total_seconds() > _LATE_SECONDS
+
+
+def _is_up(context: Context, job: Job) -> bool:
+    try:
+        listening(context, find_way(context, Target(job.id)), again=False)
+    except HeliostatError:
+        return False
+    return True
+
+
+def _last_lines(context: Context, job: Job) -> str:
+    with contextlib.suppress(HeliostatError):
+        text = read_log(context, job, LogRange("stderr", -_TAIL_BYTES)).data.decode("utf-8", "replace")
+        return "\n".join(text.splitlines()[-_TAIL_LINES:])
+    return ""

@@ -1,0 +1,117 @@
+"""Looks at every running session: warns before it ends, and ends what is forgotten. Repeatable, and once only."""
+
+from datetime import datetime, timedelta
+
+from heliostat.models import Job, JobState
+from heliostat.models.notices import ENDS_SOON
+from heliostat.models.quantities import parse_duration
+from heliostat.models.sessions import JUPYTER_APPS, Session
+from heliostat.services.context import Context
+from heliostat.services.sessions.activity import ask_jupyter, works
+from heliostat.services.sessions.lifetime import Act, Look, decide, is_news, warning_for
+from heliostat.store import jobs as stored
+from heliostat.store import moves
+from heliostat.store import sessions as kept
+from heliostat.store.database import Transaction
+
+_LONGEST_PAUSE_SECONDS, _SHORTEST_PAUSE_SECONDS = 30.0, 0.5
+
+
+def idle_after(context: Context) -> timedelta | None:
+    """None: sessions may be idle for ever."""
+    text = context.settings.session_idle_after
+    return None if text == "never" else timedelta(seconds=parse_duration(text))
+
+
+def pause_seconds(context: Context) -> float:
+    """Between two looks: several within the time of a warning."""
+    whole = idle_after(context)
+    if whole is None:
+        return _LONGEST_PAUSE_SECONDS
+    wanted = warning_for(whole).total_seconds() / 3
+    return max(_SHORTEST_PAUSE_SECONDS, min(_LONGEST_PAUSE_SECONDS, wanted))
+
+
+def watch_sessions(context: Context) -> None:
+    """All of them, whatever goes wrong with one: that is raised afterwards."""
+    with context.store.read() as conn:
+        sessions = kept.running_sessions(conn)
+        jobs = stored.get_jobs(conn, [session.job_id for session in sessions])
+    failures: list[Exception] = []
+    for session in sessions:
+        job = jobs.get(session.job_id)
+        if job is None or job.started_at is None or job.stop_requested is not None:
+            continue
+        try:
+            _watch(context, session, job, job.started_at)
+        except Exception as error:  # noqa: BLE001 - the others have done nothing
+            failures.append(error)
+    if failures:
+        raise ExceptionGroup("some sessions were not watched", failures)
+
+
+def ends_at(job: Job) -> datetime | None:
+    """By its time limit."""
+    if job.state is not JobState.RUNNING or job.started_at is None or job.time_limit_seconds is None:
+        return None
+    return job.started_at + timedelta(seconds=job.time_limit_seconds)
+
+
+def warning_of(context: Context, session: Session, job: Job) -> str:
+    """What its owner should know now; empty: nothing."""
+    whole, end = idle_after(context), ends_at(job)
+    if job.state is not JobState.RUNNING:
+        return ""
+    if session.idle_warned_at is not None and whole is not None:
+        return _idle_words(session.idle_warned_at + warning_for(whole))
+    if end is not None and session.end_warned_at == end:
+        return _end_words(job, end)
+    return ""
+
+
+def _watch(context: Context, session: Session, job: Job, started_at: datetime) -> None:
+    look = _look(context, session, job, started_at)
+    after, acts = decide(session, look, idle_after(context))
+
+    def change(tx: Transaction) -> None:
+        found = stored.get_job(tx.conn, job.id)
+        if found is None or found.state is not JobState.RUNNING or found.attempt != job.attempt:
+            return
+        if found.stop_requested is not None or not kept.note_watch(tx, session, after):
+            return
+        for act in sorted(acts):
+            _carry_out(context, tx, found, act)
+
+    if acts or is_news(session, after, idle_after(context)):
+        context.store.write(change)
+
+
+def _look(context: Context, session: Session, job: Job, started_at: datetime) -> Look:
+    """Only Jupyter says whether it is used: of other servers nothing is known, so they are left alone."""
+    told = ask_jupyter(context, job) if session.app in JUPYTER_APPS else None
+    now, end = context.now(), ends_at(job)
+    if told is None:
+        return Look(now, started_at, end, is_known=False)
+    is_busy, used_at = told
+    return Look(now, started_at, end, is_busy=is_busy or works(context, job), used_at=used_at)
+
+
+def _carry_out(context: Context, tx: Transaction, job: Job, act: Act) -> None:
+    now, whole, end = context.now(), idle_after(context), ends_at(job)
+    if act is Act.WARN_IDLE and whole is not None:
+        moves.note_job(tx, job, ENDS_SOON, _idle_words(now + warning_for(whole)), now)
+    elif act is Act.WARN_END and end is not None:
+        moves.note_job(tx, job, ENDS_SOON, _end_words(job, end), now)
+    elif act is Act.END_IDLE:
+        told = context.settings.session_idle_after
+        reason = f"ended because nobody used it for {told}: its kernels, terminals and GPUs were idle"
+        moves.set_job(tx, job.id, {"stop_requested": "cancel", "reason": reason})
+        moves.note_job(tx, job, "cancel_requested", reason, now)
+
+
+def _idle_words(at: datetime) -> str:
+    return f"Nobody uses it: it ends at {at:%H:%M} UTC unless a cell or terminal is used before."
+
+
+def _end_words(job: Job, at: datetime) -> str:
+    return f"Its time is over at {at:%H:%M} UTC; more time: helio extend {job.id} 1h."

@@ -1,0 +1,1 @@
+"""Services that stay up: wished for, kept, reached."""

@@ -1,0 +1,168 @@
+"""Looks at replicas: do they answer? With the same proof of whose port it is as the proxy wants."""
+
+import http.client
+import math
+import time
+from collections.abc import Callable, Collection
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
+
+from heliostat.engines.relay.relays import Relays
+from heliostat.errors import HeliostatError
+from heliostat.models import Attempt, Job, JobId
+from heliostat.models.services import Health, HealthCheck, Replica, Service
+from heliostat.models.sessions import Target
+from heliostat.services.context import Context
+from heliostat.services.proven_http import proven_connection
+from heliostat.services.proxying import Way, told_port
+from heliostat.services.web_services.lanes import Lanes
+
+Verdict = tuple[Health, str]
+Look = Callable[[Context, Service, Job], str]
+_EARLY_SECONDS = 0.5  # between two looks at one that has not answered yet
+_LONGEST_PROBLEM = 200
+_GRID_SECONDS = 0.5
+
+
+def look_at(context: Context, service: Service, job: Job) -> str:
+    """Empty: it answers as it should; else what is wrong."""
+    port = told_port(context, job)
+    if port is None:
+        return "it has not told its port yet"
+    attempt = Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
+    way = Way(Target(0, service=service.name), attempt, frozenset(), port)
+    try:
+        if context.relays is not None:
+            return _ask_elsewhere(context.relays, way, service)
+        return _ask(context, way, service)
+    except HeliostatError as error:
+        return error.message[:_LONGEST_PROBLEM]
+    except (OSError, http.client.HTTPException) as error:
+        return f"port {port}: {error or type(error).__name__}"[:_LONGEST_PROBLEM]
+
+
+def _ask_elsewhere(relays: Relays, way: Way, service: Service) -> str:
+    """On another machine, where who listens is proven by the relay."""
+    check = service.check
+    if check.path is None:
+        relays.ask(way.attempt, way.port, b"", check.timeout_seconds)
+        return ""
+    headers = {"Host": f"127.0.0.1:{way.port}", **_headers(service)}
+    lines = [f"GET {check.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
+    request = "\r\n".join(lines).encode("latin-1")
+    words = relays.ask(way.attempt, way.port, request, check.timeout_seconds).split()
+    status = int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/1.") and words[1].isdigit() else 0
+    return _problem(check, status)
+
+
+def _headers(service: Service) -> dict[str, str]:
+    return {"Authorization": f"Bearer {service.secret}", "User-Agent": "heliostat", "Connection": "close"}
+
+
+def _problem(check: HealthCheck, status: int) -> str:
+    return "" if 200 <= status < 400 else f"GET {check.path} answers {status or 'no HTTP'}"[:_LONGEST_PROBLEM]
+
+
+def _ask(context: Context, way: Way, service: Service) -> str:
+    """On this machine. Nothing is sent before it is proven who listens."""
+    check = service.check
+    with proven_connection(context, way, check.timeout_seconds) as connection:
+        if check.path is None:
+            return ""
+        connection.request("GET", check.path, headers=_headers(service))
+        status = connection.getresponse().status
+    return _problem(check, status)
+
+
+@dataclass(slots=True)
+class _Watch:
+    job_id: JobId
+    user: str  # whose service it is
+    due_at: float = 0.0  # on the steady clock
+    failed: int = 0  # in a row
+    looking: Future[str] | None = field(default=None)
+
+
+class Looks:
+    """At all replicas, now and then; each look in a thread of its owner's. Used by one thread only."""
+
+    def __init__(self, look: Look = look_at, wake: Callable[[], None] = lambda: None) -> None:
+        self._look, self.wake = look, wake
+        self._lanes = Lanes()
+        self._watches: dict[str, _Watch] = {}
+
+    def close(self, *, wait: bool = False) -> None:
+        self._lanes.close(wait=wait)
+
+    def look(self, context: Context, service: Service, replica: Replica, job: Job) -> Verdict | None:
+        """What changed of its health since it was last written; looks again when it is time."""
+        watch = self._watches.setdefault(job.attempt_id, _Watch(job.id, service.user))
+        verdict = None
+        if watch.looking is not None and watch.looking.done():
+            problem = _result(watch.looking)
+            watch.looking = None
+            watch.failed = watch.failed + 1 if problem else 0
+            verdict = judged(service, replica, job, Outcome(problem, watch.failed, context.now()))
+        if watch.looking is None and time.monotonic() >= watch.due_at and replica.draining_at is None:
+            answers = replica.is_healthy(job.attempt) or verdict == (Health.HEALTHY, "")
+            self._begin(watch, answers, partial(self._look, context, service, job), service.check)
+        return verdict
+
+    def _begin(self, watch: _Watch, answers: bool, look: Callable[[], str], check: HealthCheck) -> None:
+        """All is well, as before, is no news: that is seen when the next look is due."""
+        pause = check.interval_seconds if answers else min(check.interval_seconds, _EARLY_SECONDS)
+        watch.due_at = together(time.monotonic() + pause)
+        watch.looking = self._lanes.submit(watch.user, look)
+        watch.looking.add_done_callback(lambda done: None if answers and not _result(done) else self.wake())
+
+    def seconds_until_due(self, attempts: Collection[str]) -> float:
+        """Until one of these is to be looked at again."""
+        now = time.monotonic()
+        due = [one.due_at - now for key, one in self._watches.items() if key in attempts]
+        return max(0.05, min(due, default=60.0))
+
+    def forget_others(self, jobs: Collection[JobId]) -> None:
+        self._watches = {key: one for key, one in self._watches.items() if one.job_id in jobs}
+        self._lanes.keep({one.user for one in self._watches.values()})
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """Of a look."""
+
+    problem: str  # empty: all is well
+    failed: int  # looks in a row, with this one
+    at: datetime
+
+
+def judged(service: Service, replica: Replica, job: Job, outcome: Outcome) -> Verdict | None:
+    """What one look changes. An unhealthy one stays so: it is replaced."""
+    problem, failed = outcome.problem, outcome.failed
+    known = replica.health if replica.attempt == job.attempt else Health.STARTING
+    if known is Health.UNHEALTHY or replica.draining_at is not None:
+        return None
+    if not problem:
+        return None if known is Health.HEALTHY else (Health.HEALTHY, "")
+    if known is Health.HEALTHY:
+        if failed < service.check.threshold:
+            return None
+        return Health.UNHEALTHY, f"it did not answer {failed} times in a row: {problem}"
+    grace = service.check.grace_seconds
+    waited = (outcome.at - (job.started_at or replica.created_at)).total_seconds()
+    if waited <= grace:
+        return None
+    return Health.UNHEALTHY, f"it was not healthy within {grace:g} seconds: {problem}"
+
+
+def together(at: float) -> float:
+    """Looks that are due at about the same time are due at the same time: one round for all."""
+    return math.ceil(at / _GRID_SECONDS) * _GRID_SECONDS
+
+
+def _result(looking: "Future[str]") -> str:
+    if looking.cancelled():
+        return ""
+    error = looking.exception()
+    return looking.result() if error is None else f"it could not be looked at: {error}"[:_LONGEST_PROBLEM]

@@ -1,0 +1,1 @@
+"""Workflows and sweeps."""

@@ -1,0 +1,178 @@
+"""Verbs on sweeps: an array over parameters, with the table of values kept and the metrics its jobs report."""
+
+import csv
+import io
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from sqlalchemy import Connection
+
+from heliostat.errors import Invalid, NotFound
+from heliostat.models import ACTIVE, Caller, Job, JobSpec
+from heliostat.models.workflows import SWEEP, Metric, Part, Scalar, Sweep
+from heliostat.services.context import Context
+from heliostat.services.jobs.submission import prepare_submission
+from heliostat.services.rights import listed_jobs
+from heliostat.services.workflows.plans import ReadJob, with_retries
+from heliostat.store import gates, moves
+from heliostat.store import results as reported
+from heliostat.store import sweeps as stored
+from heliostat.store.database import Transaction
+from heliostat.workers.results import metrics_of
+from heliostat.workflows.sweeps import check_size, filled, read_sweep, variables
+
+PAGE = 50
+_MOST_LIVE = 200  # running jobs whose reports are read while somebody looks
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One element: what it got, and what it reported."""
+
+    index: int
+    values: Mapping[str, Scalar]
+    job: Job
+    metrics: Mapping[str, Metric]
+
+
+@dataclass(frozen=True, slots=True)
+class FoundSweep:
+    sweep: Sweep
+    runs: tuple[Run, ...] = ()
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        return tuple(self.sweep.table[0]) if self.sweep.table else ()
+
+    @property
+    def metrics(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(name for run in self.runs for name in run.metrics))
+
+
+def submit_sweep(
+    context: Context, caller: Caller, given: object, read_job: ReadJob, key: str | None = None
+) -> Sweep:
+    """All its runs or none, as one array. With a key, the same request again gives the same sweep."""
+    document = read_sweep(given)
+    try:
+        request = with_retries(read_job(document.body), document.retries, document.retry_seconds)
+    except Invalid as error:
+        fields = {f"job.{name}": why for name, why in error.fields.items()}
+        raise Invalid(f"job.{error.message}", error.hint, code=error.code, fields=fields) from None
+    check_size([*request.spec.command, *request.spec.env.values()], document.table)
+    about = f"sweep {json.dumps(given, sort_keys=True, default=str)}"
+    submission = prepare_submission(context, caller, [request], key, about)
+    now = context.now()
+
+    def change(tx: Transaction) -> Sweep:
+        submitted = submission(tx)
+        if (known := stored.sweep_of(tx.conn, submitted.job_ids[0])) is not None:
+            return known
+        first, ids = submitted.jobs[0], submitted.job_ids
+        table = tuple(_plain(row) for row in document.table)
+        made = Sweep(
+            0, document.name, caller.user.name, first.project, now, first.array_id or 0, ids[0], ids[-1], table
+        )
+        made = replace(made, id=stored.add_sweep(tx, made))
+        for job, values in zip(submitted.jobs, document.table, strict=True):
+            gates.set_spec(tx, job.id, _with_values(job.spec, values))
+            moves.set_job(tx, job.id, {"part": Part(SWEEP, made.id, str(job.array_index))})
+        return made
+
+    return context.store.write(change)
+
+
+def list_sweeps(
+    context: Context, caller: Caller, *, everybodys: bool = False, limit: int = PAGE, before: int | None = None
+) -> list[Sweep]:
+    """One's own, newest first; with `everybodys`, also those of projects one manages, for admins all."""
+    user = caller.user
+    managed = [one.project for one in user.memberships if user.manages(one.project)] if everybodys else []
+    with context.store.read() as conn:
+        whose = None if everybodys and user.is_admin else user.name
+        return stored.list_sweeps(conn, whose, managed, limit, before)
+
+
+def find_sweep(context: Context, caller: Caller, number: int, sort: str | None = None) -> FoundSweep:
+    """With its runs, by index, or by a parameter or metric: `acc`, `-acc` for the largest first."""
+    with context.store.read() as conn:
+        sweep = _visible(conn, caller, number)
+        ids = range(sweep.first_job, sweep.last_job + 1)
+        jobs = {job.array_index: job for job in listed_jobs(conn, ids).values() if job.array_id == sweep.array_id}
+        metrics = reported.metrics_of(conn, list(ids))
+    live = [job.id for job in jobs.values() if job.state in ACTIVE][:_MOST_LIVE]
+    metrics |= {job_id: metrics_of(context.settings.home, job_id) for job_id in live}
+    runs = [
+        Run(index, values, jobs[index], metrics.get(jobs[index].id, {}))
+        for index, values in enumerate(sweep.table)
+        if index in jobs
+    ]
+    return _sorted(FoundSweep(sweep, tuple(runs)), sort)
+
+
+def as_csv(found: FoundSweep) -> str:
+    """A line for each run; texts that a spreadsheet would take for a formula are kept from it."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    metrics = found.metrics
+    writer.writerow(["index", "job", "state", *found.parameters, *metrics])
+    for run in found.runs:
+        told = [run.metrics[name].value if name in run.metrics else "" for name in metrics]
+        writer.writerow([run.index, run.job.id, run.job.state.value, *map(_cell, run.values.values()), *told])
+    return text.getvalue()
+
+
+def columns_of(found: FoundSweep) -> tuple[str, ...]:
+    """All that it can be sorted by."""
+    return tuple(dict.fromkeys(("index", "state", *found.parameters, *found.metrics)))
+
+
+def _sorted(found: FoundSweep, sort: str | None) -> FoundSweep:
+    name = (sort or "").removeprefix("-")
+    if not name:
+        return found
+    if name not in columns_of(found):
+        known = ", ".join(columns_of(found)[:20])
+        raise Invalid(f"sort: there is no {name[:60]!a}.", f"There are {known}.", fields={"sort": "is not known"})
+    known_ones = [run for run in found.runs if _value(run, name) is not None]
+    others = [run for run in found.runs if _value(run, name) is None]
+    known_ones.sort(key=lambda run: _order(_value(run, name)), reverse=(sort or "").startswith("-"))
+    return replace(found, runs=(*known_ones, *others))
+
+
+def _value(run: Run, name: str) -> Scalar | None:
+    if name in run.metrics:
+        return run.metrics[name].value
+    if name in run.values:
+        return run.values[name]
+    return {"index": run.index, "state": run.job.state.value}.get(name)
+
+
+def _order(value: Scalar | None) -> tuple[bool, float, str]:
+    """Numbers before texts."""
+    is_text = isinstance(value, str)
+    return is_text, 0.0 if is_text or value is None else float(value), str(value)
+
+
+def _cell(value: Scalar) -> Scalar:
+    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+
+
+def _plain(row: Mapping[str, object]) -> dict[str, Scalar]:
+    return {name: value for name, value in row.items() if isinstance(value, str | int | float)}
+
+
+def _with_values(spec: JobSpec, values: Mapping[str, object]) -> JobSpec:
+    row = _plain(values)
+    texts: Sequence[str] = filled(list(spec.env.values()), row)
+    env = {**variables(row), **dict(zip(spec.env, texts, strict=True))}
+    return replace(spec, command=filled(spec.command, row), env=env)
+
+
+def _visible(conn: Connection, caller: Caller, number: int) -> Sweep:
+    found = stored.find_sweep(conn, number)
+    if found is None or not (found.user == caller.user.name or caller.user.manages(found.project)):
+        raise NotFound(f"There is no sweep {number}.", "`helio sweep list` lists yours.")
+    return found

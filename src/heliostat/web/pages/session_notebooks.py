@@ -1,0 +1,80 @@
+"""A notebook of a running session as a job: which one, with which parameters, with what."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastapi import APIRouter
+from starlette.responses import Response
+
+from heliostat.errors import HeliostatError, Invalid
+from heliostat.models.notebooks import NotebookWish, typed_value
+from heliostat.services.accounts.acting import invalid
+from heliostat.services.notebooks.verbs import run_notebook
+from heliostat.services.sessions.notebooks import list_notebooks
+from heliostat.web.job.numbers import JOB
+from heliostat.web.rendering import Page, redirect, render
+from heliostat.web.visits import Form, FormDep, Visit, VisitDep
+
+router = APIRouter()
+_FIELDS = ("notebook", "parameters", "gpus", "time_limit", "cpus", "memory", "name")
+_MOST_LINES = 500
+
+
+@dataclass(frozen=True, slots=True)
+class NotebooksView:
+    session: int
+    options: tuple[tuple[str, str], ...]  # the notebooks that are there
+    texts: Mapping[str, str] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+    problem: str = ""
+
+
+@router.get("/sessions/" + JOB + "/notebooks")
+def show_notebooks(visit: VisitDep, job_id: int) -> Response:
+    return _form(visit, job_id, {"gpus": "1", "time_limit": "4h"})
+
+
+@router.post("/sessions/" + JOB + "/notebooks")
+def run(visit: VisitDep, form: FormDep, job_id: int) -> Response:
+    texts = {name: form.get(name) for name in _FIELDS}
+    try:
+        wish = NotebookWish(texts["notebook"], session=job_id, parameters=read_parameters(texts["parameters"]))
+        request = visit.request.app.state.read_job(_body(form), to_ask=True)
+        job = run_notebook(visit.context, visit.caller, wish, request)
+    except Invalid as error:
+        return _form(visit, job_id, texts, error)
+    return redirect(visit, f"/jobs/{job.id}", "The notebook is in the queue. What it makes shows here as results.")
+
+
+def read_parameters(text: str) -> dict[str, Any]:
+    """Lines of `name = value`. Raises Invalid."""
+    found: dict[str, Any] = {}
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if len(lines) > _MOST_LINES:
+        raise invalid("parameters", f"there are more than {_MOST_LINES} lines")
+    for line in lines:
+        name, equals, value = line.partition("=")
+        if not equals:
+            raise invalid("parameters", "write one on each line: lr = 0.1")
+        found[name.strip()] = typed_value(value.strip())
+    return found
+
+
+def _form(visit: Visit, job_id: int, texts: Mapping[str, str], error: HeliostatError | None = None) -> Response:
+    paths = list_notebooks(visit.context, visit.caller, job_id)
+    problem = f"{error.message} {error.hint or ''}" if error else ""
+    problems = error.fields if isinstance(error, Invalid) else {}
+    view = NotebooksView(job_id, tuple((path, path) for path in paths), texts, problems, problem)
+    crumbs = (("Sessions", "/sessions"), (f"Session {job_id}", f"/sessions/{job_id}"))
+    status = error.status if error else 200
+    return render(visit, Page("session_notebooks.html", "Run a notebook", crumbs=crumbs, status=status), view)
+
+
+def _body(form: Form) -> dict[str, object]:
+    """As the API takes it; numbers as numbers, what is empty left out."""
+    body: dict[str, object] = {}
+    for name in ("gpus", "time_limit", "cpus", "memory", "name"):
+        if text := form.get(name):
+            body[name] = typed_value(text) if name in ("gpus", "cpus") else text
+    return body

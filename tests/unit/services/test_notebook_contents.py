@@ -1,0 +1,128 @@
+"""What is a notebook, and what may be its parameters."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliostat.errors import Invalid, TooLarge
+from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES, typed_value
+from heliostat.services.notebooks.contents import check_parameters, check_size, count_cells
+from heliostat.services.sessions import reader as session_reader
+from support.notebooks import notebook
+
+
+def as_bytes(content: object) -> bytes:
+    return json.dumps(content).encode()
+
+
+def test_the_cells_of_a_notebook_are_counted() -> None:
+    assert count_cells(as_bytes(notebook(["1", "2", "3"]))) == 3
+    lines = {"cell_type": "markdown", "source": ["# A", "title"]}
+    assert count_cells(as_bytes(notebook([]) | {"cells": [lines]})) == 1
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"\xff\xfe", "not JSON"),
+        (b"[" * 100_000, "not JSON"),
+        (b"[]", "no nbformat"),
+        (as_bytes({"nbformat": "4"}), "no nbformat"),
+        (as_bytes(notebook([]) | {"nbformat": 3}), "its format is 3"),
+        (as_bytes(notebook([]) | {"cells": {}}), "no cells"),
+        (as_bytes(notebook([]) | {"metadata": []}), "no metadata"),
+        (as_bytes(notebook([]) | {"cells": ["x"]}), "cell 1"),
+        (as_bytes(notebook([]) | {"cells": [{"cell_type": "code", "source": 5}]}), "cell 1"),
+        (as_bytes(notebook([]) | {"cells": [{"cell_type": "sound", "source": ""}]}), "cell 1"),
+    ],
+)
+def test_what_is_no_notebook_is_refused_with_the_reason(data: bytes, why: str) -> None:
+    with pytest.raises(Invalid, match=why) as refused:
+        count_cells(data)
+    assert "notebook" in refused.value.fields
+
+
+def test_a_notebook_that_is_too_large_is_refused() -> None:
+    assert session_reader.MOST_BYTES == MOST_NOTEBOOK_BYTES
+    check_size(MOST_NOTEBOOK_BYTES)
+    with pytest.raises(TooLarge, match="32 MiB"):
+        check_size(MOST_NOTEBOOK_BYTES + 1)
+
+
+@pytest.mark.parametrize(
+    "parameters",
+    [
+        {"a b": 1},
+        {"1a": 1},
+        {"x=1;y": 1},
+        {"": 1},
+        {"größe": 1},
+        {"x": float("inf")},
+        {"x": [float("nan")]},
+        {"x": "y" * 70_000},
+        {f"x{number}": 1 for number in range(300)},
+    ],
+)
+def test_parameters_that_cannot_be_set_are_refused(parameters: dict[str, Any]) -> None:
+    with pytest.raises(Invalid) as refused:
+        check_parameters(parameters)
+    assert "parameters" in refused.value.fields
+
+
+def test_parameters_that_json_can_say_are_taken() -> None:
+    check_parameters({"lr": 0.1, "names": ["a", None], "deep": {"x": {"y": True}}, "r.name": "z", "_": 2**70})
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("3", 3),
+        ("-1", -1),
+        ("0.1", 0.1),
+        ("1e-3", 0.001),
+        ("True", True),
+        ("False", False),
+        ("None", None),
+        ("true", "true"),
+        ("resnet", "resnet"),
+        ("", ""),
+        ("nan", "nan"),
+        ("-inf", "-inf"),
+        ("0x10", "0x10"),
+    ],
+)
+def test_what_is_typed_becomes_what_it_looks_like(text: str, value: object) -> None:
+    found = typed_value(text)
+    assert (found, type(found)) == (value, type(value))
+
+
+def test_notebooks_are_looked_for_below_the_folder_only_and_not_in_hidden_ones(tmp_path: Path) -> None:
+    for name in ("b.ipynb", "a/c.ipynb", ".git/d.ipynb", "a/.ipynb_checkpoints/e.ipynb", "a/f.txt"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    (tmp_path / "round").symlink_to(tmp_path)
+    assert session_reader.notebooks(str(tmp_path)) == ["b.ipynb", "a/c.ipynb"]
+
+
+def test_only_a_plain_file_below_the_folder_is_read(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    (tmp_path / "outside.ipynb").write_text("outside")
+    (root / "in.ipynb").write_text("inside")
+    (root / "good.ipynb").symlink_to("in.ipynb")
+    (root / "bad.ipynb").symlink_to("../outside.ipynb")
+    (root / "up").symlink_to("..")
+    os.mkfifo(root / "pipe.ipynb")
+    assert session_reader.read(str(root), "good.ipynb") == b"inside"
+    wrong = (
+        "bad.ipynb",
+        "../outside.ipynb",
+        "up/outside.ipynb",
+        str(tmp_path / "outside.ipynb"),
+        "pipe.ipynb",
+        ".",
+    )
+    assert [session_reader.read(str(root), path) for path in wrong] == [None] * len(wrong)

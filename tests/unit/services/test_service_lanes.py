@@ -1,0 +1,69 @@
+"""Slow servers of one person delay the looks at their own, and at nobody else's."""
+
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from heliostat.models import Job
+from heliostat.models.services import Health, Service
+from heliostat.services.context import Context
+from heliostat.services.web_services.health import Looks
+from heliostat.services.web_services.lanes import MOST_OF_ONE, Lanes
+from support.waiting import wait_until
+from unit.services.test_service_health import JOB, NOW, SERVICE, STARTING
+
+CONTEXT = cast(Context, SimpleNamespace(now=lambda: NOW))
+BOBS = replace(SERVICE, id=2, name="other", user="bob")
+
+
+@pytest.fixture
+def held() -> Iterator[threading.Event]:
+    """What the slow wait for."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_many_slow_services_of_one_person_do_not_delay_the_look_at_anothers(held: threading.Event) -> None:
+    began: list[int] = []
+
+    def look(_: Context, service: Service, job: Job) -> str:
+        began.append(job.id)
+        if service.user == "ann":
+            held.wait(60)
+        return ""
+
+    looks = Looks(look)
+    for number in range(100, 150):
+        job = replace(JOB, id=number)
+        looks.look(CONTEXT, SERVICE, replace(STARTING, job_id=number), job)
+    assert looks.look(CONTEXT, BOBS, STARTING, JOB) is None
+    verdict = wait_until(lambda: looks.look(CONTEXT, BOBS, STARTING, JOB), "a verdict on bob's", 60)
+    assert verdict == (Health.HEALTHY, "")
+    assert len([number for number in began if number >= 100]) <= MOST_OF_ONE
+    held.set()
+    looks.close(wait=True)
+
+
+def test_all_of_a_persons_looks_come_to_their_turn() -> None:
+    lanes = Lanes()
+    looked = [lanes.submit("ann", lambda number=number: str(number)) for number in range(3 * MOST_OF_ONE)]
+    assert [one.result(60) for one in looked] == [str(number) for number in range(3 * MOST_OF_ONE)]
+    lanes.close(wait=True)
+
+
+def test_threads_end_with_the_last_server_of_their_person() -> None:
+    lanes = Lanes()
+    seen: list[threading.Thread] = []
+    for user in ("ann", "bob"):
+        lanes.submit(user, lambda: str(seen.append(threading.current_thread()))).result(60)
+    lanes.keep({"bob"})
+    seen[0].join(60)
+    assert [thread.is_alive() for thread in seen] == [False, True]
+    assert lanes.submit("ann", lambda: "again").result(60) == "again"
+    lanes.close(wait=True)
+    assert not seen[1].is_alive()
