@@ -10,7 +10,7 @@ from heliostat.cli.slurm_setup import setup
 if TYPE_CHECKING:
     from heliostat.client.shapes import SlurmPlan
 
-slurm = noun("Slurm's accounts, kept in step with departments, projects and people; and a Slurm of your own.")
+slurm = noun("Slurm's accounts, kept in step with ours; and a Slurm of your own.")
 slurm.add_typer(setup, name="setup")
 
 

@@ -24,6 +24,7 @@ from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 
 pytestmark = needs_root
+FIRST, SECOND = f"a{os.getpid()}", f"b{os.getpid()}"  # as their cgroups are the machine's
 HOST = socket.gethostname().partition(".")[0]
 NODES = """\
 cluster = "ours"
@@ -32,7 +33,7 @@ controller_address = "127.0.0.1"
 ports = {{ controller = {controller}, accounting = {accounting}, database = {database} }}
 
 [[nodes]]
-name = "n1"
+name = "{first}"
 cpus = {cpus}
 memory = "1G"
 gpus = {{ a100 = "{devices}/gpu[0-1]" }}
@@ -42,7 +43,7 @@ address = "127.0.0.1"
 port = {n1}
 
 [[nodes]]
-name = "n2"
+name = "{second}"
 cpus = {cpus}
 memory = "1G"
 gpus = {{ t4 = "{devices}/gpu2" }}
@@ -83,7 +84,7 @@ class OurOwn:
         names = ("controller", "accounting", "database", "n1", "n2")
         ports = dict(zip(names, _free_ports(len(names)), strict=True))
         cpus = os.cpu_count() or 1
-        text = NODES.format(host=HOST, cpus=cpus, devices=self.devices, **ports)
+        text = NODES.format(first=FIRST, second=SECOND, host=HOST, cpus=cpus, devices=self.devices, **ports)
         self.sources.nodes.write_text(text)
 
     def up(self) -> None:
@@ -140,6 +141,10 @@ class OurOwn:
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()
+        for name in (FIRST, SECOND):
+            for group in Path("/sys/fs/cgroup").glob(f"*/slurm_{name}"):
+                words = ["find", str(group), "-depth", "-type", "d", "-exec", "rmdir", "{}", ";"]
+                subprocess.run(words, capture_output=True, timeout=60, check=False)
 
 
 @pytest.fixture(scope="module")
@@ -184,8 +189,9 @@ def server(own: OurOwn) -> Iterator[RunningServer]:
 
 def test_it_was_killed_after_each_step_and_all_nodes_came_up(own: OurOwn) -> None:
     assert own.killed >= 8  # the key, four files, the database's folder, the database, the cluster
+    ready = [FIRST, "idle", SECOND, "idle"]
     wait_for(
-        lambda: own.ask("sinfo", "-h", "-N", "-o", "%N %T").split() == ["n1", "idle", "n2", "idle"],
+        lambda: own.ask("sinfo", "-h", "-N", "-o", "%N %T").split() == ready,
         "nodes",
         own.logs,
     )
@@ -231,9 +237,8 @@ def test_a_job_of_a_person_runs_with_its_gpus(
         gpus=2,
         gpu_type="a100",
         memory="200M",
-        working_directory="/",
     )
-    assert (job["state"], job["node"]) == ("completed", "n1"), own.logs()
+    assert (job["state"], job["node"]) == ("completed", FIRST), own.logs()
     assert server.output(job["id"], person.uid).split() == [person.name, "0,1"]
 
 
@@ -265,7 +270,7 @@ def test_a_change_shows_in_the_plan_and_wants_a_new_start_of_the_controller(own:
         list(apply_setup(own.sources))
     own.restart(stopped.value.fields["start"])
     assert list(apply_setup(own.sources)) == []
-    assert "new" in own.ask("sinfo", "-h", "-n", "n1", "-o", "%f")
+    assert "new" in own.ask("sinfo", "-h", "-n", FIRST, "-o", "%f")
 
 
 def test_the_script_for_nodes_says_what_it_did_and_does_it_once(own: OurOwn) -> None:

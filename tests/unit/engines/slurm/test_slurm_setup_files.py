@@ -102,6 +102,13 @@ def test_what_would_harm_is_refused_with_a_hint(text: str, words: str) -> None:
     assert refused.value.hint
 
 
+def test_the_example_of_the_documentation_can_be_read() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "admins.md").read_text(encoding="utf-8")
+    section = page.partition("### A Slurm of your own")[2].partition("\n### ")[0]
+    described = read_description(section.partition("```toml\n")[2].partition("```")[0])
+    assert [machine.name for machine in described.machines] == ["gpu1", "gpu2", "gpu3", "gpu4"]
+
+
 @given(st.text(max_size=30))
 def test_no_name_can_bring_a_line_or_a_word_of_its_own_into_the_files(name: str) -> None:
     quoted = "".join(f"\\U{ord(letter):08x}" for letter in name if not 0xD800 <= ord(letter) < 0xE000)
