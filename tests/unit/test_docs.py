@@ -43,12 +43,16 @@ def _commands() -> Iterator[tuple[str, Any]]:
     """Every command that can be typed, with the words that lead to it."""
     root = build()
     for name in COMMANDS:
-        command = root.get_command(None, name)
-        below = getattr(command, "commands", None)
-        if below is None or command.params:
-            yield name, command
-        if below is not None:
-            yield from ((f"{name} {word}", leaf) for word, leaf in below.items())
+        yield from _leaves(name, root.get_command(None, name))
+
+
+def _leaves(words: str, command: Any) -> Iterator[tuple[str, Any]]:
+    """Itself, unless it is nothing but a name for those below it; and those."""
+    below = getattr(command, "commands", None)
+    if below is None or command.params:
+        yield words, command
+    for word, leaf in (below or {}).items():
+        yield from _leaves(f"{words} {word}", leaf)
 
 
 COMMAND_TREE = dict(_commands())

@@ -64,7 +64,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry(
             "reservation", "reservations:reservation", "Nodes set aside for a course, a deadline, or maintenance."
         ),
-        Entry("slurm", "slurm:slurm", "Slurm's accounts, kept in step with departments, projects and people."),
+        Entry("slurm", "slurm:slurm", "Slurm's accounts, kept in step with ours; and a Slurm of your own."),
         Entry("doctor", "doctor:doctor", "Find out what is wrong and what to do about it."),
     ),
     "Plan": (

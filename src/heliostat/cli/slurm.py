@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
 from heliostat.cli.output import JsonFlag, counted, print_json, say
+from heliostat.cli.slurm_setup import setup
 
 if TYPE_CHECKING:
     from heliostat.client.shapes import SlurmPlan
 
-slurm = noun("Slurm's accounts, kept in step with departments, projects and people.")
+slurm = noun("Slurm's accounts, kept in step with ours; and a Slurm of your own.")
+slurm.add_typer(setup, name="setup")
 
 
 @slurm.command()

@@ -57,8 +57,15 @@ def commands_with_json():
         if not isinstance(found, typer.Typer):
             yield entry.name, inspect.signature(found).parameters
             continue
-        for name, below in get_command(found).commands.items():
-            yield f"{entry.name} {name}", {param.name for param in below.params}
+        yield from commands_below(entry.name, get_command(found))
+
+
+def commands_below(words, command):
+    for name, below in command.commands.items():
+        if hasattr(below, "commands"):
+            yield from commands_below(f"{words} {name}", below)
+        else:
+            yield f"{words} {name}", {param.name for param in below.params}
 
 
 @pytest.mark.parametrize(("name", "parameters"), list(commands_with_json()))

@@ -1,0 +1,1 @@
+"""A Slurm that Heliostat sets up: from a description of machines to the files Slurm reads."""

@@ -1,0 +1,61 @@
+"""Where the files of Slurm, munge and the database are: as Debian has them, or all below one folder."""
+
+import re
+from dataclasses import dataclass
+
+from heliostat.errors import Invalid
+
+_PREFIX = re.compile(r"/[A-Za-z0-9_./-]*[A-Za-z0-9_-]")
+LONGEST_PREFIX = 70  # a Unix socket's address holds 108 bytes
+
+
+@dataclass(frozen=True)
+class Layout:
+    prefix: str = ""  # empty: the machine itself
+
+    def __post_init__(self) -> None:
+        if not self.prefix:
+            return
+        if not _PREFIX.fullmatch(self.prefix) or ".." in self.prefix or len(self.prefix) > LONGEST_PREFIX:
+            hint = f"An absolute path of letters, digits, _ . and -, of at most {LONGEST_PREFIX} characters."
+            raise Invalid(f"Nothing can be set up below {self.prefix!r}.", hint)
+
+    @property
+    def conf_folder(self) -> str:
+        return f"{self.prefix}/etc/slurm"
+
+    @property
+    def slurm_conf(self) -> str:
+        return f"{self.conf_folder}/slurm.conf"
+
+    @property
+    def key(self) -> str:
+        return f"{self.prefix}/etc/munge/munge.key"
+
+    @property
+    def munge_socket(self) -> str:
+        return f"{self.prefix}/run/munge/munge.socket.2"
+
+    @property
+    def state(self) -> str:
+        return f"{self.prefix}/var/lib/slurm/slurmctld"
+
+    @property
+    def spool(self) -> str:
+        return f"{self.prefix}/var/lib/slurm/slurmd"
+
+    @property
+    def logs(self) -> str:
+        return f"{self.prefix}/var/log/slurm"
+
+    @property
+    def run(self) -> str:
+        return f"{self.prefix}/run"
+
+    @property
+    def database(self) -> str:
+        return f"{self.prefix}/var/lib/mysql"
+
+    @property
+    def database_socket(self) -> str:
+        return f"{self.prefix}/run/mysqld/mysqld.sock"

@@ -1,0 +1,121 @@
+"""Writes the files of a Slurm that we set up: each whole or not at all, and never over what is not ours."""
+
+import os
+import pwd
+import re
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from difflib import unified_diff
+from pathlib import Path
+
+from heliostat.engines.slurm.setup.description import Description
+from heliostat.engines.slurm.setup.files import shared_files, slurmdbd_conf
+from heliostat.engines.slurm.setup.layout import Layout
+from heliostat.engines.slurm.setup.ownership import Origin, origin_of
+from heliostat.errors import Conflict
+
+HIDDEN = "(made when it is applied)"
+_PASSWORD = re.compile(r"^StoragePass=(\S+)$", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Wanted:
+    path: Path
+    text: str
+    mode: int = 0o644
+    owner: str = "root"
+
+
+@dataclass(frozen=True)
+class Difference:
+    path: str
+    state: str  # new, same, different, or why it is not touched: changed, foreign
+    diff: str  # what would change; a password never shows
+
+
+def wanted_files(described: Description, layout: Layout, password: str) -> list[Wanted]:
+    """That of the password first: who comes back after a crash finds it there."""
+    folder = Path(layout.conf_folder)
+    secret = Wanted(folder / "slurmdbd.conf", slurmdbd_conf(described, layout, password), 0o600, "slurm")
+    return [secret, *(Wanted(folder / name, text) for name, text in shared_files(described, layout).items())]
+
+
+def known_password(layout: Layout) -> str | None:
+    """Of the database, from a file that we made before."""
+    text = _read(Path(layout.conf_folder) / "slurmdbd.conf")
+    found = _PASSWORD.search(text) if text and origin_of(text) is Origin.OURS else None
+    return found[1] if found else None
+
+
+def difference(wanted: Wanted) -> Difference:
+    there = _read(wanted.path)
+    if there is None:
+        return Difference(str(wanted.path), "new", _shown("", wanted))
+    origin = origin_of(there)
+    if origin is not Origin.OURS:
+        return Difference(str(wanted.path), origin.value, "")
+    if there == wanted.text:
+        return Difference(str(wanted.path), "same", "")
+    return Difference(str(wanted.path), "different", _shown(there, wanted))
+
+
+def refuse_foreign(files: list[Wanted]) -> None:
+    """Raises Conflict before anything is changed."""
+    found = {one.path: one.state for one in map(difference, files)}
+    for path, state in found.items():
+        move = f"mv {path} {path}.old"
+        if state == Origin.FOREIGN:
+            hint = f'Is there a Slurm already? Then set engine = "slurm" and use it. If it is not needed: {move}'
+            raise Conflict(f"{path} was not made by Heliostat; nothing was changed.", hint)
+        if state == Origin.CHANGED:
+            hint = f"Put the change into [settings] of nodes.toml, then move the file away: {move}"
+            raise Conflict(f"{path} was changed by hand; nothing was changed now.", hint)
+
+
+def write(wanted: Wanted) -> str | None:
+    """What was done, in words; None: it was so already. The old one is kept beside it."""
+    state = difference(wanted).state
+    if state == "same":
+        _own(wanted.path, wanted)
+        return None
+    kept = ""
+    if state == "different":
+        copy = wanted.path.with_name(f"{wanted.path.name}.until-{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z")
+        os.link(wanted.path, copy)
+        kept = f"; the old one is {copy}"
+    write_whole(wanted.path, wanted.text.encode("utf-8"), wanted.mode, wanted.owner)
+    return f"Wrote {wanted.path}{kept}."
+
+
+def write_whole(path: Path, content: bytes, mode: int, owner: str) -> None:
+    """All of it or nothing; nobody else can read it on the way."""
+    draft = path.with_name(path.name + ".draft")
+    draft.unlink(missing_ok=True)
+    number = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(number, "wb") as file:
+        file.write(content)
+        who = pwd.getpwnam(owner)
+        os.fchown(file.fileno(), who.pw_uid, who.pw_gid)
+        os.fchmod(file.fileno(), mode)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(draft, path)
+
+
+def _own(path: Path, wanted: Wanted) -> None:
+    who = pwd.getpwnam(wanted.owner)
+    os.chown(path, who.pw_uid, who.pw_gid)
+    path.chmod(wanted.mode)
+
+
+def _shown(before: str, wanted: Wanted) -> str:
+    old, new = (_PASSWORD.sub(f"StoragePass={HIDDEN}", text).splitlines() for text in (before, wanted.text))
+    name = str(wanted.path)
+    return "\n".join(unified_diff(old, new, name if before else "/dev/null", name, lineterm=""))
+
+
+def _read(path: Path) -> str | None:
+    try:
+        return path.read_text(encoding="utf-8", errors="surrogateescape")
+    except FileNotFoundError:
+        return None
