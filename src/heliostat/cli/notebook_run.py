@@ -11,7 +11,7 @@ from heliostat.cli.notebook import Cpus, Env, Gpus, GpuType, Memory, Project, la
 from heliostat.cli.notebook_parameters import PairedCommand, parameters_of
 from heliostat.cli.output import JsonFlag
 
-notebook = noun("Start JupyterLab on the cluster and open it; or run a notebook as a job.")
+notebook = noun("JupyterLab on the cluster; or a notebook as a job: notebook run.")
 notebook.callback(invoke_without_command=True)(lab)
 
 
