@@ -19,7 +19,8 @@ def execute(
     It must be yours: the command runs as you, on its machine, with its GPUs, limits, folder and environment.
     Its standard input, output and error are passed on, and its exit code is the command's. It ends with the job.
     """
-    stdin = None if sys.stdin is None or sys.stdin.isatty() else sys.stdin.buffer
+    # Unbuffered: a thread may still read it when we end, and Python aborts where a buffer is locked then.
+    stdin = None if sys.stdin is None or sys.stdin.isatty() else open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
     words = command[1:] if command[0] == "--" else command
     entered = connect().enter(job, words, stdin=stdin)
     kept: dict[str, bytes] = {"stdout": b"", "stderr": b""}

@@ -72,7 +72,7 @@ def test_slurm_is_told_of_it(on_slurm: RunningServer, slurm: TestCluster) -> Non
     wait_for(lambda: on_slurm.show(waiting)["reason"].startswith("waits for the reservation course"), "it waits")
     wait_for(lambda: "course" in slurm.run("squeue", "--noheader", "--Format=Reservation"), "Slurm has it")
     on_slurm.ask("POST", f"/jobs/{waiting}/cancel")
-    on_slurm.ask("DELETE", "/reservations/course")
+    wait_for(lambda: on_slurm.ask("DELETE", "/reservations/course").status == 204, "nobody uses it any more")
     reserve(on_slurm, "n3", 0)
     job = on_slurm.submit(command=["true"], cpus=1, reservation="course")
     over = on_slurm.finished(job)

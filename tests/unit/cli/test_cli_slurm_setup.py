@@ -54,7 +54,7 @@ def test_what_is_wrong_in_the_description_is_said_with_a_hint(helio, tmp_path):
 
 def test_only_the_controller_is_set_up_and_only_by_root(helio, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    words = ("slurm", "setup", "apply", "--prefix", str(tmp_path / "p"))
+    words = ("slurm", "setup", "apply", "--prefix", "/srv/no/such")
     ran = helio(*words, "--nodes", nodes(tmp_path, "surely-elsewhere"))
     assert ran.code == 6
     assert "nodes.toml says controller" in ran.err

@@ -79,7 +79,7 @@ def test_the_delay_doubles_never_shrinks_and_has_an_end(delay: int, used: int) -
 
 def test_who_waits_for_its_next_try_says_when_and_after_what() -> None:
     job = replace(RUNNING, retries=1, retry=Retry(("exit:75",), 30))
-    move = move_for_end(job, end(Cause.EXITED, 75), may_try_again=True)
+    move = move_for_end(job, replace(end(Cause.EXITED, 75), detail=None), may_try_again=True)
     assert move.values["begin_at"] == NOW + timedelta(seconds=60)
     waiting = replace(job, state=JobState.PENDING, **move.values)
     words = not_in_line_words(waiting, {}, NOW)
