@@ -24,7 +24,7 @@ _WORDS = {FiringState.RUNNING: "RUNNING", FiringState.SUCCEEDED: "SUCCESS"}
 def stat_of(context: Context, schedule: Schedule) -> dict[str, Any]:
     runs = _runs(context, schedule)
     history = [_task(schedule, firing, job) for firing, job in runs]
-    return {"histogram": _histogram(_milliseconds(runs)), "taskStatHistory": history}
+    return {"histogram": histogram(_milliseconds(runs)), "taskStatHistory": history}
 
 
 def slowest(context: Context, found: Sequence[Schedule], which: str) -> list[dict[str, Any]]:
@@ -33,7 +33,7 @@ def slowest(context: Context, found: Sequence[Schedule], which: str) -> list[dic
         known = ", ".join(("mean", *_PERCENTILES))
         raise BadRequest(f"There is no statistic {which[:40]!a}.", f"There are: {known}.")
     timed = [(one.name, _milliseconds(_runs(context, one))) for one in found]
-    rows = [{"jobNameLabel": name, "time": _histogram(times)[which] / 1000} for name, times in timed if times]
+    rows = [{"jobNameLabel": name, "time": histogram(times)[which] / 1000} for name, times in timed if times]
     return sorted(rows, key=lambda row: -row["time"])
 
 
@@ -80,8 +80,8 @@ def _milliseconds(runs: Sequence[tuple[Firing, Job]]) -> list[float]:
     return sorted((end - start).total_seconds() * 1000 for start, end in whole if start and end)
 
 
-def _histogram(times: Sequence[float]) -> dict[str, float]:
-    """Of times in order."""
+def histogram(times: Sequence[float]) -> dict[str, float]:
+    """Of times in order, as Chronos names its parts."""
     at = {
         name: times[min(len(times) - 1, int(part * len(times)))] if times else 0.0
         for name, part in _PERCENTILES.items()
