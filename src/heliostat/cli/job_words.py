@@ -136,7 +136,7 @@ def print_attempts(attempts: list[dict[str, Any]]) -> None:
             attempt["node"],
             clock(attempt["started_at"]),
             duration(seconds_between(attempt["started_at"], attempt["ended_at"])),
-            attempt["reason"] or "",
+            _in_one_line(attempt["reason"] or ""),
         ]
         for attempt in attempts
     ]
@@ -177,8 +177,12 @@ def _why(job: "JobData") -> str:
     if job["stop_requested"]:
         return f"being stopped ({job['stop_requested']})"
     if job["reason"]:
-        return job["reason"]
+        return _in_one_line(job["reason"])
     return f"exit code {job['exit_code']}" if job["exit_code"] else ""
+
+
+def _in_one_line(text: str) -> str:
+    return " · ".join(text.splitlines())
 
 
 def _soon(job: "JobData") -> str | None:

@@ -180,6 +180,13 @@ def test_reservations_and_jobs_can_be_read_on_80_columns():
     assert "a100-01" in line
 
 
+def test_a_reason_of_several_lines_is_one_in_a_table():
+    from heliostat.cli.job_words import _why
+
+    job = {"stop_requested": None, "reason": "its environment cannot be built:\nno such package", "exit_code": 1}
+    assert _why(job) == "its environment cannot be built: · no such package"
+
+
 def test_a_reservation_is_deleted(helio, serve):
     server = serve(b"HTTP/1.1 204 X\r\nContent-Length: 0\r\n\r\n")
     assert json.loads(helio("reservation", "delete", "a/b", "--json").out) == {"name": "a/b", "deleted": True}
