@@ -12,6 +12,7 @@ from heliostat.models import JobRequest
 
 _MOST_ECHOED = 300
 _MOST_PROBLEMS = 20
+_HINT = "The fields of a job are described at /api/v1/openapi.json."
 
 
 def refusal(problems: Sequence[Mapping[str, Any]], hint: str | None = None) -> Invalid:
@@ -28,7 +29,7 @@ def read_job(body: Mapping[str, object], *, to_ask: bool = False) -> JobRequest:
     try:
         return kind.model_validate(dict(body)).to_request()
     except ValidationError as error:
-        raise refusal(error.errors(include_url=False)) from None
+        raise refusal(error.errors(include_url=False), _HINT) from None
 
 
 def _field(location: tuple[Any, ...]) -> str:
