@@ -9,7 +9,6 @@ import errno
 import os
 import stat
 import subprocess
-import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -21,7 +20,7 @@ import structlog
 from heliostat.config import Home, Settings
 from heliostat.engines.environment import environment_folder
 from heliostat.engines.folders import JobFolder
-from heliostat.errors import HeliostatError
+from heliostat.engines.peoples_files import open_below
 from heliostat.models import Cause, Ended, Job
 from heliostat.models.environments import CANNOT_BUILD, OUR_SCRIPTS, PUSH
 from heliostat.models.quantities import parse_memory
@@ -31,7 +30,8 @@ from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.environments import Kept
 from heliostat.store.images import forget_image
 from heliostat.workers.images import note_pushes, settle_push, sweep_logins
-from heliostat.workers.leftovers import last_words, open_below, read_safely
+from heliostat.workers.leftovers import last_words, read_safely
+from heliostat.workers.loop import Loop
 
 log = structlog.get_logger()
 
@@ -190,18 +190,16 @@ class EnvironmentKeeper:
 
     def __init__(self, store: Store, settings: Settings, now: Callable[[], datetime]) -> None:
         self._store, self._settings, self._now = store, settings, now
-        self._wake = threading.Event()
         self._expects_end = False  # of a build, to be recorded in a moment
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="environments", daemon=True)
+        self._loop = Loop("environments", self.tidy, _EVERY_SECONDS, failure="environments_not_tidied")
 
     def start(self) -> None:
         self._store.on_commit(self._on_commit)
-        self._thread.start()
+        self._loop.start()
 
     def close(self) -> None:
-        self._stopping = True
-        self._wake.set()
+        """What is half removed is removed another time."""
+        self._loop.close(patience_seconds=0)
 
     def settle(self, job: Job, seen: Ended) -> Ended:
         """For the controller, before it records an end."""
@@ -227,19 +225,10 @@ class EnvironmentKeeper:
         if gone := collect(self._store, self._settings.home, going):
             log.info("environments_removed", count=gone)
 
-    def _run(self) -> None:
-        while not self._stopping:
-            try:
-                self.tidy()
-            except (OSError, HeliostatError):
-                log.exception("environments_not_tidied")
-            self._wake.wait(_EVERY_SECONDS)
-            self._wake.clear()
-
     def _on_commit(self, changes: Changes) -> None:
         if self._expects_end and any(values.get("state") in TERMINAL for _, values in changes.moved):
             self._expects_end = False
-            self._wake.set()
+            self._loop.wake()
 
     def _measure(self, one: Kept) -> None:
         home, digest = self._settings.home, one.environment.digest

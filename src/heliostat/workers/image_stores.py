@@ -20,13 +20,12 @@ class ImageStoreKeeper:
         self._settings = settings
         self._lock = threading.Lock()
         self._sweeping: subprocess.Popen[bytes] | None = None
-        self._is_closing = False
         self._loop = Loop("image-stores", self._look, _EVERY_SECONDS, failure="images_not_swept")
         self.start = self._loop.start
 
     def close(self) -> None:
-        with self._lock:
-            self._is_closing = True
+        with self._lock:  # from here on none begins
+            self._loop.close(patience_seconds=0)
             if self._sweeping is not None:
                 self._sweeping.terminate()
         self._loop.close()
@@ -41,7 +40,7 @@ class ImageStoreKeeper:
 
     def _sweep_one(self, store: ImageStore) -> int:
         with self._lock:
-            if self._is_closing:
+            if self._loop.is_closing:
                 return 0
             process = self._sweeping = begin_sweep(store, self._settings)
         told = end_sweep(store, process)

@@ -19,7 +19,7 @@ from bench.slurm_up import PROGRAMS, _free_ports, _path
 
 from heliostat.engines.slurm.setup.node_script import node_script
 from heliostat.errors import Conflict
-from heliostat.services.slurm_setup import Sources, apply_setup, plan_setup
+from heliostat.services.slurm_setup.verbs import Sources, apply_setup, plan_setup
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 
@@ -60,7 +60,7 @@ ONE_STEP = """\
 import json, os, signal, sys
 from pathlib import Path
 from heliostat.errors import Conflict
-from heliostat.services.slurm_setup import Sources, apply_setup
+from heliostat.services.slurm_setup.verbs import Sources, apply_setup
 try:
     for sentence in apply_setup(Sources(Path(sys.argv[1]), sys.argv[2])):
         os.kill(os.getpid(), signal.SIGKILL)

@@ -7,8 +7,8 @@ import pytest
 from heliostat.engines.slurm.setup.daemons import accounting
 from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.services import slurm_setup_machine
-from heliostat.services.slurm_setup_machine import SetupMachine
+from heliostat.services.slurm_setup import machine as slurm_setup_machine
+from heliostat.services.slurm_setup.machine import SetupMachine
 
 
 @pytest.fixture

@@ -17,12 +17,13 @@ from heliostat.config import Settings
 from heliostat.engines.containers import CONFIGURATION
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import Refused, person_of
+from heliostat.engines.inside import as_user
 from heliostat.engines.local.containers import tool_room
+from heliostat.engines.peoples_files import read_below
 from heliostat.models.quantities import parse_memory
 from heliostat.runtimes.contract import TOOL_PATH
 from heliostat.runtimes.image_stores import LAYERS, Sweeping, size_bytes, sweep_words
 
-_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _MOST_BYTES = 64 * 2**20  # of podman's list of layers
 _SWEEP_SECONDS, _GRACE_SECONDS = 600, 30
 _MOST_TOLD_BYTES = 20_000
@@ -49,7 +50,7 @@ def image_stores(images: Path) -> Iterator[ImageStore]:
 
 def store_bytes(store: ImageStore) -> int:
     """What its images take; 0 if that cannot be read."""
-    return size_bytes(_read(store, _MOST_BYTES, *LAYERS.split("/")))
+    return size_bytes(read_below(store.path, _MOST_BYTES, *LAYERS.split("/")))
 
 
 def most_bytes(settings: Settings) -> int | None:
@@ -78,15 +79,13 @@ def begin_sweep(store: ImageStore, settings: Settings) -> "subprocess.Popen[byte
     """Removes what is due, as the owner, who may do with that process what they like: nobody listens to it.
     Raises Refused, OSError."""
     owner = store.owner
-    identity = [f"--reuid={owner.uid}", f"--regid={owner.gid}", "--init-groups", "--inh-caps=-all"]
-    as_owner = [] if owner.uid == os.geteuid() else ["/usr/bin/setpriv", *identity]
     kindly = ["timeout", "--kill-after=10", str(_SWEEP_SECONDS), "nice", "-n", "19"]
     words = sweep_words(
         Sweeping(store.path, tool_room(settings, owner)), settings.images_keep_days, most_bytes(settings)
     )
     files = {name: file if os.path.exists(file) else os.devnull for name, file in CONFIGURATION.items()}
     return subprocess.Popen(
-        [*as_owner, *kindly, *words],
+        [*as_user(owner), *kindly, *words],
         env={"PATH": TOOL_PATH, "HOME": owner.home, "LANG": "C", **files},
         cwd="/",
         stdin=subprocess.DEVNULL,
@@ -108,28 +107,5 @@ def end_sweep(store: ImageStore, process: "subprocess.Popen[bytes]") -> list[str
 
 def _told(store: ImageStore) -> list[str]:
     """What the last sweep has noted, or the owner made of it: without signs that could steer a terminal."""
-    text = _read(store, _MOST_TOLD_BYTES, "swept").decode(errors="replace")
+    text = read_below(store.path, _MOST_TOLD_BYTES, "swept").decode(errors="replace")
     return ["".join(sign for sign in line if sign.isprintable()) for line in text.splitlines()]
-
-
-def _read(store: ImageStore, most: int, *names: str) -> bytes:
-    """Of a file below it, name by name; nothing, if it is not there or no file."""
-    try:
-        descriptor = _open_below(store.path, *names)
-    except OSError:
-        return b""
-    with open(descriptor, "rb") as file:
-        found = os.fstat(descriptor)
-        return file.read(most) if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else b""
-
-
-def _open_below(path: str, *names: str) -> int:
-    """Name by name, so that no link is followed. Raises OSError."""
-    found = os.open(path, _FLAGS)
-    for name in names:
-        above = found
-        try:
-            found = os.open(name, _FLAGS, dir_fd=above)
-        finally:
-            os.close(above)
-    return found

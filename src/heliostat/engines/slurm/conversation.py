@@ -235,19 +235,18 @@ class Conversation:
         what runs is looked at in between."""
         if self._closed or self._is_hindered:
             return
+        ids = [attempt.id for attempt in chunk.attempts]
         try:
             self._rounds.submit_chunk(chunk)
         except EngineUnavailable as error:
             self._is_hindered = True
-            self.patience.put_off([attempt.id for attempt in chunk.attempts], error.message)
+            self.patience.put_off(ids, error.message)
         except NotNow as error:
-            self.patience.put_off([attempt.id for attempt in chunk.attempts], str(error))
+            self.patience.put_off(ids, str(error))
         except Exception as error:
             log.exception("slurm_submission_failed", attempt=chunk.first.id)
             said = getattr(error, "strerror", None) or type(error).__name__
-            self.patience.put_off(
-                [attempt.id for attempt in chunk.attempts], f"it could not be handed over: {said}"
-            )
+            self.patience.put_off(ids, f"it could not be handed over: {said}")
         else:
             self._no_longer_new(*chunk.attempts)
 

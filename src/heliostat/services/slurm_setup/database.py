@@ -9,7 +9,7 @@ from heliostat.engines.slurm.setup.description import Description
 from heliostat.engines.slurm.setup.files import DATABASE, DATABASE_USER
 from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.errors import Conflict
-from heliostat.services.slurm_setup_machine import SetupMachine
+from heliostat.services.slurm_setup.machine import SetupMachine
 
 _COMMENT = "made by heliostat"
 _WHOSE = f"select schema_comment from information_schema.schemata where schema_name = '{DATABASE}';"  # noqa: S608 - a constant

@@ -21,8 +21,8 @@ from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.engines.slurm.setup.node_script import node_script
 from heliostat.engines.slurm.setup.reading import read_description
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
-from heliostat.services.slurm_setup_database import set_up_database
-from heliostat.services.slurm_setup_files import (
+from heliostat.services.slurm_setup.database import set_up_database
+from heliostat.services.slurm_setup.files import (
     HIDDEN,
     Difference,
     difference,
@@ -32,8 +32,8 @@ from heliostat.services.slurm_setup_files import (
     write,
     write_whole,
 )
-from heliostat.services.slurm_setup_folders import make_folders
-from heliostat.services.slurm_setup_machine import SetupMachine
+from heliostat.services.slurm_setup.folders import make_folders
+from heliostat.services.slurm_setup.machine import SetupMachine
 
 _BOOT = re.compile(r"^BOOT_TIME\s*= (\S+)$", re.MULTILINE)
 _SLURMD_PORT = 6818

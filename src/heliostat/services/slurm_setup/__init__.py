@@ -1,0 +1,1 @@
+"""A Slurm of one's own, set up on this machine."""
