@@ -1,8 +1,14 @@
-"""What a start costs in each runtime, next to calling its tool by hand in the same run.
+"""What a start costs in each runtime, next to calling its tool by hand in the same run, turn by turn.
 
-The job does nothing; the time is that from its start by the engine to the word that it has ended. By hand, the
-tool is called as somebody would who needs the same: one command, the same folders, its image already there. What
-a runtime adds is that time less the one of a plain process; by hand, less the one of the program alone.
+The job tells the time, and no more. Its start-up is the time from the call of the engine to the one it tells; the
+whole is that until the word that it has ended, which is given when nothing of it is left. By hand, the tool is
+called as somebody would who needs the same: one command, the same folders and limits, its image there. Bubblewrap
+knows no limits, so by hand it runs in a group of processes made for it; podman is told them. What a runtime adds
+is its time less the one of a plain process in the same round; by hand, less the one of the program alone.
+
+Before each start is a pause, as the kernel takes a room down some time after its last process; and then a move
+from a group to itself: the first one after a pause takes the kernel long, and the server has it behind it when it
+starts a job.
 """
 
 from __future__ import annotations
@@ -14,17 +20,21 @@ import shutil
 import subprocess
 import tarfile
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
+from operator import attrgetter
 from pathlib import Path
+from queue import Queue
 from statistics import median
 
 from bench.figures import OURS, Figure
 from bench.settings import Settings
 from heliostat.config import Home
 from heliostat.config import Settings as ServerSettings
+from heliostat.engines.local.cgroups import CgroupTree, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.engine import LocalEngine
 from heliostat.models import Attempt, Ended, Job, JobSpec, JobState, Mount, Observation, Resources, attempt_id
 from heliostat.runtimes.bubblewrap import room_words
@@ -32,67 +42,97 @@ from heliostat.runtimes.bubblewrap import room_words
 PART = "runtimes"
 IMAGE = "localhost/bench:latest"
 _PATIENCE_SECONDS = 60.0
+_PAUSE_SECONDS = 0.1
+_TELL_TIME = ("/bin/date", "+%s%N")
 _SPECS = {
-    "process": JobSpec(("/bin/true",)),
-    "bubblewrap": JobSpec(("/bin/true",), runtime="bubblewrap", network="host"),
-    "podman": JobSpec(("/bin/true",), image=IMAGE, runtime="podman", network="host"),
+    "process": JobSpec(_TELL_TIME),
+    "bubblewrap": JobSpec(_TELL_TIME, runtime="bubblewrap", network="host"),
+    "podman": JobSpec(_TELL_TIME, image=IMAGE, runtime="podman", network="host"),
 }
-_PROGRAMS = {"process": "true", "bubblewrap": "bwrap", "podman": "podman"}
+_LIMITS = Limits(memory_mib=512, cpus=1, pids=4096)
+_IN_GROUP = ["/bin/sh", "-c", 'for file in $ENTER_FILES; do echo 0 >"$file"; done; exec "$@"', "sh"]
+_PROGRAMS = {"process": "date", "bubblewrap": "bwrap", "podman": "podman"}
+
+
+@dataclass(frozen=True, slots=True)
+class Start:
+    """In seconds since the call."""
+
+    up: float
+    over: float
+
+    def less(self, other: Start) -> Start:
+        return Start(self.up - other.up, self.over - other.over)
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """Each runtime started once, by the engine and by hand."""
+
+    ours: dict[str, Start]
+    by_hand: dict[str, Start]
+
+    def added(self, name: str) -> tuple[Start, Start]:
+        return self.ours[name].less(self.ours["process"]), self.by_hand[name].less(self.by_hand["process"])
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
+    names = [name for name, program in _PROGRAMS.items() if shutil.which(program)]
+    for name in _PROGRAMS.keys() - set(names):
+        yield Figure(PART, f"start-up, {name}", OURS, None, "", "lower", f"no {_PROGRAMS[name]} here")
     with tempfile.TemporaryDirectory(prefix="hb-") as folder:
         os.chmod(folder, 0o755)
-        plain: tuple[float, float] | None = None
-        for name, spec in _SPECS.items():
-            label = f"a job that does nothing, {name}, median"
-            if shutil.which(_PROGRAMS[name]) is None:
-                yield Figure(PART, label, OURS, None, "", "lower", f"not available: {_PROGRAMS[name]}")
-                continue
-            home = Path(folder, name)
-            home.mkdir()
-            by_hand = _by_hand(name, home)
-            ours, theirs = (
-                _by_engine(home, spec, settings.starts),
-                [_timed(by_hand) for _ in range(settings.starts)],
-            )
-            found = median(ours), median(theirs)
-            yield from _figures(label, _PROGRAMS[name], found, (_spread(ours), _spread(theirs)))
-            if plain is None:
-                plain = found
-                continue
-            added = found[0] - plain[0], found[1] - plain[1]
-            yield from _figures(f"added by {name}", _PROGRAMS[name], added, ("", ""))
+        rounds = _rounds(Path(folder), names, settings.starts)
+    for name in names:
+        program, pairs = _PROGRAMS[name], [(one.ours[name], one.by_hand[name]) for one in rounds]
+        yield from _compared(f"{name}, median", program, pairs)
+        if name != "process":
+            yield from _compared(f"added by {name}, median", program, [one.added(name) for one in rounds])
 
 
-def _figures(label: str, program: str, seconds: tuple[float, float], notes: tuple[str, str]) -> Iterator[Figure]:
-    for system, value, note in zip((OURS, f"{program} by hand"), seconds, notes, strict=True):
-        yield Figure(PART, label, system, 1000 * value, "ms", "lower", note)
+def _compared(label: str, program: str, pairs: Sequence[tuple[Start, Start]]) -> Iterator[Figure]:
+    for what, time_of in (("start-up", attrgetter("up")), ("whole", attrgetter("over"))):
+        for system, starts in zip((OURS, f"{program} by hand"), zip(*pairs, strict=True), strict=True):
+            found = [1000 * time_of(start) for start in starts]
+            note = f"{min(found):.1f} to {max(found):.1f}"
+            yield Figure(PART, f"{what} {label}", system, median(found), "ms", "lower", note)
 
 
-def _spread(seconds: Sequence[float]) -> str:
-    return f"{1000 * min(seconds):.1f} to {1000 * max(seconds):.1f}"
-
-
-def _by_engine(home: Path, spec: JobSpec, starts: int) -> list[float]:
-    for name in ("jobs", "attempts"):
-        (home / name).mkdir()
+def _rounds(home: Path, names: Sequence[str], starts: int) -> list[Round]:
+    by_hand = {name: _by_hand(name, home) for name in names}
+    for folder in ("jobs", "attempts"):
+        (home / folder).mkdir()
     engine = LocalEngine(ServerSettings(Home(home), simulate_gpus="1xA100"))
-    over = threading.Event()
-    codes: list[int | None] = []
-
-    def heard(observations: Sequence[Observation]) -> None:
-        for one in observations:
-            if isinstance(one, Ended):
-                codes.append(one.exit_code)
-                over.set()
-
-    engine.on_observation(heard)
+    groups, numbers = find_cgroups("bench"), count(1)
+    ends: Queue[Ended] = Queue()
+    engine.on_observation(lambda seen: _put_ends(ends, seen))
+    rounds: list[Round] = []
     try:
-        return [_one(engine, spec, number, over, codes) for number in range(1, starts + 2)][1:]
+        for _ in range(starts + 1):
+            rounds.append(Round({}, {}))
+            for name in names:
+                _pause(groups)
+                rounds[-1].ours[name] = _by_engine(engine, name, next(numbers), ends)
+                _pause(groups)
+                rounds[-1].by_hand[name] = _timed(by_hand[name], next(numbers), groups)
     finally:
         _wait_until_clean(home)
         engine.close()
+        if not isinstance(groups, NoCgroups):
+            groups.remove()
+    return rounds[1:]
+
+
+def _put_ends(ends: Queue[Ended], seen: Sequence[Observation]) -> None:
+    for one in seen:
+        if isinstance(one, Ended):
+            ends.put(one)
+
+
+def _pause(groups: CgroupTree | NoCgroups) -> None:
+    time.sleep(_PAUSE_SECONDS)
+    if not isinstance(groups, NoCgroups):
+        groups.warm_up()
 
 
 def _wait_until_clean(home: Path) -> None:
@@ -102,16 +142,17 @@ def _wait_until_clean(home: Path) -> None:
         time.sleep(0.01)
 
 
-def _one(engine: LocalEngine, spec: JobSpec, number: int, over: threading.Event, codes: list[int | None]) -> float:
-    over.clear()
-    attempt = _attempt(spec, number)
-    began = time.perf_counter()
+def _by_engine(engine: LocalEngine, name: str, number: int, ends: Queue[Ended]) -> Start:
+    attempt = _attempt(_SPECS[name], number)
+    began = time.time_ns()
     engine.start([attempt])
-    if not over.wait(_PATIENCE_SECONDS) or codes[-1] != 0:
-        raise RuntimeError(f"the job ended with {codes[-1:] or 'nothing'}")
-    seconds = time.perf_counter() - began
+    end = ends.get(timeout=_PATIENCE_SECONDS)
+    over = time.time_ns()
+    if end.exit_code != 0:
+        raise RuntimeError(f"the job ended with {end}")
+    told = engine.log_path(number, 1, "stdout").read_text()
     engine.forget([attempt.id])
-    return seconds
+    return Start((int(told) - began) / 1e9, (over - began) / 1e9)
 
 
 def _attempt(spec: JobSpec, number: int) -> Attempt:
@@ -124,7 +165,7 @@ def _attempt(spec: JobSpec, number: int) -> Attempt:
         user=user,
         unix_user=user,
         project="default",
-        resources=Resources(1, 512),
+        resources=Resources(_LIMITS.cpus or 1, _LIMITS.memory_mib or 0),
         spec=spec,
         submitted_at=datetime.now(UTC),
         attempt=1,
@@ -134,33 +175,63 @@ def _attempt(spec: JobSpec, number: int) -> Attempt:
 
 def _by_hand(name: str, home: Path) -> list[str]:
     if name == "process":
-        return ["/bin/sh", "-c", "/bin/true"]
+        return [*_IN_GROUP, *_TELL_TIME]
+    folders = [str(home / name / folder) for folder in ("work", "checkpoints")]
+    for folder in folders:
+        Path(folder).mkdir(parents=True)
     if name == "bubblewrap":
         words = ["bwrap", "--unshare-all", "--share-net", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
-        own = Mount(str(home), str(home), read_only=False)
-        return [*words, *room_words([own]), "--remount-ro", "/", "--chdir", str(home), "--", "/bin/true"]
+        own = [Mount(folder, folder) for folder in folders]
+        bwrap = [*words, *room_words(own), "--remount-ro", "/", "--chdir", folders[0], "--", *_TELL_TIME]
+        return [*_IN_GROUP, *bwrap]
     store, run = home / "images" / getpass.getuser(), home / "run"
     for folder in (store, run):
         folder.mkdir(parents=True)
     podman = ["podman", f"--root={store}", f"--runroot={run}/c", f"--tmpdir={run}/t", "--storage-driver=overlay"]
     subprocess.run([*podman, "import", "--quiet", "-", IMAGE], input=_image(), check=True, capture_output=True)
     podman += ["--runtime=runc", "--cgroup-manager=cgroupfs", "--log-level=error"]
-    limits = ["--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"]
-    return [*podman, "run", "--rm", "--init", *limits, "--network=host", "--pull=never", IMAGE, "/bin/true"]
+    limits = [f"--memory={_LIMITS.memory_mib}m", f"--cpus={_LIMITS.cpus}", f"--pids-limit={_LIMITS.pids}"]
+    limits += ["--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"]
+    folders = [f"--volume={home}:{home}", f"--workdir={home}"]
+    return [
+        *podman,
+        "run",
+        "--rm",
+        "--init",
+        *limits,
+        *folders,
+        "--network=host",
+        "--pull=never",
+        IMAGE,
+        *_TELL_TIME,
+    ]
 
 
-def _timed(command: Sequence[str]) -> float:
-    began = time.perf_counter()
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-    return time.perf_counter() - began
+def _timed(command: Sequence[str], number: int, groups: CgroupTree | NoCgroups) -> Start:
+    """In a group of its own, where the command wants one and the machine has them."""
+    began = time.time_ns()
+    if command[: len(_IN_GROUP)] != _IN_GROUP or isinstance(groups, NoCgroups):
+        return _run(command, began)
+    group = groups.create(f"{number}.1", _LIMITS)
+    try:
+        return _run(command, began, " ".join(group.enter_files))
+    finally:
+        while not group.remove():
+            time.sleep(0.001)
+
+
+def _run(command: Sequence[str], began: int, enter_files: str = "") -> Start:
+    environment = {**os.environ, "ENTER_FILES": enter_files}
+    told = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment).stdout
+    return Start((int(told) - began) / 1e9, (time.time_ns() - began) / 1e9)
 
 
 def _image() -> bytes:
-    """A busybox, and nothing else."""
+    """A program that tells the time, what it is linked with, and nothing else."""
+    program = _TELL_TIME[0]
+    linked = subprocess.run(["ldd", program], capture_output=True, text=True, check=True).stdout
     made = io.BytesIO()
-    with tarfile.open(fileobj=made, mode="w") as tar:
-        tar.add(shutil.which("busybox") or "/bin/busybox", "bin/busybox")
-        link = tarfile.TarInfo("bin/true")
-        link.type, link.linkname = tarfile.SYMTYPE, "busybox"
-        tar.addfile(link)
+    with tarfile.open(fileobj=made, mode="w", dereference=True) as tar:
+        for file in (program, *(word for word in linked.split() if word.startswith("/"))):
+            tar.add(file, file.lstrip("/"))
     return made.getvalue()

@@ -107,11 +107,18 @@ def _namespaces(task: Task, confinement: Confinement) -> Iterator[str]:
 
 
 def _before(task: Task, image: str, confinement: Confinement) -> str:
-    """The digest is noted beside the run: nobody waits for it."""
-    ready = f"{{ {_fetch(image, confinement, task.archive)}; }} && {{ {_known_features(confinement)}; true; }}"
+    return f"{{ {_there(task, image, confinement)}; }} && {{ {_known_features(confinement)}; true; }}"
+
+
+def _there(task: Task, image: str, confinement: Confinement) -> str:
+    """Usually one look into a file, which finds its digest. Who waits for another's download finds it done."""
+    words = ["flock", "-o", f"{confinement.store}/lock", "/bin/sh", "-c", FETCH, "fetch"]
+    words += [confinement.store, confinement.run, image, task.archive or ""]
+    fetch, look = " ".join(map(quote, words)), _digest(image, confinement)
     if task.digest_file is None:
-        return ready
-    return f"{ready} && {{ {_note(image, confinement, task.digest_file)} & }}"
+        return f"{look} >/dev/null || {fetch}"
+    note = f"{look} >{quote(task.digest_file)}"
+    return f"{note} || {{ {fetch} && {{ {note}; true; }}; }}"
 
 
 def _known_features(confinement: Confinement) -> str:
@@ -123,17 +130,8 @@ def _known_features(confinement: Confinement) -> str:
     return f"[ -e {run}/overlay ] || {{ {read} && {make}; }}"
 
 
-def _note(image: str, confinement: Confinement, file: str) -> str:
+def _digest(image: str, confinement: Confinement) -> str:
     """What the store says the image is. To ask podman would take as long as a small job."""
     known, name = quote(f"{confinement.store}/overlay-images/images.json"), re.sub(r"[^\w/:@-]", r"[\g<0>]", image)
-    facts = quote(rf'"digest":"sha256:[0-9a-f]{{64}}","names":\[[^]]*"{name}"')
-    return f"grep -osE -m 1 -- {facts} {known} >{quote(file)}"
-
-
-def _fetch(image: str, confinement: Confinement, archive: str | None) -> str:
-    """Usually one look into a file. Who waits for another's download finds it done."""
-    known = f"{confinement.store}/overlay-images/images.json"
-    words = ["flock", "-o", f"{confinement.store}/lock", "/bin/sh", "-c", FETCH, "fetch"]
-    words += [confinement.store, confinement.run, image, archive or ""]
-    quoted = quote(f'"{image}"')
-    return f"grep -qsF -- {quoted} {quote(known)} || {' '.join(map(quote, words))}"
+    facts = quote(rf'("digest":"sha256:[0-9a-f]{{64}}",)?"names":\[[^]]*"{name}"')
+    return f"grep -osE -m 1 -- {facts} {known}"

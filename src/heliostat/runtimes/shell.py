@@ -23,7 +23,7 @@ def has_blank(text: str) -> bool:
 
 
 def quoted(word: str) -> str:
-    return _filled(quote(word))
+    return _filled(quote(word)) if has_blank(word) else quote(word)
 
 
 def prelude(command: Command) -> list[str]:

@@ -212,6 +212,7 @@ def _process_numbers() -> int:
     return int(Path("/proc/sys/kernel/pid_max").read_text())
 
 
+@cache
 def _usual_oci_runtime() -> str:
     """Of the two, only crun leaves a container in the cgroup it is started in; it needs cgroup v2."""
     is_v2 = os.path.exists("/sys/fs/cgroup/cgroup.controllers")
