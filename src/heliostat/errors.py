@@ -23,6 +23,7 @@ class HeliostatError(Exception):
 
     status = 500
     code = "internal"
+    usual_hint: str | None = None  # where none is given
 
     def __init__(
         self,
@@ -33,7 +34,7 @@ class HeliostatError(Exception):
         fields: Mapping[str, str] | None = None,
     ) -> None:
         self.message = message or (self.__doc__ or "")
-        self.hint = hint
+        self.hint = hint or self.usual_hint
         self.code = code or type(self).code
         self.fields = dict(fields or {})
         super().__init__(self.message)
@@ -117,6 +118,7 @@ class EngineUnavailable(HeliostatError):
 
     status = 502
     code = "engine_unavailable"
+    usual_hint = "Try again in a while; an admin finds out more with `helio doctor`."
 
 
 class ServerUnreachable(HeliostatError):

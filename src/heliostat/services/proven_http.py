@@ -20,7 +20,9 @@ def proven_connection(context: Context, way: Way, seconds: float) -> Iterator[ht
     """Never for a job on another machine. Raises HeliostatError, OSError (TimeoutError once the time is over)
     and what the body does."""
     if context.relays is not None:
-        raise Conflict(f"Job {way.attempt.job.id} runs on another machine.")
+        raise Conflict(
+            f"Job {way.attempt.job.id} runs on another machine.", "Open its address through the proxy instead."
+        )
     limit = _Limit(seconds)
     found = listening(context, way)
     connection = http.client.HTTPConnection(found.host, found.port, timeout=seconds)
@@ -28,7 +30,7 @@ def proven_connection(context: Context, way: Way, seconds: float) -> Iterator[ht
         connection.connect()
         limit.begin(connection.sock)
         if listening(context, way) != found:
-            raise Conflict("Who listens there has just changed.")
+            raise Conflict("Who listens there has just changed.", "Try again in a moment.")
         yield connection
     except (OSError, http.client.HTTPException):
         limit.check()

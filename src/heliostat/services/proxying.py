@@ -63,7 +63,10 @@ def listening(context: Context, way: Way, *, again: bool = True) -> Listening:
     if context.relays is not None:
         return context.relays.check(way.attempt, way.port, again=again)
     if not isinstance(engine, OpensPorts):
-        raise Conflict(f"The ports of jobs of the engine {engine.name} cannot be reached.")
+        raise Conflict(
+            f"The ports of jobs of the engine {engine.name} cannot be reached.",
+            "Sessions, services and ports need the local engine or Slurm.",
+        )
     return engine.listening(way.attempt, way.port)
 
 

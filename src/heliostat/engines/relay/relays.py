@@ -187,7 +187,10 @@ class Relays:
         try:
             inside = await loop.run_in_executor(self._starters, self._inside, attempt)
         except Refused as error:
-            raise Conflict(f"The ports of job {attempt.job.id} cannot be reached: {error}.") from error
+            raise Conflict(
+                f"The ports of job {attempt.job.id} cannot be reached: {error}.",
+                f"See `helio show {attempt.job.id}`; try again when it runs.",
+            ) from error
         try:
             link = await Link.start(inside)
         finally:

@@ -156,7 +156,7 @@ class SimulatedEngine:
         try:
             return self._machines[name]
         except KeyError:
-            raise NotFound(f"There is no simulated node {name}.") from None
+            raise NotFound(f"There is no simulated node {name}.", "`helio nodes` lists them.") from None
 
     def _is_known(self, attempt: Attempt) -> bool:
         return attempt.id in self._running or attempt.id in self._over

@@ -119,7 +119,10 @@ def work_of(seen: SeenNode, gpus: Mapping[str, int]) -> Work:
     was = seen.reason if seen.is_drained and seen.reason != REASON else None
     work = Work(seen.name, gpus, seen.base, was_drained=was)
     if not _CONF.fullmatch(work.conf):
-        raise Conflict(f"Slurm describes {seen.name} in words that cannot be passed on: {work.conf!r}.")
+        raise Conflict(
+            f"Slurm describes {seen.name} in words that cannot be passed on: {work.conf!r}.",
+            f"Start its slurmd with plain words: slurmd -Z -N {seen.name}.",
+        )
     return work
 
 

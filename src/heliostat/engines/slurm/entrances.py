@@ -70,4 +70,7 @@ class Entrances:
         try:
             return srun_inside(script, person, folder, step, self._commands.environment)
         except OSError as error:
-            raise Conflict(f"A file in the job's folder cannot be made: {error.strerror}.") from error
+            raise Conflict(
+                f"A file in the job's folder cannot be made: {error.strerror}.",
+                "Look whether the disk is full; an admin finds more in server.log.",
+            ) from error

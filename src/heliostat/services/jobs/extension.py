@@ -60,7 +60,10 @@ def _new_limit(context: Context, job: Job, seconds: int) -> int:
 
 def _tell_engine(context: Context, job: Job, limit: int) -> None:
     if not isinstance(context.engine, ExtendsLimits):
-        raise Conflict(f"Running jobs of the engine {context.engine.name} cannot be extended.")
+        raise Conflict(
+            f"Running jobs of the engine {context.engine.name} cannot be extended.",
+            "Give the next one more time: helio run --time.",
+        )
     try:
         context.engine.extend(Attempt(job.attempt_id, job, job.node or "", job.devices, job.places), limit)
     except OSError as error:

@@ -32,7 +32,10 @@ def enter_job(
             "Its script is not yours, and may work for others too, so nobody may enter it.", "See its log."
         )
     if not isinstance(context.engine, RunsInside):
-        raise Conflict(f"Jobs of the engine {context.engine.name} cannot be entered.")
+        raise Conflict(
+            f"Jobs of the engine {context.engine.name} cannot be entered.",
+            f"`helio logs {job_id}` shows what it prints.",
+        )
     if command or not terminal:
         _check(command)
     if job.state is not JobState.RUNNING:
@@ -42,7 +45,9 @@ def enter_job(
     try:
         return context.engine.inside(_attempt(job), command, terminal)
     except Refused as error:
-        raise Conflict(f"Job {job_id} cannot be entered: {error}.") from error
+        raise Conflict(
+            f"Job {job_id} cannot be entered: {error}.", f"See `helio show {job_id}`; try again when it runs."
+        ) from error
 
 
 def _attempt(job: Job) -> Attempt:

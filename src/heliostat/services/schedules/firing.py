@@ -194,7 +194,7 @@ def _submit(
     owner = people.find_user(tx.conn, schedule.user)
     try:
         if owner is None or not owner.active:
-            raise Conflict(f"the account {schedule.user} is deactivated")
+            raise Conflict(f"the account {schedule.user} is deactivated", "An admin can activate it.")
         submitted = within(tx, submission)
     except _NOT_NOW:
         raise

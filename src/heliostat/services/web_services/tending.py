@@ -194,7 +194,7 @@ def _start(tx: Transaction, found: Picture, count: int, submission: Submission |
     try:
         for _ in range(count):
             if isinstance(submission, str):
-                raise Conflict(why)
+                raise Conflict(why, "It is tried again by itself.")
             (job_id,) = within(tx, submission).job_ids
             stored.add_replica(tx, Replica(job_id, service.id, service.generation, found.now))
     except _NOT_NOW:

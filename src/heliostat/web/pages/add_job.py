@@ -43,7 +43,7 @@ class _Desk:
         body, problems = body_from(self.draft.texts)
         if problems:
             name, why = next(iter(problems.items()))
-            raise Invalid(f"{FIELDS[name].label}: {why}.", fields=problems)
+            raise Invalid(f"{FIELDS[name].label}: {why}.", "Correct it and send the form again.", fields=problems)
         return _read(self.visit, body, to_ask=to_ask)
 
     def with_(self, **changes: object) -> "_Desk":
