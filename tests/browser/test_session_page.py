@@ -1,5 +1,6 @@
 """JupyterLab itself, in a real browser, through the queue and the proxy."""
 
+import filecmp
 import os
 import re
 import socket
@@ -14,10 +15,12 @@ from integration.running_server import RunningServer, wait_for
 
 JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
 PATIENCE_MS = 120_000
+UPLOAD_BYTES = 300 * 2**20
+UPLOAD_SECONDS = 400
 
 pytestmark = [
     pytest.mark.skipif(not JUPYTER.exists(), reason="JupyterLab is not there: scripts/install --test brings it"),
-    pytest.mark.timeout(600),
+    pytest.mark.timeout(900),
 ]
 
 
@@ -88,5 +91,25 @@ def test_a_terminal_opens_by_itself_and_runs_what_is_typed(page: Page, server: R
         return seen.exists() and seen.read_text() == "42\n"
 
     wait_for(has_run, "the command has run", seconds=120)
+    server.ask("POST", f"/jobs/{number}/cancel?force=true")
+    server.finished(number)
+
+
+def test_a_file_of_300_mb_is_uploaded_in_the_browser(page: Page, server: RunningServer, tmp_path: Path) -> None:
+    large = tmp_path / "large.bin"
+    with large.open("wb") as file:
+        for number in range(UPLOAD_BYTES // 2**20):
+            file.write(number.to_bytes(2, "big") * 2**19)  # every MiB another
+    number = server.ask("POST", "/sessions", {"app": "jupyter"}).json["id"]
+    wait_for(lambda: server.ask("GET", f"/sessions/{number}").json["is_up"], "its server is up", seconds=120)
+    page.goto(f"{server.url}/sessions/{number}?go=true")
+    with page.expect_file_chooser() as chosen:
+        page.get_by_title("Upload Files").first.click(timeout=PATIENCE_MS)
+    chosen.value.set_files(large)
+    page.get_by_role("dialog").get_by_role("button", name="Upload").click()
+    arrived = server.home / "jobs" / str(number) / "work" / large.name
+    is_whole = lambda: arrived.exists() and arrived.stat().st_size == UPLOAD_BYTES  # noqa: E731
+    wait_for(is_whole, "all of it is there", seconds=UPLOAD_SECONDS)
+    assert filecmp.cmp(large, arrived, shallow=False)
     server.ask("POST", f"/jobs/{number}/cancel?force=true")
     server.finished(number)

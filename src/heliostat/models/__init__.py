@@ -18,6 +18,7 @@ from heliostat.models.jobs import (
     Placement,
     Resources,
     attempt_id,
+    job_of_attempt,
 )
 from heliostat.models.news import News
 from heliostat.models.nodes import Device, DeviceProcess, Node, Recomposition
@@ -102,5 +103,6 @@ __all__ = [
     "Waiting",
     "WebLogin",
     "attempt_id",
+    "job_of_attempt",
     "may_move",
 ]

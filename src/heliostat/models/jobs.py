@@ -29,6 +29,10 @@ def attempt_id(job_id: JobId, number: int) -> AttemptId:
     return f"{job_id}.{number}"
 
 
+def job_of_attempt(attempt_id: AttemptId) -> JobId:
+    return int(attempt_id.partition(".")[0])
+
+
 @dataclass(frozen=True, slots=True)
 class Resources:
     """What a task holds while it runs."""

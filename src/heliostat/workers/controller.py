@@ -8,7 +8,7 @@ one commit.
 import threading
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 
 import structlog
@@ -27,6 +27,7 @@ from heliostat.models import (
     Observation,
     Started,
     Waiting,
+    job_of_attempt,
 )
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import known_better
@@ -40,37 +41,18 @@ from heliostat.store import moves
 from heliostat.store.database import Changes, Store
 from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
+from heliostat.workers.inbox import Inbox, News
 from heliostat.workers.outcome import moves_for
 from heliostat.workers.past import past_usage
 from heliostat.workers.queue import Queue
 from heliostat.workers.recording import Round, record
+from heliostat.workers.tries import Tries
 
 log = structlog.get_logger()
 
-_TRIES = 5  # to start an attempt that the engine could not start
 _RETRY_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 3600.0
 _LOOK_SECONDS = 5.0  # between looks for checkpoints
-_COMPANY_SECONDS = 0.015  # how long the word that something runs waits for others to share its commit
-
-
-@dataclass(slots=True)
-class _Inbox:
-    """What has happened since the last round."""
-
-    changes: list[Changes] = field(default_factory=list)
-    observations: list[Observation] = field(default_factory=list)
-
-    @property
-    def is_empty(self) -> bool:
-        return not (self.changes or self.observations)
-
-    @property
-    def only_starts(self) -> bool:
-        """Nothing has happened that lets another job start."""
-        if self.changes or not self.observations:
-            return False
-        return all(isinstance(seen, Started) for seen in self.observations)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,11 +77,8 @@ class Controller:
         self._relay = Relay(now())
         self._plan_again_at: float | None = None  # after it was followed for a while
         self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
-        self._inbox = _Inbox()
-        self._wake = threading.Condition()
-        self._stopping = False
-        self._tries: dict[JobId, int] = {}
-        self._not_before: dict[JobId, float] = {}
+        self._inbox = Inbox()
+        self._tries = Tries()
         self._stop_asked: dict[AttemptId, str] = {}  # and why
         self._next_look = 0.0  # for checkpoints
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
@@ -107,18 +86,16 @@ class Controller:
     def start(self) -> None:
         """Take up what an earlier server left, then go on."""
         self._store.on_commit(self._on_commit)
-        self._fleet.on_change(self._nudge)
-        self._rules.on_change(self._nudge)
+        self._fleet.on_change(self._inbox.nudge)
+        self._rules.on_change(self._inbox.nudge)
         if isinstance(self._engine, Reports):
-            self._engine.on_observation(self._on_observation)
+            self._engine.on_observation(self._inbox.put_observations)
         attempts = self._take_up()
         self._engine.forget_all_but({attempt.id for attempt in attempts})
         self._thread.start()
 
     def close(self) -> None:
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
+        self._inbox.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -161,45 +138,22 @@ class Controller:
         return self._queue.count_of(user)
 
     def _on_commit(self, changes: Changes) -> None:
-        if not (changes.added or changes.moved):
-            return
-        with self._wake:
-            self._inbox.changes.append(changes)
-            self._wake.notify()
-
-    def _on_observation(self, observations: Sequence[Observation]) -> None:
-        with self._wake:
-            self._inbox.observations += observations
-            self._wake.notify()
-
-    def _nudge(self) -> None:
-        with self._wake:
-            self._inbox.changes.append(Changes())
-            self._wake.notify()
+        if changes.added or changes.moved:
+            self._inbox.put_changes(changes)
 
     def _run(self) -> None:
-        while not self._stopping:
-            inbox = self._take()
+        while not self._inbox.is_closed:
+            news = self._inbox.take(self._seconds_to_next_try)
             try:
-                self._handle(inbox)
+                self._handle(news)
             except Exception as error:  # noqa: BLE001 - this thread must not die
-                self._recover(inbox, error)
+                self._recover(news, error)
 
-    def _take(self) -> _Inbox:
-        with self._wake:
-            if self._inbox.is_empty and not self._stopping:
-                self._wake.wait(self._seconds_to_next_try())
-            deadline = time.monotonic() + _COMPANY_SECONDS
-            while self._inbox.only_starts and (left := deadline - time.monotonic()) > 0 and not self._stopping:
-                self._wake.wait(left)
-            inbox, self._inbox = self._inbox, _Inbox()
-            return inbox
-
-    def _handle(self, inbox: _Inbox) -> None:
-        self._apply(inbox.changes, self._now())
-        self._stop_those_asked_for(inbox.changes)
-        inbox.observations = [self._settled(seen) for seen in inbox.observations]
-        this_round = self._decide(inbox)
+    def _handle(self, news: News) -> None:
+        self._apply(news.changes, self._now())
+        self._stop_those_asked_for(news.changes)
+        news.observations = [self._settled(seen) for seen in news.observations]
+        this_round = self._decide(news)
         if not this_round.has_news:
             return
         self._store.write(lambda tx: record(tx, this_round, self._moves_for))
@@ -210,7 +164,7 @@ class Controller:
         """What a job has made is in its place before those who wait for it start."""
         if not isinstance(seen, Ended):
             return seen
-        job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
+        job = self._queue.get(job_of_attempt(seen.attempt_id))
         is_newest = job is not None and job.attempt_id == seen.attempt_id
         return self._settle(job, seen) if job is not None and is_newest else seen
 
@@ -223,35 +177,35 @@ class Controller:
                     self._engine.stop(Attempt(job.attempt_id, job, ""), 0.0)
             self._queue.apply(change, now)
 
-    def _decide(self, inbox: _Inbox) -> Round:
-        now, observations = self._now(), inbox.observations
-        if inbox.only_starts and self._seconds_to_next_try() != 0.0:
+    def _decide(self, news: News) -> Round:
+        now, observations = self._now(), news.observations
+        if news.only_starts and self._seconds_to_next_try() != 0.0:
             return Round(observations, Plan(), now)
-        if (starts := self._taken_over(inbox, now)) is not None:
+        if (starts := self._taken_over(news, now)) is not None:
             return Round(observations, Plan(tuple(starts)), now)
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now), now)
         ended = {seen.attempt_id for seen in observations if isinstance(seen, Ended)}
         abilities = self._engine.capabilities
         if abilities.queues_itself:
-            ready = self._queue.to_hand_over(abilities, self._delayed(), now, ended)
+            ready = self._queue.to_hand_over(abilities, self._tries.delayed(), now, ended)
             self._made = Plan(wake_at=self._queue.board.next_begin())
             return Round(observations, self._made, now, ready)
         self._look_for_checkpoints(now)
-        snapshot = self._queue.snapshot(now, ended, self._delayed())
+        snapshot = self._queue.snapshot(now, ended, self._tries.delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
         self._relay, self._plan_again_at = relay_after(self._made, snapshot, self._policy, now), None
         return Round(observations, self._made, now)
 
-    def _taken_over(self, inbox: _Inbox, now: datetime) -> list[Start] | None:
+    def _taken_over(self, news: News, now: datetime) -> list[Start] | None:
         """Who starts in the place of those that have ended; None: what has happened needs a plan."""
         if not self._relay.is_good(now) or self._seconds_to_next_try() == 0.0:
             return None
-        ends = [seen for seen in inbox.observations if isinstance(seen, Ended)]
+        ends = [seen for seen in news.observations if isinstance(seen, Ended)]
         jobs = [job for seen in ends if seen.cause is Cause.EXITED and (job := self._newest(seen))]
         if len(jobs) < len(ends) or any(job.stop_requested for job in jobs):
             return None
-        if inbox.changes and not self._have_only_joined(inbox.changes, now):
+        if news.changes and not self._have_only_joined(news.changes, now):
             return None
         starts = self._relay.starts_after(jobs)
         if starts is not None and self._plan_again_at is None:
@@ -279,17 +233,17 @@ class Controller:
         job = self._newest(seen)
         if job is None:
             return []
-        return moves_for(job, seen, may_try_again=self._tries.get(job.id, 0) < _TRIES)
+        return moves_for(job, seen, may_try_again=self._tries.may_go_on(job.id))
 
     def _newest(self, seen: Started | Ended) -> Job | None:
         """The job, unless it is a late word: of an attempt that is no longer the newest, or whose end is known."""
-        job = self._queue.get(int(seen.attempt_id.partition(".")[0]))
+        job = self._queue.get(job_of_attempt(seen.attempt_id))
         if job is None or job.attempt_id != seen.attempt_id or not (job.state in ACTIVE or job.handed_over):
             return None
         return job
 
     def _carry_out(self, this_round: Round) -> None:
-        self._note_failed_starts(this_round)
+        self._tries.note(this_round.observations)
         self._engine.start(this_round.started)
         if this_round.ended:
             for attempt_id in this_round.ended:
@@ -298,12 +252,12 @@ class Controller:
 
     def _apply_own_changes(self, this_round: Round) -> None:
         """What we have just recorded needs no other plan, unless a job waits again because of it."""
-        with self._wake:
-            changes, self._inbox.changes = self._inbox.changes, []
-            ours = {int(seen.attempt_id.partition(".")[0]) for seen in this_round.observations}
-            ours |= {attempt.job.id for attempt in this_round.started}
-            if any(_is_news(change, ours) for change in changes) or self._lets_children_follow(this_round):
-                self._inbox.changes.append(Changes())
+        ours = {job_of_attempt(seen.attempt_id) for seen in this_round.observations}
+        ours |= {attempt.job.id for attempt in this_round.started}
+        let_follow = self._lets_children_follow(this_round)
+        changes = self._inbox.take_changes(
+            lambda taken: let_follow or any(_is_news(change, ours) for change in taken)
+        )
         self._apply(changes, this_round.now)
         self._stop_those_asked_for(changes)
 
@@ -312,15 +266,6 @@ class Controller:
         return self._engine.capabilities.knows_parents and any(
             isinstance(seen, Started) for seen in this_round.observations
         )
-
-    def _note_failed_starts(self, this_round: Round) -> None:
-        for seen in this_round.observations:
-            job_id = int(seen.attempt_id.partition(".")[0])
-            if isinstance(seen, Started):
-                self._tries.pop(job_id, None)
-            elif isinstance(seen, Ended) and seen.cause is Cause.NOT_STARTED and seen.detail:
-                tries = self._tries[job_id] = self._tries.get(job_id, 0) + 1
-                self._not_before[job_id] = time.monotonic() + _RETRY_SECONDS * 2 ** (tries - 1)
 
     def _stop_those_asked_for(self, changes: Sequence[Changes]) -> None:
         moved = [move for change in changes for move in change.moved]
@@ -347,15 +292,14 @@ class Controller:
             full = stored.get_jobs(conn, [job.id for job in jobs])
         return [Attempt(job.attempt_id, job, job.node or "", job.devices, job.places) for job in full.values()]
 
-    def _recover(self, inbox: _Inbox, error: Exception) -> None:
+    def _recover(self, news: News, error: Exception) -> None:
         """The database could not be written, or we have a bug: start afresh from the database, a little later."""
         if isinstance(error, HeliostatError):
             log.error("round_failed", error=str(error))
         else:
             log.exception("round_failed")
         time.sleep(_RETRY_SECONDS)
-        with self._wake:
-            self._inbox.observations[:0] = inbox.observations
+        self._inbox.put_back(news.observations)
         try:
             self._take_up()
         except Exception:
@@ -367,15 +311,16 @@ class Controller:
         attempts = self._attempts_of([*self._queue.active(), *self._queue.handed_over()])
         running = {attempt.id for attempt in attempts if attempt.job.state is JobState.RUNNING}
         seen = self._engine.observe(attempts)
-        self._on_observation([one for one in seen if not (isinstance(one, Started) and one.attempt_id in running)])
+        self._inbox.put_observations(
+            [one for one in seen if not (isinstance(one, Started) and one.attempt_id in running)]
+        )
         self._stop_asked.clear()  # the round may have failed before the engine heard of them
         for job in self._queue.active():
             self._stop(job)
         return attempts
 
     def _load(self) -> None:
-        with self._wake:
-            self._inbox.changes = [Changes()]
+        self._inbox.drop_changes()
         with self._store.read() as conn:
             unfinished = stored.unfinished_jobs(conn)
         board = Board(self._policy)
@@ -384,13 +329,8 @@ class Controller:
         board.add_usage(past_usage(self._store, self._policy, self._now()), self._now())
         self._queue = Queue(board, unfinished, self._now())
 
-    def _delayed(self) -> set[JobId]:
-        now = time.monotonic()
-        self._not_before = {job_id: when for job_id, when in self._not_before.items() if when > now}
-        return set(self._not_before)
-
     def _seconds_to_next_try(self) -> float | None:
-        waits = [when - time.monotonic() for when in self._not_before.values()]
+        waits = self._tries.seconds_left()
         if self._plan_again_at is not None:
             waits.append(self._plan_again_at - time.monotonic())
         if self._made.wake_at is not None:

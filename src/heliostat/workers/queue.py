@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from heliostat.engines.contract import Capabilities
-from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, Node, Reservation
+from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, Node, Reservation, job_of_attempt
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import not_in_line_words
@@ -107,7 +107,7 @@ class Queue:
 
     def note_checkpoint(self, attempt_id: AttemptId, saved_at: datetime, now: datetime) -> None:
         """The engine has seen that it saved its work."""
-        job = self.get(int(attempt_id.partition(".")[0]))
+        job = self.get(job_of_attempt(attempt_id))
         if job is None or job.attempt_id != attempt_id:
             return
         if job.checkpointed_at is None or job.checkpointed_at < saved_at:

@@ -5,7 +5,19 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from heliostat.models import ACTIVE, Attempt, AttemptId, Ended, Job, JobId, JobState, Observation, Retimed, Started
+from heliostat.models import (
+    ACTIVE,
+    Attempt,
+    AttemptId,
+    Ended,
+    Job,
+    JobId,
+    JobState,
+    Observation,
+    Retimed,
+    Started,
+    job_of_attempt,
+)
 from heliostat.scheduling.handover import parents_to_name
 from heliostat.scheduling.snapshot import Plan, Start, Stop
 from heliostat.store import jobs as stored
@@ -128,7 +140,7 @@ def _add_requeued(tx: Transaction, job_ids: Sequence[JobId], now: datetime) -> N
 
 def _record_limit(tx: Transaction, seen: Retimed) -> None:
     """It was changed where the job is; of an attempt that is no longer the newest it does not matter."""
-    job = stored.get_job(tx.conn, int(seen.attempt_id.partition(".")[0]))
+    job = stored.get_job(tx.conn, job_of_attempt(seen.attempt_id))
     limit = seen.time_limit_seconds
     if job is None or job.is_over or job.attempt_id != seen.attempt_id or job.time_limit_seconds == limit:
         return

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from heliostat.engines.contract import Engine, SamplesAttempts, SamplesNodes, TakesSamples
-from heliostat.models import DeviceReading, Job, Node, NodeState, Reading, Readings
+from heliostat.models import DeviceReading, Job, Node, NodeState, Reading, Readings, job_of_attempt
 from heliostat.models.samples import CLUSTER, job_subject, node_subject, usage_row
 from heliostat.store.samples import SampleStore
 from heliostat.workers.controller import Controller
@@ -101,7 +101,7 @@ def cluster_row(
 def _rows(readings: Readings) -> dict[str, Sequence[float | None]]:
     nodes = {node_subject(name): usage_row(reading) for name, reading in readings.nodes.items()}
     jobs = {
-        job_subject(int(attempt_id.partition(".")[0])): usage_row(reading)
+        job_subject(job_of_attempt(attempt_id)): usage_row(reading)
         for attempt_id, reading in readings.attempts.items()
     }
     return nodes | jobs
