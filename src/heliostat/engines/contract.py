@@ -41,6 +41,7 @@ class Capabilities:
     survives_restart: bool = True  # attempts go on while Heliostat is down
     contains: bool = False  # runs jobs in containers
     equips: bool = False  # gives jobs software that was built for them
+    lines_up: bool = False  # takes attempts that stand behind others: see LinesUp
 
 
 class Engine(Protocol):
@@ -92,6 +93,18 @@ class Reports(Protocol):
     def on_observation(self, report: Report) -> None: ...
 
     def on_nodes_changed(self, changed: Callable[[], None]) -> None: ...
+
+
+@runtime_checkable
+class LinesUp(Protocol):
+    """An engine that starts an attempt by itself when the one it stands behind has ended, in its place.
+
+    Until it starts nothing is said of it, and a stop takes it out of the line. Its start is reported together with
+    the end of the one before, or earlier. Where that one is gone already, it starts at once.
+    """
+
+    def take_back(self, attempt_ids: Collection[AttemptId]) -> None:
+        """Those that have not started, whole ends of lines: they have ended with cause NOT_STARTED."""
 
 
 @runtime_checkable

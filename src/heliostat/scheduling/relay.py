@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from datetime import datetime
 
-from heliostat.models import Job, JobState, Place, Placement
+from heliostat.models import Job, JobState, NodeState, Place, Placement
 from heliostat.scheduling.order import queue_order
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import has_quotas
@@ -31,15 +31,19 @@ class Relay:
         self._made_at = made_at
         self._line = deque(line[:_LONGEST])
         self._is_whole = len(line) <= _LONGEST
-        self._nodes = nodes
+        self._like = self._line[0] if self._line else None
+        self.nodes = nodes
 
-    def is_good(self, now: datetime) -> bool:
-        return bool(self._line) and 0 <= (now - self._made_at).total_seconds() < GOOD_SECONDS
+    def is_good(self, now: datetime, *, others_stand_ready: bool = False) -> bool:
+        """Where like ones stand ready for the next place, there is none for whoever comes, though nobody waits."""
+        if not (self._line or (others_stand_ready and self._like)):
+            return False
+        return 0 <= (now - self._made_at).total_seconds() < GOOD_SECONDS
 
     def let_join(self, jobs: Sequence[Job], now: datetime) -> bool:
         """Whether these, just submitted, are behind all the others; False: that needs a plan."""
-        last = self._line[-1]
-        if not all(_are_equals(last, job) and _waits_for_room(job, now) for job in jobs):
+        like = self._like
+        if like is None or not all(_are_equals(like, job) and _waits_for_room(job, now) for job in jobs):
             return False
         if self._is_whole:
             self._line += jobs
@@ -53,14 +57,23 @@ class Relay:
             return None
         return [Start(self._line.popleft(), (Place(before.node or "", ()),)) for before in ended]
 
+    def next_like(self, before: Job, most: int) -> list[Job]:
+        """The first of the line, who may start where that one ends."""
+        found: list[Job] = []
+        while self._line and len(found) < most and self._leaves_room_for(before, self._line[0]):
+            found.append(self._line.popleft())
+        return found
+
     def _leaves_room_for(self, before: Job, after: Job) -> bool:
         if before.resources != after.resources or before.placement != after.placement:
             return False
-        return before.project == after.project and before.node in self._nodes and not before.devices
+        return before.project == after.project and before.node in self.nodes and not before.devices
 
 
 def relay_after(made: Plan, snapshot: Snapshot, policy: Policy, now: datetime) -> Relay:
     """Nobody is in its line where more than room decides who is next."""
+    if not len(snapshot.pending):
+        return Relay(now, nodes={node.name for node in snapshot.machines.nodes if node.state is NodeState.UP})
     if made.stops or not _only_room_matters(snapshot) or not _all_are_alike(snapshot):
         return Relay(now)
     started = {start.job.id for start in made.starts}

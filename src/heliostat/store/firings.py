@@ -1,6 +1,7 @@
 """Each time a schedule was due, in the database: at most once for each due time."""
 
-from collections.abc import Collection
+from bisect import bisect_left
+from collections.abc import Collection, Sequence
 from dataclasses import fields
 from datetime import datetime
 from typing import Any
@@ -64,9 +65,19 @@ def open_firings(conn: Connection, schedule_id: ScheduleId | None = None) -> lis
 
 
 def open_firings_of(conn: Connection, job_ids: Collection[JobId]) -> list[Firing]:
-    """Those that any of these jobs belong to."""
-    known = [one for job_id in job_ids if (one := firing_of(conn, job_id)) is not None]
-    return list({one.id: one for one in known if one.state is FiringState.RUNNING}.values())
+    """Those that any of these jobs belong to. One question for all: hundreds may have ended."""
+    numbers = sorted(job_ids)
+    if not numbers:
+        return []
+    query = select(firings).where(_c.state == FiringState.RUNNING.value)
+    query = query.where(_c.job_id <= numbers[-1], _c.last_job_id >= numbers[0])
+    return [_firing(row) for row in conn.execute(query) if _has_any(row, numbers)]
+
+
+def _has_any(row: Row[Any], numbers: Sequence[JobId]) -> bool:
+    """Whether one of these, in order, is among its jobs."""
+    at = bisect_left(numbers, row.job_id)
+    return at < len(numbers) and numbers[at] <= row.last_job_id
 
 
 def firing_of(conn: Connection, job_id: JobId) -> Firing | None:

@@ -30,6 +30,8 @@ _SHORTEST_PAUSE_SECONDS = 3.0  # between two forecasts
 _STALE_SECONDS = 120.0  # after which one is made anew though nothing happened
 _SETTLING_SECONDS = 0.5  # without news: most jobs start at once, so let the controller speak first
 _LONGEST_SETTLING_SECONDS = 5.0  # there may be news all the time
+_QUICK_ENDS = 10  # in a settling time: jobs follow one another so quickly that a forecast is old before it is made
+_LONGEST_QUICK_SECONDS = 30.0  # even then
 _BUDGET_SECONDS = 3.0  # of work
 _QUESTION_SECONDS = 1.5  # of work, for when, and again for what would be earlier
 _REST = 15  # times as long as it thinks, it rests
@@ -77,6 +79,7 @@ class Forecaster:
         self._changed = True
         self._waits = False
         self._ended: list[JobId] = []
+        self._ends = 0  # of jobs, since the start
         self._askers: set[str] = set()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="forecaster", daemon=True)
@@ -161,6 +164,7 @@ class Forecaster:
         ended = [job_id for job_id, values in changes.moved if values.get("state") in TERMINAL]
         with self._wake:
             self._changed = True
+            self._ends += len(ended)
             self._ended += ended[: _MOST_LEARNT - len(self._ended)]
             if self._waits:
                 self._wake.notify()
@@ -188,12 +192,14 @@ class Forecaster:
 
     def _settle(self) -> None:
         """Until nothing has changed for a moment."""
-        deadline = time.monotonic() + _LONGEST_SETTLING_SECONDS
+        began = time.monotonic()
         while not self._stopping:
             with self._wake:
-                self._changed = False
+                self._changed, before = False, self._ends
             self._sleep(_SETTLING_SECONDS)
-            if not self._changed or time.monotonic() > deadline:
+            is_quick = self._ends - before > _QUICK_ENDS
+            longest = _LONGEST_QUICK_SECONDS if is_quick else _LONGEST_SETTLING_SECONDS
+            if not self._changed or time.monotonic() > began + longest:
                 return
 
     def _sleep(self, seconds: float) -> None:

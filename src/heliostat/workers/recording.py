@@ -37,12 +37,15 @@ class Round:
     plan: Plan
     now: datetime
     to_hand_over: Sequence[Job] = ()  # to an engine that queues by itself
+    to_line_up: Sequence[tuple[AttemptId, Sequence[Job]]] = ()  # behind whom: these, one behind the other
+    needs_another: bool = False  # it could not decide, before this is recorded
     started: list[Attempt] = field(default_factory=list)
     ended: list[AttemptId] = field(default_factory=list)
 
     @property
     def has_news(self) -> bool:
-        return bool(self.observations or self.plan.starts or self.plan.stops or self.to_hand_over)
+        decided = self.plan.starts or self.plan.stops or self.to_hand_over or self.to_line_up
+        return bool(self.observations or decided)
 
 
 def record(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
@@ -59,6 +62,7 @@ def record(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
         if (job := jobs.get(start.job.id))
     ]
     this_round.started += _hand_over(tx, this_round)
+    this_round.started += _line_up(tx, this_round)
     moves.add_attempts(tx, this_round.started, this_round.now)
     for stop in this_round.plan.stops:
         _record_stop(tx, stop, this_round.now)
@@ -86,12 +90,37 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
         parents = _parents(tx, job, found)
         if parents is None:
             continue
-        values: dict[str, Any] = {"attempt": job.attempt + 1, "handed_over": True, "reason": None}
-        moves.set_job(tx, job.id, values)
-        job = found[job.id] = replace(job, **values)
-        moves.note_job(tx, job, "handed_over", None, this_round.now)
+        job = found[job.id] = _handed_over(tx, job, this_round.now)
         handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0), parents=parents))
     return handed
+
+
+def _line_up(tx: Transaction, this_round: Round) -> list[Attempt]:
+    """Those that still wait go on waiting, each behind another, for the same place."""
+    wanted = [job.id for _, jobs in this_round.to_line_up for job in jobs]
+    found = stored.get_jobs(tx.conn, wanted) if wanted else {}
+    lined_up: list[Attempt] = []
+    for behind, jobs in this_round.to_line_up:
+        before = behind
+        for job in (found[wish.id] for wish in jobs if _still_waits(found.get(wish.id), wish)):
+            handed = _handed_over(tx, job, this_round.now)
+            lined_up.append(Attempt(handed.attempt_id, handed, "", behind=before))
+            before = handed.attempt_id
+    return lined_up
+
+
+def _still_waits(job: Job | None, wanted: Job) -> bool:
+    if job is None or job.state is not JobState.PENDING or job.handed_over:
+        return False
+    return job.attempt == wanted.attempt and not job.parents_left
+
+
+def _handed_over(tx: Transaction, job: Job, now: datetime) -> Job:
+    values: dict[str, Any] = {"attempt": job.attempt + 1, "handed_over": True, "reason": None}
+    moves.set_job(tx, job.id, values)
+    job = replace(job, **values)
+    moves.note_job(tx, job, "handed_over", None, now)
+    return job
 
 
 def _parents(tx: Transaction, child: Job, seen: dict[JobId, Job]) -> tuple[AttemptId, ...] | None:

@@ -1,13 +1,14 @@
 """What every engine promises, asked of every engine."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from contract import DEADLINE_SECONDS, ENGINES, EXIT, SECONDS, Bench, as_running, slurm
 
 from heliostat.engines.contract import ExtendsLimits, TakesSamples
-from heliostat.models import Cause, Ended, NodeState, Started
+from heliostat.models import Attempt, Cause, Ended, JobState, NodeState, Started
 
 
 @pytest.fixture(params=[*ENGINES, "slurm"])
@@ -288,3 +289,100 @@ def test_nothing_of_a_new_engine_is_sampled_but_its_nodes(bench: Bench) -> None:
     readings = bench.engine.sample()
     assert readings.attempts == {}
     assert set(readings.nodes) == {node.name for node in bench.engine.nodes()}
+
+
+@pytest.fixture
+def line(bench: Bench) -> Bench:
+    if not bench.engine.capabilities.lines_up:
+        pytest.skip("lets nobody stand behind others")
+    return bench
+
+
+def behind(first: Attempt, *others: Attempt) -> list[Attempt]:
+    """Each behind the one before it, as it is handed to an engine."""
+    lined_up = []
+    for attempt in others:
+        job = replace(attempt.job, state=JobState.PENDING, handed_over=True)
+        lined_up.append(replace(attempt, job=job, behind=first.id))
+        first = attempt
+    return lined_up
+
+
+def test_who_stands_behind_another_starts_in_its_place_and_not_before(line: Bench) -> None:
+    first, second, third = line.running_long(), line.finishing(3), line.finishing(4)
+    line.start(first, *behind(first, second, third))
+    line.wait_for_start(first)
+    line.let_another_one_finish()
+    assert line.reports_of(second) == line.reports_of(third) == []
+    line.engine.stop(first, 0)
+    assert [line.wait_for_end(one).exit_code for one in (first, second, third)][1:] == [3, 4]
+    kinds = [(report.attempt_id, type(report)) for report in line.reports]
+    for before, after in ((first, second), (second, third)):
+        assert kinds.count((after.id, Started)) == kinds.count((after.id, Ended)) == 1
+        assert kinds.index((after.id, Started)) < kinds.index((before.id, Ended))
+    assert line.reports_of(third)[0].places[0].node == first.node  # type: ignore[union-attr]
+
+
+def test_whoever_stands_behind_one_that_is_gone_starts_at_once(line: Bench) -> None:
+    first, second = line.finishing(), line.finishing(5)
+    line.start(first)
+    line.wait_for_end(first)
+    line.start(*behind(first, second))
+    assert line.wait_for_end(second).exit_code == 5
+
+
+def test_a_stop_takes_one_out_of_its_line_and_lets_those_behind_it_pass(line: Bench) -> None:
+    first, second, third = line.running_long(), line.finishing(), line.finishing(6)
+    lined_up = behind(first, second, third)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    line.engine.stop(lined_up[0], 0)
+    line.engine.stop(first, 0)
+    assert line.wait_for_end(third).exit_code == 6
+    line.let_another_one_finish()
+    assert line.reports_of(second) == []
+
+
+def test_who_was_taken_back_never_starts_and_another_may_stand_there(line: Bench) -> None:
+    first, second, third, fourth = line.running_long(), line.finishing(), line.finishing(), line.finishing(7)
+    line.start(first, *behind(first, second, third))
+    line.wait_for_start(first)
+    line.engine.take_back([second.id, third.id])  # type: ignore[attr-defined]
+    assert {line.wait_for_end(one).cause for one in (second, third)} == {Cause.NOT_STARTED}
+    line.start(*behind(first, fourth))
+    line.engine.stop(first, 0)
+    assert line.wait_for_end(fourth).exit_code == 7
+    line.engine.take_back([second.id, fourth.id, first.id])  # type: ignore[attr-defined]
+    line.let_another_one_finish()
+    assert [len(line.reports_of(one)) for one in (second, third, fourth)] == [1, 1, 2]
+
+
+def test_after_a_restart_nobody_stands_in_a_line_any_more(line: Bench) -> None:
+    first, second = line.running_long(), line.finishing()
+    lined_up = behind(first, second)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    line.restart()
+    seen = line.engine.observe([first, *lined_up])
+    assert [type(one) for one in seen] == [Started, Ended]
+    assert isinstance(seen[1], Ended)
+    assert seen[1].cause is Cause.NOT_STARTED
+    line.engine.stop(first, 0)
+    line.wait_for_end(first)
+    line.let_another_one_finish()
+    assert line.reports_of(second) == []
+
+
+def test_a_line_goes_on_while_nobody_looks(line: Bench) -> None:
+    first, second = line.in_overtime(0.5), line.finishing(8)
+    lined_up = behind(first, second)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    line.restart()
+    trace = line.folder / "home" / "attempts" / f"{second.id}.started"
+    line.wait_until(lambda: trace.exists() and trace.read_text().endswith(" 008\n"), "its end on disk")
+    started, ended = line.engine.observe(lined_up)
+    assert isinstance(started, Started)
+    assert isinstance(ended, Ended)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 8)
+    assert started.at <= ended.at

@@ -11,6 +11,9 @@
 # TRACE.limit      a longer limit in seconds since the start, from the server, who may write it at any time.
 # TRACE.payload    the payload's pid; only without cgroups.
 #
+# Where descriptor 5 is open, another attempt runs in the place of this one: it holds the other end (its descriptor 6), and
+# when it is gone it is this one's turn.
+#
 # The payload's script comes on descriptor 8, so that its secrets never touch the disk; those of a container on 7.
 # With HELIOSTAT_CONTAINED, TERM is for what runs in the container, not for the tools that hold it.
 #
@@ -81,6 +84,10 @@ watch_the_limit() {
     signal_all KILL
 }
 
+if [ -e /proc/self/fd/5 ]; then
+    read -r _ <&5
+    exec 5<&-
+fi
 seconds_since_boot
 start_time=$uptime
 set -C
@@ -88,7 +95,7 @@ echo "$$ $start_time $boot ---" >"$trace.started" || exit 0
 set +C
 
 trap : TERM INT HUP QUIT
-[ "$limit" = 0 ] || watch_the_limit <&- >&- 7<&- 8<&- 9>&- &
+[ "$limit" = 0 ] || watch_the_limit <&- >&- 6>&- 7<&- 8<&- 9>&- &
 
 (
     for file in $groups; do echo 0 >"$file" || exit 125; done
@@ -96,7 +103,7 @@ trap : TERM INT HUP QUIT
         read -r pid _ </proc/self/stat
         echo "$pid" >"$trace.payload"
     fi
-    exec 2>&9 9>&-
+    exec 2>&9 9>&- 6>&-
     trap - TERM INT HUP QUIT
     "$@"
 )

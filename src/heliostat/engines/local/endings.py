@@ -22,6 +22,8 @@ class Running:
     is_contained: bool = False  # in a container
     out_of_memory: bool = False
     is_over: bool = False  # nothing of it is left to run; its devices are not yet given back
+    baton: int | None = None  # a descriptor that ends with its wrapper: who stands behind it waits for that
+    is_given_up: bool = False  # it stands behind another, and will never start
 
 
 def holders(running: Iterable[Running]) -> dict[str, list[AttemptId]]:

@@ -29,7 +29,7 @@ from heliostat.engines.local.supervision import Supervision
 from heliostat.engines.local.trace import Traces
 from heliostat.engines.local.ungrouped import UngroupedTree
 from heliostat.errors import Conflict
-from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
+from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings
 from heliostat.models.sessions import Listening
 
 log = structlog.get_logger()
@@ -41,7 +41,7 @@ class LocalEngine:
     """The engine of one machine."""
 
     name = "local"
-    capabilities = Capabilities(contains=True, equips=True)
+    capabilities = Capabilities(contains=True, equips=True, lines_up=True)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -94,9 +94,17 @@ class LocalEngine:
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         waiting = set(self._queued)  # they are not started yet, and will be
-        return [self._supervision.take_up(attempt) for attempt in attempts if attempt.id not in waiting]
+        there = [attempt for attempt in attempts if attempt.id not in waiting]
+        return [seen for attempt in there for seen in self._supervision.take_up(attempt)]
+
+    def take_back(self, attempt_ids: Collection[AttemptId]) -> None:
+        taken = [attempt_id for attempt_id in attempt_ids if self._supervision.take_out(attempt_id)]
+        if taken:
+            self._report([Ended(attempt_id, utc_now(), Cause.NOT_STARTED) for attempt_id in taken])
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
+        if self._supervision.take_out(attempt.id):
+            return
         with self._lock:
             running = self._running.get(attempt.id)
             was_queued = attempt.id in self._queued
@@ -235,16 +243,22 @@ class LocalEngine:
                     group.remove()
                     return
                 self._supervision.begin(attempt)
-                claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
-                running = Running(attempt, claim, group, is_contained=bool(payload.commands))
-                self._running[attempt.id] = running
+                ahead = self._supervision.ahead_of(attempt)
+                turn = ahead.baton if ahead else None
+                claim, baton = launch.spawn(payload, folder, self._traces.path(attempt.id), group, turn)
+                running = Running(attempt, claim, group, is_contained=bool(payload.commands), baton=baton)
+                if ahead:
+                    self._supervision.line.add(running, ahead)
+                else:
+                    self._running[attempt.id] = running
                 self._queued.discard(attempt.id)
                 if not payload.commands and not payload.places.tool:
                     self._uncontained.add(attempt.id)
         except OSError:
             group.remove()
             raise
-        self._report([Started(attempt.id, utc_now())])
+        if ahead is None:
+            self._report([self._supervision.started(attempt.id)])
         self._supervision.keep_watching(running)
 
     def _sweep(self) -> None:

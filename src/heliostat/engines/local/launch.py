@@ -26,6 +26,8 @@ from heliostat.models import Attempt, JobId
 from heliostat.runtimes.contract import SEALED_DESCRIPTOR, Command
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
+_TURN_DESCRIPTOR, _HELD_DESCRIPTOR = 5, 6  # see attempt.sh
+_ABOVE = 20  # all descriptors of the wrapper
 _FIRST_PORT, _PORTS = 20_000, 10_000  # below those the kernel gives to outgoing connections
 _WRAPPER_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
 _DEFAULT_SIGNALS = (
@@ -92,8 +94,11 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
     return Payload(attempt, person, places, limit, commands_of(attempt, person, places, site.container))
 
 
-def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Claim:
-    """Start the wrapper in a session of its own, its output going to the job's log files."""
+def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group, behind: int | None) -> tuple[Claim, int]:
+    """Start the wrapper in a session of its own, its output going to the job's log files.
+
+    Its turn comes when the baton of the one it stands behind ends, or at once. Returns its own baton too.
+    """
     job, person = payload.attempt.job, payload.person
     argv = [
         "/bin/sh",
@@ -105,19 +110,23 @@ def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Clai
         " ".join(group.enter_files),
         *payload_argv(person, person.uid != os.geteuid()),
     ]
-    with contextlib.ExitStack() as stack:
+    with contextlib.ExitStack() as stack, contextlib.ExitStack() as unless_started:
         out, err = (open_log(folder.log(job.attempt, stream), person, stack) for stream in ("stdout", "stderr"))
         text = payload_script(payload.attempt, person, payload.places, payload.commands)
         script = _in_memory(text.encode("utf-8", "surrogateescape"), stack)
+        told, held = os.pipe2(os.O_CLOEXEC)
+        baton, held = _above(told, unless_started), _above(held, stack)
+        turn = {_HELD_DESCRIPTOR: held} | ({} if behind is None else {_TURN_DESCRIPTOR: behind})
         sealed = {SEALED_DESCRIPTOR: _in_memory(payload.commands[0].sealed, stack)} if payload.commands else {}
         program = Program(
             argv=argv,
             environment=_wrapper_environment(payload),
-            descriptors={1: out, 2: err, SCRIPT_DESCRIPTOR: script, **sealed},
+            descriptors={1: out, 2: err, SCRIPT_DESCRIPTOR: script, **sealed, **turn},
             default_signals=_DEFAULT_SIGNALS,
         )
-        pid = start_program(program)
-    return Claim(pid)
+        claim = Claim(start_program(program))
+        unless_started.pop_all()
+        return claim, baton
 
 
 def _wrapper_environment(payload: Payload) -> dict[str, str]:
@@ -136,12 +145,16 @@ def free_port(job_id: JobId) -> int:
 
 
 def _in_memory(content: bytes, stack: contextlib.ExitStack) -> int:
-    """An open file without a name. Above the wrapper's own descriptors, or duplicating it would undo itself."""
-    made = os.memfd_create("payload")
-    try:
-        os.write(made, content)
-        descriptor = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, 20)
-    finally:
-        os.close(made)
-    stack.callback(os.close, descriptor)
+    """An open file without a name."""
+    descriptor = _above(os.memfd_create("payload"), stack)
+    os.write(descriptor, content)
     return descriptor
+
+
+def _above(descriptor: int, stack: contextlib.ExitStack) -> int:
+    """The same open file, where no descriptor of the wrapper's will be put upon it; closed in the end."""
+    moved = descriptor if descriptor >= _ABOVE else fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
+    if moved != descriptor:
+        os.close(descriptor)
+    stack.callback(os.close, moved)
+    return moved

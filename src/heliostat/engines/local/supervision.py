@@ -3,7 +3,9 @@
 import os
 import threading
 import time
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from datetime import datetime
 from functools import partial
 from signal import Signals
 
@@ -23,12 +25,14 @@ from heliostat.engines.local.endings import (
     utc_now,
 )
 from heliostat.engines.local.insiders import signal_container
+from heliostat.engines.local.line import Line
 from heliostat.engines.local.log_order import LogOrder
+from heliostat.engines.local.machine import node_name
 from heliostat.engines.local.processes import boot_time, start_time
 from heliostat.engines.local.trace import Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
-from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Started
+from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Place, Started
 
 log = structlog.get_logger()
 # The tool that holds a container tells the exit code and goes; its last process is gone a moment later by itself.
@@ -46,6 +50,7 @@ class Supervision:
         self._settings, self._instance, self._traces, self._groups = settings, instance, traces, groups
         self.lock = threading.Lock()
         self.running: dict[AttemptId, Running] = {}
+        self.line = Line()  # those that stand behind others
         self.report: Report = lambda observations: None
         self.devices = Devices(settings.simulate_gpus, instance, self._holders)
         self.watch = Watch()
@@ -57,15 +62,24 @@ class Supervision:
         folder = JobFolder.of(self._settings.home.jobs, attempt.job.id)
         self._log_order.begin(attempt.id, partial(folder.log, attempt.job.attempt))
 
-    def take_up(self, attempt: Attempt) -> Observation:
-        """One that an earlier server has started, or was about to."""
+    def take_up(self, attempt: Attempt) -> list[Observation]:
+        """One that an earlier server has started, was about to, or had stand behind another."""
         if attempt.id in self.running:
-            return Started(attempt.id, utc_now())
+            return [self.started(attempt.id)]
+        if self.take_out(attempt.id):
+            return [Ended(attempt.id, utc_now(), Cause.NOT_STARTED)]
         was_before_boot = attempt.job.started_at is not None and attempt.job.started_at < boot_time()
         if self._traces.disown(attempt.id) and not was_before_boot:
+            self._clear_line_of(attempt)
             if unused := self._groups.find(attempt.id):
                 unused.remove()
-            return Ended(attempt.id, utc_now(), Cause.NOT_STARTED)
+            return [Ended(attempt.id, utc_now(), Cause.NOT_STARTED)]
+        seen = self._take_up_claimed(attempt)
+        if not (attempt.job.handed_over and isinstance(seen, Ended)):
+            return [seen]
+        return [self.started(attempt.id, self._traces.claimed_at(attempt.id)), seen]
+
+    def _take_up_claimed(self, attempt: Attempt) -> Started | Ended:
         claim = self._traces.claim(attempt.id)
         if claim is None:
             return ended_before_boot(attempt, self._traces.ending(attempt.id))
@@ -78,7 +92,31 @@ class Supervision:
                 return end
             self.running[attempt.id] = running
             self.reapers.submit(self._end, running)
-        return Started(attempt.id, utc_now())
+        return self.started(attempt.id, self._traces.claimed_at(attempt.id))
+
+    def _clear_line_of(self, attempt: Attempt) -> None:
+        """Its wrapper may stand in the line of an earlier server, and must not come when it is long forgotten."""
+        if attempt.job.handed_over:
+            self._marked(attempt).kill()
+
+    def started(self, attempt_id: AttemptId, at: datetime | None = None) -> Started:
+        return Started(attempt_id, at or utc_now(), (Place(node_name(self._settings.node_name), ()),))
+
+    def ahead_of(self, attempt: Attempt) -> Running | None:
+        """Behind whom it stands; None: there is nobody, or nobody any more. To be asked with the lock."""
+        behind = attempt.behind or ""
+        before = self.running.get(behind) or self.line.get(behind)
+        last = self.line.last(before) if before else None
+        return last if last is not None and last.baton is not None else None
+
+    def take_out(self, attempt_id: AttemptId) -> bool:
+        """Of the line, for good. False: it is not there, or it has just started."""
+        with self.lock:
+            running = self.line.get(attempt_id)
+            if running is None or not self._traces.disown(attempt_id):
+                return False
+            self.line.give_up(running)
+            return True
 
     def keep_watching(self, running: Running) -> None:
         """It runs, so nothing may say that it could not be started: not even that no descriptor is left for it."""
@@ -101,19 +139,43 @@ class Supervision:
         if claim.start_time is not None and start_time(claim.pid) != claim.start_time:
             os.close(pidfd)
             return False
-        self.running[running.attempt.id] = running
+        with self.lock:
+            if self.line.get(running.attempt.id) is None:
+                self.running[running.attempt.id] = running
         self.watch.on_exit(pidfd, lambda: self._wrapper_ended(running))
         return True
 
     def _wrapper_ended(self, running: Running) -> None:
+        begun = self._next_begins(running)
+        if running.is_given_up:
+            self._log_order.end(running.attempt.id)
+            running.group.remove()
+            self._tell(begun)
+            return
         try:
             end = self._usual_end(running)
         except OSError:
             end = None  # no descriptor left, say: the reaper tries until it knows
         if end:
-            self._tell_end(end)
+            self._tell_end(end, begun)
         else:
+            self._tell(begun)
             self.reapers.submit(self._end, running)
+
+    def _next_begins(self, gone: Running) -> list[Observation]:
+        """Whose turn it is, now that this wrapper is gone. Its own may have come before we knew of that."""
+        with self.lock:
+            if gone.baton is not None:
+                os.close(gone.baton)
+                gone.baton = None
+            if self.line.get(gone.attempt.id) and self._traces.disown(gone.attempt.id):
+                self.line.give_up(gone)  # somebody has killed it
+                return [Ended(gone.attempt.id, utc_now(), Cause.NOT_STARTED)]
+            begun = [gone] if self.line.leave(gone) else []
+            if after := self.line.next_after(gone):
+                begun.append(after)
+            self.running.update({one.attempt.id: one for one in begun})
+        return [self.started(one.attempt.id) for one in begun]
 
     def _usual_end(self, running: Running) -> Ended | None:
         """With an exit status and nothing left. Only a group that is empty can be removed."""
@@ -166,11 +228,15 @@ class Supervision:
             running.out_of_memory = True
         return running.group.remove()
 
-    def _tell_end(self, end: Ended) -> None:
+    def _tell(self, seen: Sequence[Observation]) -> None:
+        if seen:
+            self.report(seen)
+
+    def _tell_end(self, end: Ended, begun: Sequence[Observation] = ()) -> None:
         self._log_order.end(end.attempt_id)
         with self.lock:
             self.running.pop(end.attempt_id, None)
-        self.report([end])
+        self.report([*begun, end])
 
     def terminate(self, running: Running, signal: Signals) -> None:
         """The payload enters its group a moment after the wrapper has started: the signal waits for it."""

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from heliostat.engines.local.processes import boot_id, start_time
@@ -76,6 +76,13 @@ class Traces:
         timed_out = os.path.exists(self.path(attempt_id, ".timed_out"))
         at = datetime.fromtimestamp(written_at, UTC) if exit_code is not None else None
         return Ending(exit_code, timed_out, at)
+
+    def claimed_at(self, attempt_id: AttemptId) -> datetime | None:
+        """When its wrapper began, if that was since this boot."""
+        words, _ = self._read(attempt_id)
+        if words is None or words[2] != boot_id():
+            return None
+        return datetime.now(UTC) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - float(words[1]))
 
     def extend(self, attempt_id: AttemptId, limit_seconds: int) -> None:
         """Its wrapper reads this when the time it knows of is over. Never a shorter one than before."""
