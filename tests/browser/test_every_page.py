@@ -6,6 +6,7 @@ import pytest
 from playwright.sync_api import Page, Response
 
 from browser.addresses import PAGES
+from integration.running_server import RunningServer
 
 LOOKS = {
     "light": {"viewport": {"width": 1280, "height": 800}, "color_scheme": "light"},
@@ -48,9 +49,11 @@ _TWICE = """() => { const ids = [...document.querySelectorAll("[id]")].map((e) =
 
 @pytest.mark.parametrize("look", LOOKS)
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_fits_and_can_be_read(new_page: Callable[..., Page], path: str, look: str) -> None:
-    page = new_page(**LOOKS[look])
-    page.goto(_at(page, path))
+def test_every_page_fits_and_can_be_read(
+    same_page: Callable[..., Page], server: RunningServer, path: str, look: str
+) -> None:
+    page = same_page(**LOOKS[look])
+    page.goto(server.url + path)
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it is wider than the window"
     assert page.evaluate(_CONTRASTS) == []
     assert page.evaluate(_NAMELESS) == []
@@ -60,26 +63,25 @@ def test_every_page_fits_and_can_be_read(new_page: Callable[..., Page], path: st
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_is_small(new_page: Callable[..., Page], path: str) -> None:
-    page = new_page()
-    sizes: list[int] = []
+def test_every_page_is_small(same_page: Callable[..., Page], server: RunningServer, path: str) -> None:
+    page = same_page()
+    answers: list[Response] = []
 
-    def weigh(response: Response) -> None:
-        if "/live" not in response.url:
-            sizes.append(len(response.body()))
+    def note(answer: Response) -> None:
+        answers.append(answer)
 
-    page.on("response", weigh)
-    page.goto(_at(page, path), wait_until="load")
-    assert sum(sizes) < 100_000
+    page.on("response", note)
+    page.goto(server.url + path, wait_until="load")
+    page.remove_listener("response", note)
+    sizes = [len(answer.body()) for answer in answers if "/live" not in answer.url]
+    assert 1000 < sum(sizes) < 100_000
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_every_page_works_without_scripts(new_page: Callable[..., Page], path: str) -> None:
-    page = new_page(java_script_enabled=False)
-    page.goto(_at(page, path))
+def test_every_page_works_without_scripts(
+    same_page: Callable[..., Page], server: RunningServer, path: str
+) -> None:
+    page = same_page(java_script_enabled=False)
+    page.goto(server.url + path)
     assert page.locator("h1").is_visible()
     assert page.locator("nav a").first.is_visible()
-
-
-def _at(page: Page, path: str) -> str:
-    return page.url.rstrip("/") + path

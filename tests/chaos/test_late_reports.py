@@ -255,7 +255,7 @@ _WALKS = st.lists(
 
 
 @settings(
-    max_examples=60,
+    max_examples=30,
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,

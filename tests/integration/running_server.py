@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
+from support import ready_made
 
 API = "/api/v1"
 DEADLINE_SECONDS = 90.0
@@ -66,16 +67,8 @@ class RunningServer:
         self.start()
 
     def start(self) -> None:
-        as_user = ["/usr/sbin/runuser", "-u", self._user, "--"] if self._user else []
-        log = open(self.folder / "log", "ab")
-        self.process = subprocess.Popen(
-            [*as_user, self._python, "-c", _SERVE],
-            env={**self._environment, "HELIOSTAT_HOME": str(self.home)},
-            stdout=log,
-            stderr=log,
-            cwd="/",
-        )
-        log.close()
+        with open(self.folder / "log", "ab") as log:
+            self.process = self._process(log.fileno())
         try:
             wait_for(self._is_up, "the server to answer", lambda: self.log, seconds=START_SECONDS)
         except BaseException:
@@ -171,6 +164,14 @@ class RunningServer:
         finally:
             connection.close()
 
+    def _process(self, log: int) -> "subprocess.Popen[bytes] | ready_made.Process":
+        environment = {**self._environment, "HELIOSTAT_HOME": str(self.home)}
+        if not self._user and self._python == sys.executable and ready_made.can_have(environment):
+            return ready_made.run(_SERVE, environment, log)
+        as_user = ["/usr/sbin/runuser", "-u", self._user, "--"] if self._user else []
+        command = [*as_user, self._python, "-c", _SERVE]
+        return subprocess.Popen(command, env=environment, stdout=log, stderr=log, cwd="/")
+
     def _connect(self, uid: int | None, tcp: bool) -> http.client.HTTPConnection:
         if tcp:
             host, _, port = self.url.removeprefix("http://").rpartition(":")
@@ -182,7 +183,7 @@ class RunningServer:
         if not (self.home / "server.json").exists():
             return False
         with contextlib.suppress(OSError):
-            return self.ask("GET", "/openapi.json").status == 200
+            return self.ask("GET", "/nothing").status == 404
         return False
 
     def _cancel_everything(self) -> None:

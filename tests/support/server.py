@@ -20,6 +20,7 @@ from heliostat.client import Client
 from heliostat.engines.local.cgroups import Group, NoCgroups, find_cgroups
 from heliostat.engines.local.processes import is_running, send_signal, start_time
 from heliostat.errors import ServerUnreachable
+from support import ready_made
 from support.waiting import wait_until
 
 START_SECONDS = 150.0
@@ -64,7 +65,7 @@ class Server:
         """
         self.home = home
         self.client = Client(home=home)
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: subprocess.Popen[bytes] | ready_made.Process | None = None
         pretend = [f"os.sched_getaffinity = lambda pid: set(range({cpus}))"] if cpus else []
         if open_files:
             pretend.append(f"resource.setrlimit(resource.RLIMIT_NOFILE, ({open_files}, {open_files}))")
@@ -73,6 +74,7 @@ class Server:
         pretend.append(harm)
         self._code = _SERVE.format(pretend="\n".join(pretend), settings={"simulate_gpus": "4xA100", **settings})
         self._environ = {**os.environ, **(environ or {}), "HELIOSTAT_HOME": str(home)}
+        self._start = self._ready_made if ready_made.can_have(self._environ) else self._with_an_interpreter
 
     def __enter__(self) -> "Server":
         return self.start()
@@ -91,15 +93,7 @@ class Server:
         assert self.process is None, "it runs already"
         self.home.mkdir(parents=True, exist_ok=True)
         with open(self.home / "server.log", "ab") as log:
-            self.process = subprocess.Popen(
-                [sys.executable, "-c", self._code],
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                cwd="/",
-                start_new_session=True,
-            )
+            self.process = self._start(log.fileno())
 
     def wait_until_ready(self) -> None:
         wait_until(self._answers, "the server answers", START_SECONDS)
@@ -164,6 +158,20 @@ class Server:
         if not isinstance(tree, NoCgroups):
             tree.remove()
         self.client.close()
+
+    def _ready_made(self, log: int) -> ready_made.Process:
+        return ready_made.run(self._code, self._environ, log, own_session=True)
+
+    def _with_an_interpreter(self, log: int) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [sys.executable, "-c", self._code],
+            env=self._environ,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            cwd="/",
+            start_new_session=True,
+        )
 
     def _answers(self) -> bool:
         assert self.process is not None
