@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliostat.client import Client
+from heliostat.client import Client, records
 from heliostat.errors import Conflict, Invalid
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
@@ -106,12 +106,25 @@ def test_code_that_was_uploaded_is_repeated_though_the_folder_has_changed(
     assert ("code", "train.py") in found
 
 
+def test_the_commit_is_noted_of_a_folder_that_was_uploaded_before_the_job(
+    client: Client, repository: Path
+) -> None:
+    """As `helio run --upload` does it, which shows how far the upload is."""
+    sent = client.upload(repository)
+    job = client.submit(["true"], upload=sent)
+    code = client.record(job.id)["code"]
+    assert (code["folder"], len(code["commit"])) == (str(repository), 40)
+    (repository / "train.py").write_text("print('later')\n")
+    records._known.clear()
+    again = client.rerun(job.id, upload=client.upload(repository))["job"]["id"]
+    assert "+print('later')" in client.record(again)["code"]["diff"]
+    assert client.record(client.rerun(job.id)["job"]["id"])["code"] == code
+
+
 def test_a_folder_that_has_changed_since_is_told(client: Client, repository: Path) -> None:
     job = client.submit(["true"], workdir=repository)
     assert client.rerun(job.id)["notes"] == []
     (repository / "train.py").write_text("print('later')\n")
-    from heliostat.client import records
-
     records._known.clear()
     (note,) = client.rerun(job.id)["notes"]
     assert str(repository) in note
@@ -130,7 +143,6 @@ def test_code_that_is_gone_cannot_be_repeated(server: Server, client: Client, tm
 
 
 def test_a_repeated_request_makes_one_job_though_the_code_has_changed(client: Client, repository: Path) -> None:
-    from heliostat.client import records
 
     first = client.submit(["true"], workdir=repository, idempotency_key="once")
     (repository / "train.py").write_text("print('later')\n")

@@ -208,7 +208,7 @@ def _allowed(mount: Mount, roots: Sequence[Root], rules: Rules, field_name: str)
         places = ", ".join(f"{root.path}{' (read-only)' if root.read_only else ''}" for root in roots)
         hint = f"You may mount what is in: {places}." if places else "Nothing may be mounted here; ask an admin."
         if field_name == "workdir":
-            hint = f"Choose another --workdir, or leave it out for a fresh folder. {hint}"
+            hint = f"Work in a folder that may be (--workdir), or send this one along: --upload FOLDER. {hint}"
         raise Invalid(f"{error}.", hint, fields={field_name: str(error)}) from None
 
 

@@ -239,7 +239,7 @@ def test_the_working_directory_is_mounted_like_everything_else(site: Path) -> No
     assert admitted_mounts(at_home, ann(site), rules(site)) == (
         Mount(at_home.workdir or "", at_home.workdir or ""),
     )
-    assert "--workdir" in str(refusal(site, replace(BOXED, workdir="/etc")).hint)
+    assert "--upload" in str(refusal(site, replace(BOXED, workdir="/etc")).hint)
     refusal(site, replace(BOXED, workdir=f"{site}/home/bob"))
     inside = replace(BOXED, workdir="/code/src", mounts=(Mount(f"{site}/home/ann/code", "/code"),))
     assert len(admitted_mounts(inside, ann(site), rules(site))) == 1
