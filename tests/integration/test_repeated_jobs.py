@@ -72,6 +72,18 @@ def test_many_jobs_share_one_record(server: Server, client: Client, repository: 
     assert len({client.record(job.id)["code"]["commit"] for job in jobs}) == 1
 
 
+def test_sweeps_and_workflows_note_their_code_too(client: Client, repository: Path) -> None:
+    os.chdir(repository)
+    sweep = client.submit_sweep({"command": ["true"]}, name="lr", grid={"lr": [1, 2]})
+    workflow = client.submit_workflow({"name": "one", "jobs": {"first": {"command": ["true"]}}})
+    jobs = [run["job_id"] for run in client.sweep(sweep["id"])["runs"]]
+    jobs += [job["job_id"] for job in client.workflow(workflow["id"])["jobs"]]
+    assert len(jobs) == 3
+    assert {client.record(job)["code"]["folder"] for job in jobs} == {str(repository)}
+    unnoted = client.submit_sweep({"command": ["true"]}, record=False, name="lr", grid={"lr": [1]})
+    assert client.record(client.sweep(unnoted["id"])["runs"][0]["job_id"])["code"] is None
+
+
 def test_a_job_without_a_record_can_be_repeated_too(client: Client) -> None:
     job = client.submit(["true"], record=False)
     assert client.record(job.id)["code"] is None
