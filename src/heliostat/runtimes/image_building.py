@@ -17,6 +17,7 @@ from heliostat.runtimes.contract import SEALED, SEALED_DESCRIPTOR, TOOL_PATH
 from heliostat.runtimes.podman import FETCH
 
 _CONTEXT = ".heliostat-context"
+_SIGNATURES = "--signature-policy=/etc/containers/policy.json"  # the node's: not that of the person
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +88,7 @@ def _set_aside() -> Iterator[str]:
 
 def _by_podman(recipe: ImageRecipe, base: str) -> Iterator[str]:
     context = f"../{_CONTEXT}/files" if recipe.has_context else "context"
-    build = ("build", "--isolation=chroot", "--pull=missing", "--format=oci", "--network=host")
+    build = ("build", "--isolation=chroot", "--pull=missing", "--format=oci", "--network=host", _SIGNATURES)
     name = f"--tag={recipe.name}"
     yield f"printf %s {quote(recipe.text)} > Containerfile"
     yield f"enter {quote(base)}"

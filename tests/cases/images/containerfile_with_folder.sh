@@ -105,7 +105,7 @@ COPY . /
 ' > Containerfile
 enter /var/tmp/heliostat-
 take_layers
-tell in_root build --isolation=chroot --pull=missing --format=oci --network=host --tag=localhost/torch:2-0123456789abcdef --file=Containerfile ../.heliostat-context/files || fail
+tell in_root build --isolation=chroot --pull=missing --format=oci --network=host --signature-policy=/etc/containers/policy.json --tag=localhost/torch:2-0123456789abcdef --file=Containerfile ../.heliostat-context/files || fail
 tell in_root save --quiet --format=oci-archive --uncompressed --output=env/image.tar localhost/torch:2-0123456789abcdef || fail
 in_root image inspect --format '{{.Digest}}' localhost/torch:2-0123456789abcdef > lock
 rm -rf ../.heliostat-context

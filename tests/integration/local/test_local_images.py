@@ -4,6 +4,7 @@ import base64
 import contextlib
 import fcntl
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -18,7 +19,7 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
-from support.images import ANNS_PASSWORD, IMAGE, put_image, registry, why_no_podman
+from support.images import ANNS_PASSWORD, IMAGE, push, put_image, registry, why_no_podman
 from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
@@ -371,6 +372,28 @@ def test_what_was_pushed_can_be_used_by_others(
         text = f"FROM {address}/lab/shared:1 AS base\nFROM base\nRUN cat /s > /t\n"
         built(server, bob, "on-top", containerfile=text)
     assert lines(server, bob, "cat /t", image="on-top") == ["shared"]
+
+
+@needs_registry
+def test_the_nodes_rules_on_signatures_hold_for_all_a_build_fetches_and_nobodys_own(
+    server: RunningServer, bob: Person, tmp_path: Path
+) -> None:
+    """Those of the node take what comes; his own nothing from registries, so that it is seen whose are asked."""
+    own = bob.home / ".config/containers/policy.json"
+    own.parent.mkdir(parents=True)
+    of_registries = {"docker": {"": [{"type": "reject"}]}}
+    own.write_text(json.dumps({"default": [{"type": "insecureAcceptAnything"}], "transports": of_registries}))
+    for path in (own, own.parent, own.parent.parent):
+        shutil.chown(path, bob.name)
+    try:
+        with registry(tmp_path) as address:
+            put_image(server.home, "root")
+            push(server.home, "root", f"{address}/lab/base:1")
+            text = f"ARG base={address}/lab/base:1\nFROM $base\nRUN echo fetched > /fetched\n"
+            built(server, bob, "fetched", containerfile=text)
+    finally:
+        shutil.rmtree(own.parent)
+    assert server.ask("DELETE", "/images/fetched", uid=bob.uid).json["gone"] is True
 
 
 @needs_registry
