@@ -147,6 +147,7 @@ class Settings:
     containers_required_for: tuple[str, ...] = ()  # of the jobs of these projects
     allowed_registries: tuple[str, ...] = ()  # "registry.example.org/lab"; none: all
     images_by_digest: bool = False  # no name:tag, whose meaning may change
+    known_digests: tuple[str, ...] = ()  # "sha256:…": of the only images that may run; none: all
     mount_paths: tuple[str, ...] = ("{home}",)  # what containers may see of a node: "/srv/{project}", "/data:ro"
     container_networks: tuple[str, ...] = ("host", "private", "none")  # allowed; the first is the default
     read_only_root: bool = False  # containers write to their mounts only
@@ -307,6 +308,7 @@ _WORDS = {
     ),
     "notice_networks": (r"[0-9A-Fa-f:.]{2,45}/\d{1,3}", 'Write networks: "10.1.0.0/16", "fd00::/8".'),
     "notice_mail_domains": (r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?", 'Write domains: "example.org".'),
+    "known_digests": (r"sha256:[0-9a-f]{64}", 'Write digests: "sha256:…", as podman image inspect tells them.'),
     "smtp_tls": ("starttls|tls|none", "It is starttls, tls or none."),
     "container_networks": ("host|private|none", "Networks are: host, private, none."),
     "mount_paths": (

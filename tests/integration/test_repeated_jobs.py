@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliostat.client import Client
+from heliostat.client import Client, records
 from heliostat.errors import Conflict, Invalid
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
@@ -72,6 +72,18 @@ def test_many_jobs_share_one_record(server: Server, client: Client, repository: 
     assert len({client.record(job.id)["code"]["commit"] for job in jobs}) == 1
 
 
+def test_sweeps_and_workflows_note_their_code_too(client: Client, repository: Path) -> None:
+    os.chdir(repository)
+    sweep = client.submit_sweep({"command": ["true"]}, name="lr", grid={"lr": [1, 2]})
+    workflow = client.submit_workflow({"name": "one", "jobs": {"first": {"command": ["true"]}}})
+    jobs = [run["job_id"] for run in client.sweep(sweep["id"])["runs"]]
+    jobs += [job["job_id"] for job in client.workflow(workflow["id"])["jobs"]]
+    assert len(jobs) == 3
+    assert {client.record(job)["code"]["folder"] for job in jobs} == {str(repository)}
+    unnoted = client.submit_sweep({"command": ["true"]}, record=False, name="lr", grid={"lr": [1]})
+    assert client.record(client.sweep(unnoted["id"])["runs"][0]["job_id"])["code"] is None
+
+
 def test_a_job_without_a_record_can_be_repeated_too(client: Client) -> None:
     job = client.submit(["true"], record=False)
     assert client.record(job.id)["code"] is None
@@ -106,12 +118,25 @@ def test_code_that_was_uploaded_is_repeated_though_the_folder_has_changed(
     assert ("code", "train.py") in found
 
 
+def test_the_commit_is_noted_of_a_folder_that_was_uploaded_before_the_job(
+    client: Client, repository: Path
+) -> None:
+    """As `helio run --upload` does it, which shows how far the upload is."""
+    sent = client.upload(repository)
+    job = client.submit(["true"], upload=sent)
+    code = client.record(job.id)["code"]
+    assert (code["folder"], len(code["commit"])) == (str(repository), 40)
+    (repository / "train.py").write_text("print('later')\n")
+    records._known.clear()
+    again = client.rerun(job.id, upload=client.upload(repository))["job"]["id"]
+    assert "+print('later')" in client.record(again)["code"]["diff"]
+    assert client.record(client.rerun(job.id)["job"]["id"])["code"] == code
+
+
 def test_a_folder_that_has_changed_since_is_told(client: Client, repository: Path) -> None:
     job = client.submit(["true"], workdir=repository)
     assert client.rerun(job.id)["notes"] == []
     (repository / "train.py").write_text("print('later')\n")
-    from heliostat.client import records
-
     records._known.clear()
     (note,) = client.rerun(job.id)["notes"]
     assert str(repository) in note
@@ -130,7 +155,6 @@ def test_code_that_is_gone_cannot_be_repeated(server: Server, client: Client, tm
 
 
 def test_a_repeated_request_makes_one_job_though_the_code_has_changed(client: Client, repository: Path) -> None:
-    from heliostat.client import records
 
     first = client.submit(["true"], workdir=repository, idempotency_key="once")
     (repository / "train.py").write_text("print('later')\n")

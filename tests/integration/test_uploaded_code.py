@@ -15,6 +15,7 @@ from heliostat.errors import BadRequest, Conflict, HeliostatError, Invalid, NotA
 from integration.running_server import RunningServer, acting_as
 from integration.unix_users import Person, needs_root
 from support.server import Server
+from support.terminal import AtTerminal
 from support.waiting import wait_until
 
 WAIT_SECONDS = 60
@@ -132,6 +133,21 @@ def test_a_folder_that_is_too_large_is_refused_with_its_largest_files(laptop: Cl
     with pytest.raises(TooLarge, match=r"5\.0 MiB.*weights\.bin \(5\.0 MiB\)") as refused:
         laptop.submit("true", upload=code)
     assert ".heliostatignore" in str(refused.value.hint)
+
+
+def test_at_a_terminal_a_bar_shows_how_far_the_upload_is(server: Server, code: Path) -> None:
+    (code / "weights.bin").write_bytes(os.urandom(3 * 2**20))
+    environment = {**os.environ, "HELIOSTAT_HOME": str(server.home), "COLUMNS": "100"}
+    person = AtTerminal(["run", "--upload", str(code), "--follow", "--", "./run.sh"], environment)
+    person.sees("Uploading")
+    person.sees("of 3.0 MiB")
+    person.sees("resnet")
+    assert person.end() == 0
+    (code / "weights.bin").write_bytes(bytes(5 * 2**20))
+    person = AtTerminal(["run", "--upload", str(code), "--", "true"], environment)
+    person.sees("weights.bin (5.0 MiB)")
+    person.sees("hint: ")
+    assert person.end() == 1
 
 
 def test_nobody_can_send_more_than_the_quota(server: Server, tmp_path: Path) -> None:

@@ -75,6 +75,7 @@ def test_the_time_zone_is_that_of_the_server_unless_it_is_set(
         "containers_required = 1",
         'containers_required_for = "patients"',
         'allowed_registries = [""]',
+        'known_digests = ["python:3.11"]',
         "mount_paths = [true]",
         'mount_paths = ["relative"]',
         'mount_paths = ["/data:rw"]',

@@ -10,7 +10,7 @@ from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from heliostat import __version__
 from heliostat.api import (
@@ -45,7 +45,7 @@ from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
 from heliostat.api.middleware import BodyLimit, ServerTiming
 from heliostat.api.quick import QuickSubmission
-from heliostat.api.refusals import read_job, refusal
+from heliostat.api.refusals import Told, read_job, refusal
 from heliostat.api.schemas import ErrorView
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.services.context import Context
@@ -205,7 +205,7 @@ async def _told(
     if chronos.is_for_chronos(request.url.path):
         return chronos.told(error, status, headers)
     if not faults.is_for_people(request):
-        return JSONResponse(error.as_dict(), status, headers)
+        return Told(error.as_dict(), status, headers)
     page = await run_in_threadpool(faults.fault_page, request, error, status)
     page.headers.update(headers or {})
     return page

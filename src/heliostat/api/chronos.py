@@ -18,6 +18,7 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from heliostat.api import chronos_stats as stats
 from heliostat.api.chronos_documents import document_of, wish_from
 from heliostat.api.deps import ContextDep, address_of, current_caller, get_context
+from heliostat.api.refusals import Told
 from heliostat.errors import BadRequest, Conflict, Forbidden, HeliostatError, NotAuthenticated, NotFound
 from heliostat.models import Caller
 from heliostat.models.schedules import Schedule
@@ -216,7 +217,7 @@ def is_for_chronos(path: str) -> bool:
 
 def told(error: HeliostatError, status: int, headers: Mapping[str, str] | None = None) -> Response:
     message = " ".join(part for part in (error.message, error.hint) if part)
-    return JSONResponse({"message": message, "status": HTTPStatus(status).phrase}, status, headers)
+    return Told({"message": message, "status": HTTPStatus(status).phrase}, status, headers)
 
 
 def _told(error: HeliostatError) -> Response:

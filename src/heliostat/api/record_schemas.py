@@ -1,9 +1,12 @@
 """The body that says with which code a job is submitted."""
 
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Annotated
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StrictBool, StringConstraints
 
+from heliostat.models import JobRequest
 from heliostat.models.records import MOST_DIFF_BYTES, MOST_UNTRACKED, Code, without_credentials
 
 
@@ -40,3 +43,12 @@ class CodeBody(BaseModel):
         remote = None if self.remote is None else without_credentials(self.remote)
         values = self.model_dump() | {"remote": remote, "untracked": tuple(self.untracked)}
         return Code(**values)
+
+
+ReadJob = Callable[[Mapping[str, object]], JobRequest]
+
+
+def with_code(read_job: ReadJob, record: CodeBody | None) -> ReadJob:
+    """Reads jobs that are all submitted with the same code."""
+    code = None if record is None else record.to_code()
+    return lambda body: replace(read_job(body), code=code)

@@ -1,10 +1,12 @@
 """What is wrong with a body, in words; and one job read as the API reads it."""
 
 import difflib
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pydantic import ValidationError
+from starlette.responses import JSONResponse
 
 from heliostat.api.schemas import JobBody, WhenBody
 from heliostat.errors import Invalid
@@ -13,6 +15,13 @@ from heliostat.models import JobRequest
 _MOST_ECHOED = 300
 _MOST_PROBLEMS = 20
 _HINT = "The fields of a job are described at /api/v1/openapi.json."
+
+
+class Told(JSONResponse):
+    """What is said of a request, and may repeat half characters of it, which UTF-8 cannot hold: in ASCII."""
+
+    def render(self, content: object) -> bytes:
+        return json.dumps(content, separators=(",", ":")).encode()
 
 
 def refusal(problems: Sequence[Mapping[str, Any]], hint: str | None = None) -> Invalid:

@@ -8,6 +8,7 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.people_schemas import Page
+from heliostat.api.record_schemas import CodeBody, with_code
 from heliostat.api.refusals import read_job
 from heliostat.api.schemas import Json
 from heliostat.api.views import time_view
@@ -26,11 +27,13 @@ class SweepBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     sweep: dict[str, Any] = Field(description="As in a sweep file: name, job, and grid, list or random.")
+    record: CodeBody | None = Field(default=None, description="The code it is submitted with, as git tells it.")
 
 
 @router.post("/sweeps", status_code=201, summary="Submit a sweep: all its runs or none")
 def submit_sweep(body: SweepBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Json:
-    return sweep_view(services.submit_sweep(context, caller, body.sweep, read_job, idempotency_key))
+    read = with_code(read_job, body.record)
+    return sweep_view(services.submit_sweep(context, caller, body.sweep, read, idempotency_key))
 
 
 @router.get("/sweeps", summary="Your sweeps, newest first")

@@ -8,6 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StrictBool
 
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.people_schemas import Page
+from heliostat.api.record_schemas import CodeBody, with_code
 from heliostat.api.refusals import read_job
 from heliostat.api.schemas import Json
 from heliostat.api.views import time_view
@@ -31,6 +32,7 @@ class WorkflowBody(BaseModel):
     params: Annotated[dict[str, Any], Field(max_length=200)] = Field(
         default={}, description="Values of its parameters; what is left out has its default."
     )
+    record: CodeBody | None = Field(default=None, description="The code it is submitted with, as git tells it.")
     dry_run: StrictBool = Field(default=False, description="Only check it, and say what it would become.")
 
 
@@ -38,7 +40,7 @@ class WorkflowBody(BaseModel):
 def submit_workflow(
     body: WorkflowBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None
 ) -> Json:
-    plan = plan_workflow(body.workflow, body.params, read_job)
+    plan = plan_workflow(body.workflow, body.params, with_code(read_job, body.record))
     if body.dry_run:
         nodes = plan.expanded.nodes
         jobs = [{"key": node.key, "values": dict(node.values), "needs": list(node.needs)} for node in nodes]

@@ -138,7 +138,11 @@ def shell(
     one = _found_or_built(client, source, python)
     folder = one["folder"]
     if one["state"] != "ready" or folder is None:
-        raise Conflict(f"It is {one['state']}: {one['reason'] or 'not there yet'}.", "See `helio env show`.")
+        state = "has failed" if one["state"] == "failed" else f"is {one['state']}"
+        raise Conflict(
+            f"{one['digest'][:SHOWN]} {state}: {one['reason'] or 'not there yet'}.",
+            f"helio env show {one['digest'][:SHOWN]}",
+        )
     if not os.path.isdir(f"{folder}/bin"):
         raise NotFound(
             f"This machine does not have {folder}.",

@@ -53,6 +53,7 @@ def build(
     """Have an image built, unless it is there already, and show what its build says.
 
     helio image build torch:2 .
+
     helio image build torch:2 --env requirements.txt --base python:3.11
     """
     _check_ways(folder, file, env, base)

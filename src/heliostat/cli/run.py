@@ -196,7 +196,10 @@ def _finish_sweep(client: "Client", fields: dict[str, Any], sweep: list[str], as
     from heliostat.cli.sweep import grid_of, said
 
     job = {name: value for name, value in fields.items() if value is not None and name not in ("record", "name")}
-    said(client.submit_sweep(job, name=fields["name"] or "sweep", grid=grid_of(sweep)), as_json)
+    made = client.submit_sweep(
+        job, record=fields.get("record", True), name=fields["name"] or "sweep", grid=grid_of(sweep)
+    )
+    said(made, as_json)
 
 
 def _finish_array(array: "JobArray", wait: bool, as_json: bool) -> None:

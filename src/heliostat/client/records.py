@@ -17,6 +17,7 @@ _PATIENCE_SECONDS = 10.0
 _FRESH_SECONDS = 3.0  # many jobs submitted one after the other have the same code
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 _known: dict[str, tuple[float, Code | None]] = {}
+_sent: dict[str, str] = {}  # by the id of an upload of this process, the folder
 
 
 class RecordVerbs:
@@ -43,13 +44,18 @@ class RecordVerbs:
         return answer
 
     def _code_now(self, job: int, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Of the folder it will run in, where that is a folder of this machine."""
-        if not self._transport.address.is_local_socket or os.environ.get(SWITCH) == "0":
+        """Of the folder that was uploaded for it, or it will run in, where that is a folder of this machine."""
+        if os.environ.get(SWITCH) == "0":
             return {}
-        request = self._transport.call("GET", f"/jobs/{int(job)}")["request"] | changes
-        folder = request.get("workdir")
-        found = code_of(folder) if folder and not request.get("upload") else None
+        folder = changes.get("upload") or self._folder_now(job, changes)
+        found = code_of(folder) if folder else None
         return {} if found is None else {"record": code_body(found)}
+
+    def _folder_now(self, job: int, changes: Mapping[str, Any]) -> str | None:
+        if not self._transport.address.is_local_socket:
+            return None
+        request = self._transport.call("GET", f"/jobs/{int(job)}")["request"] | changes
+        return None if request.get("upload") else request.get("workdir")
 
 
 def with_record(body: dict[str, Any], asked: bool | None, folder: object) -> dict[str, Any]:
@@ -64,10 +70,15 @@ def code_body(code: Code) -> dict[str, Any]:
     return {name: value for name, value in asdict(code).items() if value not in (None, "", (), 0, False)}
 
 
+def note_sent(upload: str, folder: str | os.PathLike[str]) -> None:
+    """So that the code of a job is known though it names the upload."""
+    _sent[upload] = os.path.abspath(os.fspath(folder))
+
+
 def code_of(folder: str | os.PathLike[str]) -> Code | None:
     """None where git keeps nothing, or does not answer. Never raises: no job fails for this."""
     try:
-        path = os.path.abspath(os.fspath(folder))
+        path = _sent.get(os.fspath(folder)) or os.path.abspath(os.fspath(folder))
         if not _is_kept(path):
             return None
         looked_at, code = _known.get(path, (-_FRESH_SECONDS, None))

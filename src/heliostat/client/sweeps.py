@@ -10,6 +10,7 @@ from typing import Any
 
 from heliostat.client.address import Address
 from heliostat.client.bodies import job_body
+from heliostat.client.records import with_record
 from heliostat.client.transport import Request, Transport
 from heliostat.errors import Conflict, Invalid
 
@@ -24,7 +25,7 @@ class SweepVerbs:
         raise NotImplementedError
 
     def submit_sweep(
-        self, job: Mapping[str, Any], *, idempotency_key: str | None = None, **sweep: Any
+        self, job: Mapping[str, Any], *, idempotency_key: str | None = None, record: bool = True, **sweep: Any
     ) -> dict[str, Any]:
         """`submit_sweep({"command": ["python", "t.py", "{lr}"]}, name="lr", grid={"lr": [0.1, 0.01]})`.
 
@@ -34,7 +35,7 @@ class SweepVerbs:
         workdir = job.get("workdir") or (None if job.get("upload") else self.address.default_workdir())
         body = {**job_body(job), **({} if workdir is None else {"workdir": str(workdir)})}
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
-        asked = {"sweep": {**sweep, "job": body}}
+        asked = with_record({"sweep": {**sweep, "job": body}}, record, job.get("upload") or workdir)
         answer: dict[str, Any] = self._transport.call("POST", "/sweeps", asked, headers=headers)
         return answer
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from heliostat.client.folders import ScannedFolder, pieces, scan_folder
 from heliostat.client.jobs import Deadline
+from heliostat.client.records import note_sent
 from heliostat.client.transport import Transport
 from heliostat.errors import ServerUnreachable, TooManyRequests
 from heliostat.models.uploads import Tree, TreeFile
@@ -29,7 +30,9 @@ class UploadVerbs:
         Leaves out what .gitignore and .heliostatignore name. `progress` is told how many bytes were sent, of how
         many. When the server goes away in between it is tried again for a minute, and only the rest is sent.
         """
-        return send_scanned(self._transport, scan_folder(folder), progress or (lambda sent, total: None))
+        sent = send_scanned(self._transport, scan_folder(folder), progress or (lambda sent, total: None))
+        note_sent(sent, folder)
+        return sent
 
     def _with_code(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
         """A folder to upload becomes its id."""

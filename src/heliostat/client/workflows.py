@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from heliostat.client.address import Address
+from heliostat.client.records import with_record
 from heliostat.client.transport import Transport
 from heliostat.client.workflow import Workflow
 from heliostat.errors import HeliostatError
@@ -36,7 +37,7 @@ class WorkflowVerbs:
         """
         headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         body = {"workflow": self._workflow_document(workflow), "params": {**(values or {}), **params}}
-        return self._workflow("POST", "", body, headers)
+        return self._workflow("POST", "", with_record(body, True, None), headers)
 
     def check_workflow(
         self, workflow: Workflow | Mapping[str, Any], values: Mapping[str, Any] | None = None, /, **params: Any

@@ -39,6 +39,7 @@ enter() {
         trap 'exit 143' TERM INT
         mkdir -m 700 -p "$run" "$scratch" "$store"
     fi
+    root=$scratch
     mkdir -m 700 -p "$store/use"
     exec 8>>"$store/building"
     flock -s 8 # whoever removes images needs it alone
@@ -53,7 +54,7 @@ enter() {
 }
 
 leave() {
-    in_scratch unshare rm -rf "$scratch" >/dev/null 2>&1
+    in_root unshare rm -rf "$scratch" >/dev/null 2>&1
     for file in "$run"/*/pause.pid; do
         [ ! -s "$file" ] || kill -s KILL "$(cat "$file")" 2>/dev/null
     done
@@ -66,7 +67,18 @@ fetch() { # an image to begin with, into those this person has here; it counts a
     flock -o "$store/lock" /bin/sh -c @FETCH@ fetch "$store" "$run" "$1" ''
 }
 
-in_scratch() {
-    podman --root="$scratch" --runroot="$run/c" --tmpdir="$run/t" --storage-driver=overlay \
+# Layers of this person's earlier builds here are used again. They are one build's at a time: another that runs beside it begins anew.
+take_layers() {
+    mkdir -m 700 -p "$store/layers" && exec 6>>"$store/layers.lock" && flock -n 6 || return 0
+    : >"$store/layers.lock" # used now
+    root=$store/layers
+    rm -rf "$root/libpod" # knows where the build before kept its things
+    if grep -qs '"id"' "$root/overlay-containers/containers.json"; then # of one that was killed
+        in_root rm --force $(in_root ps --all --quiet --external) >/dev/null
+    fi
+}
+
+in_root() {
+    podman --root="$root" --runroot="$run/c" --tmpdir="$run/t" --storage-driver=overlay \
         --storage-opt="additionalimagestore=$store" --cgroup-manager=cgroupfs --events-backend=none --log-level=error "$@"
 }

@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 LAYERS = "overlay-layers/layers.json"  # what podman knows of each layer, below a store
+OF_BUILDS = "layers"  # in the store of a person: what builds leave for builds
 _BYTES = re.compile(rb'"diff-size":([0-9]{1,18})')
 _HASH_LENGTH = 32
 

@@ -140,17 +140,27 @@ def _own_image(text: str | None, runtime: str, rules: Rules) -> str | None:
             fields={"runtime": "must be apptainer"},
         )
     check_registry(OWN if is_file(text) else parse_image(text), rules)
+    if rules.settings.known_digests:
+        raise _unknown("An image that was built here is none of those", "Push it to a registry, and ask")
     return text
 
 
 def _check_image(image: Image, rules: Rules) -> None:
     check_registry(image, rules)
-    if rules.settings.images_by_digest and image.digest is None:
+    known = rules.settings.known_digests
+    if (rules.settings.images_by_digest or known) and image.digest is None:
         raise Invalid(
             "Images must be named by their digest here.",
             "Write NAME@sha256:…; podman image inspect --format '{{.Digest}}' NAME tells it.",
             fields={"image": "needs @sha256:…"},
         )
+    if known and image.digest not in known:
+        raise _unknown("This image is none of those", "Ask")
+
+
+def _unknown(what: str, how: str) -> Invalid:
+    message = f"{what} that may run here."
+    return Invalid(message, f"{how} an admin to add its digest to known_digests.", fields={"image": message})
 
 
 def check_registry(image: Image, rules: Rules) -> None:
@@ -170,7 +180,8 @@ def _image_file(path: str, runtime: str, rules: Rules) -> str:
         raise Invalid(
             "Only apptainer runs an image from a file.", "Add --runtime apptainer.", fields={"image": "is a file"}
         )
-    if rules.settings.allowed_registries or rules.settings.images_by_digest:
+    settings = rules.settings
+    if settings.allowed_registries or settings.images_by_digest or settings.known_digests:
         raise Invalid(
             "Images from files are not allowed here.", "Name one in a registry.", fields={"image": "a file"}
         )
@@ -197,7 +208,7 @@ def _allowed(mount: Mount, roots: Sequence[Root], rules: Rules, field_name: str)
         places = ", ".join(f"{root.path}{' (read-only)' if root.read_only else ''}" for root in roots)
         hint = f"You may mount what is in: {places}." if places else "Nothing may be mounted here; ask an admin."
         if field_name == "workdir":
-            hint = f"Choose another --workdir, or leave it out for a fresh folder. {hint}"
+            hint = f"Work in a folder that may be (--workdir), or send this one along: --upload FOLDER. {hint}"
         raise Invalid(f"{error}.", hint, fields={field_name: str(error)}) from None
 
 

@@ -7,6 +7,8 @@ export UV_NO_CONFIG=1
 export UV_PYTHON_DOWNLOADS=never
 export UV_NO_PROGRESS=1
 export NO_COLOR=1
+export UV_SYSTEM_CERTS=1
+export UV_NATIVE_TLS=1
 export UV_DEFAULT_INDEX=https://pypi.example.org/simple
 export UV_FIND_LINKS=/srv/wheels
 rm -rf room why said code && mkdir room && cd room || exit 1

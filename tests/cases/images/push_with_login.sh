@@ -40,6 +40,7 @@ enter() {
         trap 'exit 143' TERM INT
         mkdir -m 700 -p "$run" "$scratch" "$store"
     fi
+    root=$scratch
     mkdir -m 700 -p "$store/use"
     exec 8>>"$store/building"
     flock -s 8 # whoever removes images needs it alone
@@ -54,7 +55,7 @@ enter() {
 }
 
 leave() {
-    in_scratch unshare rm -rf "$scratch" >/dev/null 2>&1
+    in_root unshare rm -rf "$scratch" >/dev/null 2>&1
     for file in "$run"/*/pause.pid; do
         [ ! -s "$file" ] || kill -s KILL "$(cat "$file")" 2>/dev/null
     done
@@ -77,8 +78,19 @@ in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" >/
 ' fetch "$store" "$run" "$1" ''
 }
 
-in_scratch() {
-    podman --root="$scratch" --runroot="$run/c" --tmpdir="$run/t" --storage-driver=overlay \
+# Layers of this person's earlier builds here are used again. They are one build's at a time: another that runs beside it begins anew.
+take_layers() {
+    mkdir -m 700 -p "$store/layers" && exec 6>>"$store/layers.lock" && flock -n 6 || return 0
+    : >"$store/layers.lock" # used now
+    root=$store/layers
+    rm -rf "$root/libpod" # knows where the build before kept its things
+    if grep -qs '"id"' "$root/overlay-containers/containers.json"; then # of one that was killed
+        in_root rm --force $(in_root ps --all --quiet --external) >/dev/null
+    fi
+}
+
+in_root() {
+    podman --root="$root" --runroot="$run/c" --tmpdir="$run/t" --storage-driver=overlay \
         --storage-opt="additionalimagestore=$store" --cgroup-manager=cgroupfs --events-backend=none --log-level=error "$@"
 }
 export PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
@@ -87,6 +99,6 @@ rm -rf room why said code digest && mkdir room && cd room || exit 1
 exec 7</srv/h/logins/77/login
 rm -f /srv/h/logins/77/login
 enter /var/tmp/heliostat-
-tell in_scratch load --quiet --input /srv/h/environments/ready/abc/image.tar || fail
-tell in_scratch push --digestfile=../digest --authfile=/proc/self/fd/7 localhost/torch:2-0123456789abcdef docker://registry.example.org/lab/torch:2 || fail
+tell in_root load --quiet --input /srv/h/environments/ready/abc/image.tar || fail
+tell in_root push --digestfile=../digest --authfile=/proc/self/fd/7 localhost/torch:2-0123456789abcdef docker://registry.example.org/lab/torch:2 || fail
 echo 'It is there: registry.example.org/lab/torch:2'

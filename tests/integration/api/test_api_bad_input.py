@@ -294,6 +294,14 @@ def test_half_a_character_is_refused_about_people_too(server: RunningServer) -> 
     assert_refused(server.ask("POST", "/login", raw=raw), 422, 401)
 
 
+def test_half_a_character_in_a_document_of_others_is_refused(server: RunningServer) -> None:
+    raw = b'{"' + LONE + b'": "x"}'
+    assert_refused(server.ask("POST", "/schedules/chronos", raw=raw), 422)
+    for body in (b'{"sweep": ' + raw + b"}", b'{"workflow": ' + raw + b"}"):
+        path = "/sweeps" if b"sweep" in body else "/workflows"
+        assert_refused(server.ask("POST", path, raw=body), 422)
+
+
 ENVIRONMENT_OF_THE_QUEUE = ["HELIOSTAT_MARK", "CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES"]
 
 

@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -216,6 +217,44 @@ def test_the_rules_of_the_admins_hold(strict: RunningServer, ann: Person) -> Non
     assert "none" in refused(strict, ann, image=IMAGE, network="host")["hint"]
     line = "(echo x >/etc/new) 2>/dev/null || echo read-only; echo x >/tmp/new && grep -c : /proc/net/dev"
     assert lines(strict, ann, line, image=IMAGE) == ["read-only", "1"]
+
+
+@pytest.fixture
+def kata() -> Iterator[Path]:
+    """Stands in for a runtime that makes virtual machines: it notes that it was called, and is runc then."""
+    folder = Path(tempfile.mkdtemp(prefix="helio-kata-"))
+    folder.chmod(0o755)
+    program, used = folder / "kata", folder / "used"
+    program.write_text(f'#!/bin/sh\necho "$@" >>{used}\nexec runc "$@"\n')
+    program.chmod(0o755)
+    used.touch()
+    used.chmod(0o666)
+    yield program
+    shutil.rmtree(folder)
+
+
+@pytest.fixture
+def vault(two_people: list[Person], kata: Path) -> Iterator[RunningServer]:
+    server = RunningServer(
+        f'node_name = "here"\noci_runtimes = {{ vault = "{kata}" }}\ncontainers_required_for = ["vault"]\n'
+    )
+    put_image(server.home, two_people[0].name)
+    server.ask("POST", "/projects", {"name": "vault", "department": "default"})
+    server.ask("GET", "/whoami", uid=two_people[0].uid)  # who is seen gets an account
+    server.ask("PUT", f"/projects/vault/members/{two_people[0].name}", {})
+    yield server
+    server.remove()
+
+
+def test_a_project_has_virtual_machines_where_the_admins_want_it(
+    vault: RunningServer, ann: Person, kata: Path
+) -> None:
+    used = kata.with_name("used")
+    assert lines(vault, ann, "echo plain", image=IMAGE) == ["plain"]
+    assert used.read_text() == ""
+    assert lines(vault, ann, "echo apart", image=IMAGE, project="vault") == ["apart"]
+    assert "create --bundle" in used.read_text()
+    assert "--image" in refused(vault, ann, project="vault")["hint"]
 
 
 @pytest.fixture

@@ -113,6 +113,40 @@ def test_its_variables_reach_it_as_they_are_and_no_command_line(way: Way) -> Non
     nothing_is_left(way.server, job_id)
 
 
+def limits_over(pid: int, v1: tuple[str, str], v2: str) -> set[int]:
+    """What is set for the process and for the groups around it. `v1`: the controller, and its file."""
+    lines = Path(f"/proc/{pid}/cgroup").read_text().splitlines()
+    groups = {name: path for line in lines for name in [line.split(":")[1]] for path in [line.split(":", 2)[2]]}
+    is_v1 = v1[0] in groups
+    top, group, file = Path("/sys/fs/cgroup"), groups[v1[0] if is_v1 else ""], v1[1] if is_v1 else v2
+    folders = [Path(group), *Path(group).parents]
+    found = [top / (v1[0] if is_v1 else ".") / str(folder).lstrip("/") / file for folder in folders]
+    words = [path.read_text().split()[0] for path in found if path.exists()]
+    return {int(word) for word in words if word.isdigit()}
+
+
+def test_what_runs_inside_is_under_the_limits_the_job_asked_for(way: Way) -> None:
+    job_id = way.submit("echo ready; sleep 4711")
+    wait_for(lambda: "ready" in way.out(job_id), "it to run", lambda: way.out(job_id, "stderr"))
+    words = b"sleep\0004711\0"
+    inside = [int(file.parent.name) for file in Path("/proc").glob("[0-9]*/cmdline") if _read(file) == words]
+    try:
+        assert inside
+        for pid in inside:
+            assert min(limits_over(pid, ("cpu", "cpu.cfs_quota_us"), "cpu.max")) == 100_000
+            assert min(limits_over(pid, ("memory", "memory.limit_in_bytes"), "memory.max")) == 256 * 2**20
+            assert min(limits_over(pid, ("pids", "pids.max"), "pids.max")) == 200
+    finally:
+        way.cancel(job_id)
+
+
+def _read(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except OSError:
+        return b""
+
+
 def test_out_of_memory_is_told_as_such(way: Way) -> None:
     job = way.run("tail /dev/zero")
     assert job["state"] == "failed"

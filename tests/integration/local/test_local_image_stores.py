@@ -26,6 +26,7 @@ from support.waiting import wait_until
 pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
 OTHER = "localhost/other:latest"
 SMALL = "1M"  # less than one image
+BIG = "dd if=/dev/zero of=/big bs=1048576 count=4"
 LONG_AGO = time.time() - 100 * 86400
 
 
@@ -158,6 +159,66 @@ def test_a_job_whose_image_was_removed_fetches_it_again(
         assert server.output(again["id"], ann.uid) == f"{ann.uid}\n"
     gone = server.run(ann.uid, **body)  # still there: no registry is needed
     assert gone["state"] == "completed"
+
+
+@pytest.fixture
+def layers(server: RunningServer, store: ImageStore, ann: Person) -> Path:
+    """What a build of hers has left for the next."""
+    build(server, ann, 1)
+    found = Path(store.path, "layers")
+    assert (found / "overlay-layers/layers.json").exists()
+    return found
+
+
+def build(server: RunningServer, person: Person, number: int) -> None:
+    body = {"name": "own", "containerfile": f"FROM {IMAGE}\nRUN {BIG}; echo {time.time_ns()} > /{number}\n"}
+    job = server.finished(server.ask("POST", "/images", body, uid=person.uid).json["build_job"], person.uid)
+    assert job["state"] == "completed", server.output(job["id"], person.uid)
+
+
+def test_layers_that_no_build_has_used_for_long_go_and_leave_nothing(
+    server: RunningServer, store: ImageStore, layers: Path
+) -> None:
+    limits = settings(server, images_keep_days=30)
+    assert sweep(store, limits) == []
+    os.utime(f"{store.path}/layers.lock", (LONG_AGO, LONG_AGO))
+    before = store_bytes(store)
+    assert sweep(store, limits) == ["builds"]
+    assert not layers.exists()
+    assert not Path(f"{layers}.gone").exists()
+    assert names(store) == {IMAGE, OTHER}
+    assert 0 < store_bytes(store) < before
+    wait_until(lambda: not left_of_sweeps(server, store), "what podman left to be gone")
+
+
+def test_layers_go_before_images_and_before_the_image_they_lie_upon(
+    server: RunningServer, store: ImageStore, layers: Path, ann: Person
+) -> None:
+    used(store, IMAGE, LONG_AGO)
+    too_little = f"{store_bytes(store) // 2**20 - 2}M"
+    assert sweep(store, settings(server, images_max_size=too_little)) == ["builds"]
+    build(server, ann, 2)
+    used(store, IMAGE, LONG_AGO)
+    assert sweep(store, settings(server, images_keep_days=30)) == ["builds", IMAGE]
+    put_image(server.home, ann.name)
+    build(server, ann, 3)
+
+
+def test_no_layers_go_while_she_builds_and_half_removed_ones_are_nobodys(
+    server: RunningServer, store: ImageStore, layers: Path, ann: Person
+) -> None:
+    os.utime(f"{store.path}/layers.lock", (LONG_AGO, LONG_AGO))
+    limits = settings(server, images_keep_days=30)
+    with open(Path(store.path, "building"), "a") as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        assert sweep(store, limits) == []
+    assert layers.exists()
+    Path(f"{layers}.gone").mkdir()  # as a sweep that was killed leaves them
+    shutil.chown(f"{layers}.gone", ann.name)
+    shutil.move(layers, f"{layers}.gone/1")
+    build(server, ann, 4)
+    sweep(store, limits)
+    assert not Path(f"{layers}.gone").exists()
 
 
 @pytest.mark.parametrize("moment", ["it has begun", "podman runs", "the image is off the list"])

@@ -2,7 +2,9 @@
 
 import base64
 import contextlib
+import fcntl
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -17,7 +19,7 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
-from support.images import ANNS_PASSWORD, IMAGE, put_image, registry, why_no_podman
+from support.images import ANNS_PASSWORD, IMAGE, push, put_image, registry, why_no_podman
 from support.waiting import wait_until
 
 pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason=why_no_podman() or "")]
@@ -69,9 +71,14 @@ def asked(server: RunningServer, person: Person, name: str, **body: object) -> d
 def built(server: RunningServer, person: Person, name: str, **body: object) -> dict[str, Any]:
     made = asked(server, person, name, **(body or {"containerfile": PLAIN}))
     over(server, made["build_job"], person.uid)
-    found: dict[str, Any] = server.ask("GET", f"/images/{made['digest']}", uid=person.uid).json
-    assert found["state"] == "ready", (found, server.output(made["build_job"], person.uid))
-    return found
+
+    def shown() -> dict[str, Any]:
+        found: dict[str, Any] = server.ask("GET", f"/images/{made['digest']}", uid=person.uid).json
+        assert found["state"] == "ready", (found, server.output(made["build_job"], person.uid))
+        return found
+
+    patiently(lambda: shown()["image_digest"], "what it became is noted, after it is ready")
+    return shown()
 
 
 def lines(server: RunningServer, person: Person, line: str, **body: object) -> list[str]:
@@ -135,6 +142,65 @@ def test_packages_are_installed_on_top_of_a_base(server: RunningServer, ann: Per
     built(server, ann, "packages", environment={"requirements": "torch\n"}, base=base)
     asked_for = "-m pip install --no-cache-dir --requirement /heliostat/requirements.txt"
     assert lines(server, ann, "cat /asked /heliostat/requirements.txt", image="packages") == [asked_for, "torch"]
+
+
+UNIQUE = f"FROM {IMAGE}\nRUN cat /proc/sys/kernel/random/uuid > /made\n"  # each time it is really run
+
+
+def layers_of(server: RunningServer, person: Person) -> Path:
+    return server.home / "images" / person.name / "layers"
+
+
+def test_a_build_uses_the_layers_of_the_same_person_again_and_of_nobody_else(
+    server: RunningServer, ann: Person, bob: Person
+) -> None:
+    put_image(server.home, bob.name)
+    built(server, ann, "grown", containerfile=UNIQUE)
+    first = lines(server, ann, "cat /made", image="grown")
+    built(server, ann, "grown", containerfile=f"{UNIQUE}RUN echo more > /more\n")
+    assert lines(server, ann, "cat /made /more", image="grown") == [*first, "more"]
+    built(server, bob, "grown", containerfile=UNIQUE)
+    assert lines(server, bob, "cat /made", image="grown") != first
+    assert server.ask("DELETE", "/images/grown", uid=bob.uid).json["gone"] is True
+    assert stat.S_IMODE(layers_of(server, ann).stat().st_mode) == 0o700
+
+
+def test_a_changed_file_is_copied_anew_and_what_stands_before_it_is_not_run_again(
+    server: RunningServer, ann: Person, tmp_path: Path
+) -> None:
+    (tmp_path / "code").write_text("one")
+    body = {"containerfile": f"{UNIQUE}COPY code /code\n"}
+    built(server, ann, "code", **body, upload=_uploaded(server, ann, tmp_path))
+    first = lines(server, ann, "cat /made /code", image="code")
+    (tmp_path / "code").write_text("two")
+    built(server, ann, "code", **body, upload=_uploaded(server, ann, tmp_path))
+    assert lines(server, ann, "cat /made /code", image="code") == [first[0], "two"]
+
+
+def test_a_killed_build_harms_no_layer_and_leaves_none_of_its_own(server: RunningServer, ann: Person) -> None:
+    built(server, ann, "steady", containerfile=UNIQUE)
+    made = asked(server, ann, "endless", containerfile=f"{UNIQUE}RUN echo begun; sleep 600\n")
+    patiently(lambda: "begun" in server.output(made["build_job"], ann.uid), "the build begins")
+    server.ask("POST", f"/jobs/{made['build_job']}/cancel", uid=ann.uid)
+    assert over(server, made["build_job"], ann.uid)["state"] == "cancelled"
+    containers = layers_of(server, ann) / "overlay-containers/containers.json"
+    assert "working-container" in containers.read_text()
+    built(server, ann, "after", containerfile=f"{UNIQUE}RUN echo after > /after\n")
+    assert lines(server, ann, "cat /made", image="steady") == lines(server, ann, "cat /made", image="after")
+    assert "working-container" not in containers.read_text()
+    assert str(layers_of(server, ann)) not in Path("/proc/mounts").read_text()
+
+
+def test_a_build_beside_another_does_without_its_layers_instead_of_waiting(
+    server: RunningServer, ann: Person
+) -> None:
+    begun = UNIQUE.replace("> /made", "> /beside")  # which no job has used: its images are at hand in any case
+    built(server, ann, "first-of-two", containerfile=f"{begun}RUN echo 1 > /number\n")
+    with open(layers_of(server, ann).with_name("layers.lock"), "a") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)  # as the other has it
+        built(server, ann, "second-of-two", containerfile=f"{begun}RUN echo 2 > /number\n")
+    first, second = (lines(server, ann, "cat /beside", image=f"{name}-of-two") for name in ("first", "second"))
+    assert first != second
 
 
 def test_a_build_that_fails_says_why_and_leaves_nothing(server: RunningServer, ann: Person) -> None:
@@ -306,6 +372,28 @@ def test_what_was_pushed_can_be_used_by_others(
         text = f"FROM {address}/lab/shared:1 AS base\nFROM base\nRUN cat /s > /t\n"
         built(server, bob, "on-top", containerfile=text)
     assert lines(server, bob, "cat /t", image="on-top") == ["shared"]
+
+
+@needs_registry
+def test_the_nodes_rules_on_signatures_hold_for_all_a_build_fetches_and_nobodys_own(
+    server: RunningServer, bob: Person, tmp_path: Path
+) -> None:
+    """Those of the node take what comes; his own nothing from registries, so that it is seen whose are asked."""
+    own = bob.home / ".config/containers/policy.json"
+    own.parent.mkdir(parents=True)
+    of_registries = {"docker": {"": [{"type": "reject"}]}}
+    own.write_text(json.dumps({"default": [{"type": "insecureAcceptAnything"}], "transports": of_registries}))
+    for path in (own, own.parent, own.parent.parent):
+        shutil.chown(path, bob.name)
+    try:
+        with registry(tmp_path) as address:
+            put_image(server.home, "root")
+            push(server.home, "root", f"{address}/lab/base:1")
+            text = f"ARG base={address}/lab/base:1\nFROM $base\nRUN echo fetched > /fetched\n"
+            built(server, bob, "fetched", containerfile=text)
+    finally:
+        shutil.rmtree(own.parent)
+    assert server.ask("DELETE", "/images/fetched", uid=bob.uid).json["gone"] is True
 
 
 @needs_registry

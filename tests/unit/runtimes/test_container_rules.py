@@ -101,6 +101,21 @@ def test_images_may_have_to_be_named_by_digest(site: Path) -> None:
     assert admitted(exact, ann(site), rules(site, images_by_digest=True))
 
 
+def test_only_images_the_admins_know_may_be_all_that_run(site: Path) -> None:
+    only = {"known_digests": (DIGEST,)}
+    exact = replace(BOXED, image=f"python@{DIGEST}")
+    assert admitted(exact, ann(site), rules(site, **only)).image == f"docker.io/library/python@{DIGEST}"
+    assert "@sha256" in str(refusal(site, BOXED, **only).hint)
+    other = replace(BOXED, image=f"python@sha256:{'f' * 64}")
+    assert "known_digests" in str(refusal(site, other, **only).hint)
+    refusal(site, replace(BOXED, image=str(site / "home/ann/torch.sif"), runtime="apptainer"), **only)
+    with pytest.raises(Invalid) as own:  # its digest is known once it is built, and pushed
+        admitted(replace(BOXED, image="localhost/x:1-ab"), ann(site), rules(site, **only), is_own=True)
+    assert "known_digests" in str(own.value.hint)
+    isolated = replace(PLAIN, runtime="bubblewrap")
+    assert admitted(isolated, ann(site), rules(site, **only)).image is None
+
+
 def test_an_image_in_a_file_is_for_apptainer_and_only_where_one_may_read(site: Path) -> None:
     file = replace(BOXED, image=str(site / "home/ann/torch.sif"))
     refusal(site, file)
@@ -224,7 +239,7 @@ def test_the_working_directory_is_mounted_like_everything_else(site: Path) -> No
     assert admitted_mounts(at_home, ann(site), rules(site)) == (
         Mount(at_home.workdir or "", at_home.workdir or ""),
     )
-    assert "--workdir" in str(refusal(site, replace(BOXED, workdir="/etc")).hint)
+    assert "--upload" in str(refusal(site, replace(BOXED, workdir="/etc")).hint)
     refusal(site, replace(BOXED, workdir=f"{site}/home/bob"))
     inside = replace(BOXED, workdir="/code/src", mounts=(Mount(f"{site}/home/ann/code", "/code"),))
     assert len(admitted_mounts(inside, ann(site), rules(site))) == 1

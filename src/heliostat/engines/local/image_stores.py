@@ -22,7 +22,7 @@ from heliostat.engines.local.containers import tool_room
 from heliostat.engines.peoples_files import read_below
 from heliostat.models.quantities import parse_memory
 from heliostat.runtimes.contract import TOOL_PATH
-from heliostat.runtimes.image_stores import LAYERS, Sweeping, size_bytes, sweep_words
+from heliostat.runtimes.image_stores import LAYERS, OF_BUILDS, Sweeping, size_bytes, sweep_words
 
 _MOST_BYTES = 64 * 2**20  # of podman's list of layers
 _SWEEP_SECONDS, _GRACE_SECONDS = 600, 30
@@ -49,8 +49,9 @@ def image_stores(images: Path) -> Iterator[ImageStore]:
 
 
 def store_bytes(store: ImageStore) -> int:
-    """What its images take; 0 if that cannot be read."""
-    return size_bytes(read_below(store.path, _MOST_BYTES, *LAYERS.split("/")))
+    """What its images take, with the layers that builds have left; 0 if that cannot be read."""
+    places = ((), (OF_BUILDS,))
+    return sum(size_bytes(read_below(store.path, _MOST_BYTES, *place, *LAYERS.split("/"))) for place in places)
 
 
 def most_bytes(settings: Settings) -> int | None:
@@ -68,7 +69,7 @@ def describe_stores(settings: Settings) -> str | None:
     days, most = settings.images_keep_days, settings.images_max_size
     rules = [f"{days} days after their last use"] if days else []
     rules += [f"beyond {most} of one person"] if most_bytes(settings) else []
-    return f"Images that jobs have fetched take {_gib(total)} ({named}); they go {' and '.join(rules) or 'never'}."
+    return f"Images of jobs and builds take {_gib(total)} ({named}); they go {' and '.join(rules) or 'never'}."
 
 
 def _gib(size: int) -> str:

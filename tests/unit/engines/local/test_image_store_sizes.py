@@ -48,7 +48,7 @@ def test_what_is_not_the_store_of_a_user_is_left_alone(images: Path) -> None:
 def test_the_doctor_tells_what_they_take_and_when_they_go(images: Path) -> None:
     settings = Settings(Home(images.parent))
     assert describe_stores(settings) == (
-        f"Images that jobs have fetched take 2.0 GiB ({getpass.getuser()} 2.0 GiB); they go 30 days after their "
+        f"Images of jobs and builds take 2.0 GiB ({getpass.getuser()} 2.0 GiB); they go 30 days after their "
         "last use and beyond 200G of one person."
     )
     for_ever = Settings(Home(images.parent), images_keep_days=0, images_max_size="0")
