@@ -99,7 +99,8 @@ class Rounds(Followers):
         self._settle()
         if not (self.handed or others):
             return
-        jobs = self.jobs = self._commands.jobs()
+        ours = [handed.number for handed in self.handed.values() if handed.number is not None]
+        jobs = self.jobs = self._commands.jobs(ours)
         self._known = None
         self.line = Line(jobs)
         unseen = [one for one in self.handed.values() if one.number not in jobs and not one.was_tried]

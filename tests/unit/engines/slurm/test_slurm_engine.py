@@ -7,7 +7,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -101,7 +101,7 @@ class FakeSlurm:
     def has_earlier_submissions(self) -> bool:
         return self.has_submission_under_way
 
-    def jobs(self) -> dict[int, SlurmJob]:
+    def jobs(self, ours: Iterable[int] | None = None) -> dict[int, SlurmJob]:
         self._answer()
         self.looks += 1
         return dict(self.known)
@@ -148,9 +148,9 @@ class FakeSlurm:
             if number in self.known and not self.known[number].is_over:
                 self.known[number] = replace(self.known[number], state="CANCELLED")
 
-    def postpone(self, number: int) -> bool:
+    def postpone(self, *numbers: int) -> set[int]:
         self._answer()
-        return number in self.known and self.known[number].is_waiting
+        return {number for number in numbers if number in self.known and self.known[number].is_waiting}
 
     def signal(self, number: int, name: str) -> None:
         self._answer()
