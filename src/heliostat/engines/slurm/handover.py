@@ -51,6 +51,7 @@ class Handover:
         self._abandoned: dict[AttemptId, tuple[float, Trace]] = {}  # and until when they may come to Slurm late
         self._outbox: list[Observation] = []
         self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
+        self._given_twice: set[int] = set()  # of these, what Slurm says may be of either
         self._first_noted_at = math.inf  # when the first of all we know was handed over, in seconds since 1970
         self.reservations: Collection[str] = ()  # that Slurm has
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
@@ -213,6 +214,7 @@ class Handover:
         before = self.handed.get(self._owners.get(number, ""))
         if before is not None and before is not handed and before.number == number:
             before.number = None
+            self._given_twice.add(number)
         self._owners[number] = handed.attempt.id
 
     def _refused_together(self, chunk: Chunk, error: SlurmRefused) -> None:
