@@ -78,7 +78,7 @@ def test_a_container_has_the_memory_of_its_job_and_no_more(
 ) -> None:
     """Of a control group that `runc` makes below that of the job Slurm counts nothing (decision 0026)."""
     folder = scratch / f"heliostat-{ann.uid}"
-    folder.mkdir(0o700)
+    folder.mkdir(0o700, exist_ok=True)
     shutil.chown(folder, ann.name)
     put_image_into(folder / "images", ann.name)
     writing = "dd if=/dev/zero of=/dev/null count=1 bs="
