@@ -14,7 +14,7 @@ from heliostat.engines.slurm.handed import Handed
 GLANCE_SECONDS = 0.1  # between two glances at the receipts
 _MOST_RUNNING = 256  # are watched
 _MOST_WAITING = 32
-_SHARE = 1 / 10  # of the time, at most, is spent on asking because of receipts
+_SHARE = 1 / 20  # of the time, at most, is spent on asking because of receipts
 
 
 class Lookout:

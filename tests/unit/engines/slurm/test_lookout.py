@@ -63,8 +63,8 @@ def test_after_an_early_question_the_next_comes_soon_and_then_every_second_again
     receipt.write_text("begun 7 0 n1\n")
     lookout.glance()
     ask(lookout, clock, handed(receipt))
-    assert lookout.left == pytest.approx(0.1)
-    clock.at += 0.1
+    assert lookout.left == pytest.approx(0.2)
+    clock.at += 0.2
     ask(lookout, clock, handed(receipt))
     lookout.glance()
     assert lookout.left == 1.0
@@ -72,7 +72,7 @@ def test_after_an_early_question_the_next_comes_soon_and_then_every_second_again
 
 def test_what_is_dear_to_ask_is_not_asked_early(lookout: Lookout, clock: Clock, tmp_path: Path) -> None:
     receipt = tmp_path / "1.receipt"
-    ask(lookout, clock, handed(receipt), seconds=0.08)
+    ask(lookout, clock, handed(receipt), seconds=0.04)
     receipt.write_text("begun 7 0 n1\n")
     clock.at += 0.7
     lookout.glance()
