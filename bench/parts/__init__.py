@@ -14,6 +14,7 @@ from bench.parts import (
     samples,
     schedules,
     slurm,
+    slurm_month,
     slurm_observe,
     startup,
     store,
@@ -40,4 +41,5 @@ PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "proxy": proxy.measure,
     "slurm": slurm.measure,
     "slurm-observe": slurm_observe.measure,
+    "slurm-month": slurm_month.measure,
 }

@@ -126,7 +126,7 @@ class Controller:
 
     def waiting(self, job: Job) -> Waiting | None:
         """What the engine says of one that waits in a queue of its own, or was suspended there."""
-        if not isinstance(self._engine, SaysWhy) or not (job.handed_over or job.state is JobState.RUNNING):
+        if not (job.handed_over or job.state is JobState.RUNNING) or not isinstance(self._engine, SaysWhy):
             return None
         return self._engine.waiting(job.attempt_id)
 

@@ -128,3 +128,21 @@ def test_a_thousand_elements_are_handed_over_with_one_submission(
     wait_for(
         lambda: not [row for row in arrays_in_slurm(slurm, "many") if "CANCELLED" not in row], "all have left"
     )
+
+
+def test_an_array_larger_than_its_owner_may_have_in_slurm_goes_through_in_parts(
+    server: RunningServer, slurm: TestCluster, two_people: list[Person]
+) -> None:
+    bob = two_people[1]
+    slurm.admit(bob.name)
+    slurm.run("sacctmgr", "-i", "-Q", "modify", "user", bob.name, "set", "MaxSubmitJobs=4", "MaxWall=60")
+    try:
+        ids = submit_array(server, "0-10", bob.uid, command=["sleep", "1"], name="parts")
+        wait_for(
+            lambda: "has all the jobs in the queue" in server.show(ids[-1], bob.uid)["reason"],
+            "those that are left say why",
+            lambda: server.show(ids[-1], bob.uid)["reason"],
+        )
+        assert {job["state"] for job in all_over(server, ids, bob.uid)} == {"completed"}
+    finally:
+        slurm.run("sacctmgr", "-i", "-Q", "modify", "user", bob.name, "set", "MaxSubmitJobs=-1", "MaxWall=-1")

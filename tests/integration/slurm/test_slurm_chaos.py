@@ -20,12 +20,12 @@ from support.slurm import TestCluster, running_slurm
 
 pytestmark = [needs_root, pytest.mark.chaos]
 JOBS = 300
-KILLED_BY_SLURM = 9  # at most: for a number it gave twice, in a way that looks like a signal from elsewhere
+KILLED_BY_SLURM = 9  # at most: see `_was_killed_for_another`
 # The lock tells two runs of one job at the same time, the lines two runs one after the other.
 WITNESS = """\
 exec 3>>"$EVIDENCE/$HELIOSTAT_JOB_ID.lock"
 flock -n 3 || echo "clash $HELIOSTAT_JOB_ID" >>"$EVIDENCE/lines"
-echo "start $HELIOSTAT_JOB_ID" >>"$EVIDENCE/lines"
+echo "start $HELIOSTAT_JOB_ID $SLURM_JOB_ID" >>"$EVIDENCE/lines"
 sleep "$1"
 echo "end $HELIOSTAT_JOB_ID" >>"$EVIDENCE/lines"
 """
@@ -111,7 +111,19 @@ def test_each_of_300_jobs_runs_once_while_everything_is_killed_in_turn(
     assert [line for line in lines if line.startswith("clash")] == []
     assert set(ends.values()) == {1}
     assert ends.keys() >= {f"end {number}" for number in completed}
-    assert len(completed) >= JOBS - KILLED_BY_SLURM, _odd(ended)
+    others = made - completed
+    assert len(others) <= KILLED_BY_SLURM, _odd(ended)
+    assert [number for number in others if not _was_killed_for_another(ended[number], lines)] == [], _odd(ended)
+
+
+def _was_killed_for_another(job: dict[str, object], lines: list[str]) -> bool:
+    """The one end but `completed` that is right: Slurm, which had forgotten who had its number, gave it to another
+    as well, and ended both by it; that looks like a signal of their own. It never came to its end."""
+    starts = [line.split()[1:] for line in lines if line.startswith("start")]
+    its = {number for one, number in starts if one == str(job["id"])}
+    shared = {number for one, number in starts if one != str(job["id"]) and number in its}
+    is_of_signal = job["state"] == "failed" and job["exit_code"] in (137, 143)
+    return is_of_signal and bool(shared) and f"end {job['id']}" not in lines
 
 
 def _client(server: RunningServer) -> Client:

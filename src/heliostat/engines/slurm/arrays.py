@@ -65,6 +65,14 @@ class Chunk:
         left = {index: attempt for index, attempt in self.elements.items() if attempt.id not in gone}
         return Chunk(left, self.more, self.each_after) if left else None
 
+    def halves(self) -> "tuple[Chunk, Chunk]":
+        known, middle = list(self.elements.items()), len(self.elements) // 2
+        first = Chunk(dict(known[:middle]), self.is_array, self.each_after)
+        return first, Chunk(dict(known[middle:]), self.more, self.each_after)
+
+    def singles(self) -> "list[Chunk]":
+        return [Chunk({index: attempt}) for index, attempt in self.elements.items()]
+
 
 def chunks_of(
     attempts: Iterable[Attempt],

@@ -27,6 +27,7 @@ from heliostat.engines.slurm.parse import (
     names_of,
     new_mark,
     nodes_of_sinfo,
+    refusals_of,
     submitted_number,
 )
 from heliostat.engines.slurm.partitions import Partition, Picture, partitions_of
@@ -41,7 +42,7 @@ NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/s
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sstat", "sinfo", "sacct", "sacctmgr", "sshare")
 _AT_ONCE = 500  # jobs that one program is told
 _INNER = "--Format=JobArrayID:|,JobID:|"
-_SQUEUE = ("squeue", "--noheader", "--all", "--array", "--states=all")
+_SQUEUE = ("squeue", "--noheader", "--all", "--array")
 _OPTIONS = ("SBATCH_", "SQUEUE_", "SINFO_", "SACCT_", "SCANCEL_", "SCONTROL_", "SLURM_")
 
 
@@ -78,9 +79,21 @@ class Commands:
                 return True
         return False
 
-    def jobs(self) -> dict[int, SlurmJob]:
-        """Every job Slurm has in mind, also those that ended a few minutes ago."""
-        said = self._run([*_SQUEUE, f"--Format={_columns(SQUEUE_FIELDS)}"])
+    def jobs(self, ours: Iterable[int] | None = None) -> dict[int, SlurmJob]:
+        """Every job Slurm has in mind, also those that ended a few minutes ago. If `ours` are named, of those that
+        ended at least these, with their arrays: to write out all would be most of the work if jobs are short."""
+        if ours is None:
+            return self._listed("--states=all")
+        found = self._listed()
+        gone = (number for number in ours if number not in found)
+        arrays = dict.fromkeys(one.array if isinstance(one, ElementNumber) else one for one in gone)
+        for numbers in _lists(arrays):
+            with contextlib.suppress(SlurmRefused):  # it knows none of them
+                found |= self._listed("--states=all", f"--jobs={numbers}")
+        return found
+
+    def _listed(self, *options: str) -> dict[int, SlurmJob]:
+        said = self._run([*_SQUEUE, *options, f"--Format={_columns(SQUEUE_FIELDS)}"])
         return {job.number: job for job in jobs_of_squeue(said)}
 
     def past_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
@@ -98,14 +111,14 @@ class Commands:
 
     def comments_of(self, uid: int) -> list[tuple[int, str]]:
         """Of every job of that user: a hint, see `parse.comments_of`."""
-        return list(comments_of(self._run([*_SQUEUE, f"--user={uid}", "--Format=JobArrayID:|,Comment:|"])))
+        argv = [*_SQUEUE, "--states=all", f"--user={uid}", "--Format=JobArrayID:|,Comment:|"]
+        return list(comments_of(self._run(argv)))
 
     def names(self) -> dict[int, str]:
         """What people call their jobs: any text. A mark that nobody knows beforehand keeps one from speaking for
         another."""
         mark = new_mark()
-        argv = ["squeue", "--noheader", "--all", "--array", f"--Format=JobArrayID:{mark},Name:{mark}"]
-        return dict(names_of(self._run(argv), mark))
+        return dict(names_of(self._run([*_SQUEUE, f"--Format=JobArrayID:{mark},Name:{mark}"]), mark))
 
     def uses(self, numbers: Iterable[int]) -> dict[int, Used]:
         """What these have used, as far as the accounting knows; raises SlurmRefused where there is none."""
@@ -120,7 +133,7 @@ class Commands:
         elements = [number for number in numbers if isinstance(number, ElementNumber)]
         inner: dict[int, int] = {}
         for arrays in _lists(dict.fromkeys(number.array for number in elements)):
-            inner |= inner_numbers(self._run([*_SQUEUE[:-1], f"--jobs={arrays}", _INNER]))
+            inner |= inner_numbers(self._run([*_SQUEUE, f"--jobs={arrays}", _INNER]))
         wanted = [inner.get(one) if isinstance(one, ElementNumber) else int(one) for one in numbers]
         argv = ["sstat", "--allsteps", "--parsable2", "--noheader", f"--format={','.join(LIVE_FIELDS)}"]
         lives: dict[int, Live] = {}
@@ -133,7 +146,7 @@ class Commands:
         if not isinstance(number, ElementNumber):
             return number
         with contextlib.suppress(SlurmRefused):
-            return inner_numbers(self._run([*_SQUEUE[:-1], f"--jobs={number}", _INNER])).get(number)
+            return inner_numbers(self._run([*_SQUEUE, f"--jobs={number}", _INNER])).get(number)
         return None
 
     def loads(self) -> dict[str, Reading]:
@@ -187,15 +200,26 @@ class Commands:
         for first in range(0, len(numbers), _AT_ONCE):
             self._scancel(*map(str, numbers[first : first + _AT_ONCE]))
 
-    def postpone(self, number: int) -> bool:
-        """Keep one that waits from beginning. False: it has begun, or is gone; then nothing is done."""
+    def postpone(self, *numbers: int) -> set[int]:
+        """Keep those that wait from beginning: these. The others have begun, or are gone; with them nothing is
+        done."""
+        kept = set(numbers)
+        for first in range(0, len(numbers), _AT_ONCE):
+            kept -= self._not_postponed(numbers[first : first + _AT_ONCE])
+        return kept
+
+    def _not_postponed(self, numbers: Sequence[int]) -> set[int]:
+        """Those that do not wait. If Slurm does not say of whom it speaks, each is asked for alone."""
         try:
-            self._run(["scontrol", "update", f"JobId={number}", f"StartTime={POSTPONED}"])
+            self._run(["scontrol", "update", f"JobId={','.join(map(str, numbers))}", f"StartTime={POSTPONED}"])
         except SlurmRefused as error:
-            if any(words in error.said.lower() for words in NOT_WAITING):
-                return False
-            raise EngineUnavailable(f"Slurm does not keep job {number} back: {error}.") from error
-        return True
+            refused = refusals_of(error.said) if len(numbers) > 1 else {numbers[0]: error.said}
+            if not refused:
+                return {one for number in numbers for one in self._not_postponed([number])}
+            if any(not _is_of_one_not_waiting(said) for said in refused.values()):
+                raise EngineUnavailable(f"Slurm does not keep jobs back: {error}.") from error
+            return set(refused)
+        return set()
 
     def set_time_limit(self, number: int, minutes: int) -> None:
         """Of one that waits or runs."""
@@ -242,6 +266,10 @@ def _lists(numbers: Iterable[int]) -> Iterator[str]:
     wanted = list(numbers)
     for first in range(0, len(wanted), _AT_ONCE):
         yield ",".join(map(str, wanted[first : first + _AT_ONCE]))
+
+
+def _is_of_one_not_waiting(said: str) -> bool:
+    return any(words in said.lower() for words in NOT_WAITING)
 
 
 def _columns(names: Iterable[str]) -> str:

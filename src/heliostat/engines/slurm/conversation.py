@@ -242,7 +242,10 @@ class Conversation:
             self._is_hindered = True
             self.patience.put_off(ids, error.message)
         except NotNow as error:
-            self.patience.put_off(ids, str(error))
+            left = [attempt_id for attempt_id in ids if attempt_id not in self._rounds.handed]
+            if len(left) < len(ids):  # it goes on, bit by bit
+                self.patience.forget(ids)
+            self.patience.put_off(left, str(error))
         except Exception as error:
             log.exception("slurm_submission_failed", attempt=chunk.first.id)
             said = getattr(error, "strerror", None) or type(error).__name__

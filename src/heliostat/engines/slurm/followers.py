@@ -56,21 +56,19 @@ class Followers(Requeues):
     def _take_back(self, *children: Handed) -> None:
         """Noted first, so that whoever comes after a killed server does not take it for cancelled by somebody. One
         that has begun meanwhile goes on."""
-        kept: list[tuple[Handed, int]] = []
-        for handed in children:
-            number = handed.number
-            if number is None:
-                continue
+        known = [(handed, handed.number) for handed in children if handed.number is not None]
+        for handed, number in known:
             trace = Trace(handed.uid, number, None, handed.restarts, handed.first, taken_back=True)
             self.traces.put(handed.attempt.id, trace)
             handed.taken_back = True
-            if self._commands.postpone(number):
-                kept.append((handed, number))
-            else:
+        kept = self._commands.postpone(*(number for _, number in known)) if known else set()
+        for handed, number in known:
+            if number not in kept:
                 self._note(handed, number)
-        self._commands.cancel(*(number for _, number in kept))
-        for handed, _ in kept:
-            self._end(handed.attempt, Cause.NOT_STARTED)
+        self._commands.cancel(*kept)
+        for handed, number in known:
+            if number in kept:
+                self._end(handed.attempt, Cause.NOT_STARTED)
 
     def _is_taken_back(self, handed: Handed, job: SlurmJob) -> bool:
         """Whether that is what becomes of it. A server may have been killed in the middle of it."""

@@ -29,7 +29,7 @@ from heliostat.engines.slurm.script import Site
 from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
 from heliostat.engines.slurm.terms import Unfit, terms_of
 from heliostat.engines.slurm.traces import Trace, Traces
-from heliostat.engines.slurm.words import is_of_parents, may_pass, refusal_in_words
+from heliostat.engines.slurm.words import is_of_count, is_of_parents, may_pass, refusal_in_words
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ESTALE)
@@ -51,12 +51,14 @@ class Handover:
         self._abandoned: dict[AttemptId, tuple[float, Trace]] = {}  # and until when they may come to Slurm late
         self._outbox: list[Observation] = []
         self._owners: dict[int, AttemptId] = {}  # of Slurm's numbers
+        self._given_twice: set[int] = set()  # of these, what Slurm says may be of either
         self._first_noted_at = math.inf  # when the first of all we know was handed over, in seconds since 1970
         self.reservations: Collection[str] = ()  # that Slurm has
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
 
     def submit_chunk(self, chunk: Chunk) -> None:
-        if len(chunk.elements) == 1 and not chunk.more:
+        follows = chunk.limit is not None and chunk.first.job.array_id in self._earlier_parts
+        if len(chunk.elements) == 1 and not chunk.more and not follows:
             self.submit(chunk.first)
         else:
             self.submit_array(chunk)
@@ -99,8 +101,10 @@ class Handover:
         array_id = left.first.job.array_id or 0
         after = None if left.limit is None else self._earlier_parts.get(array_id)
         number = self._submit_elements(left, person, after)
+        if number is None:
+            return
         self._earlier_parts.pop(array_id, None)
-        if left.more and number is not None:
+        if left.more:
             self._earlier_parts[array_id] = number
 
     def withdraw(self, attempt: Attempt, cause: Cause = Cause.STOPPED) -> None:
@@ -171,7 +175,7 @@ class Handover:
         return broken
 
     def _submit_elements(self, chunk: Chunk, person: Person, after: int | None) -> int | None:
-        """The number of the array; None: it was refused."""
+        """The number of the array; None: it was refused as a whole."""
         try:
             argv, script = array_prepared(chunk, person, self._settings, self._site_for(chunk.first))
             argv += self._waiting_options_of_all(chunk, after)
@@ -210,23 +214,26 @@ class Handover:
         before = self.handed.get(self._owners.get(number, ""))
         if before is not None and before is not handed and before.number == number:
             before.number = None
+            self._given_twice.add(number)
         self._owners[number] = handed.attempt.id
 
     def _refused_together(self, chunk: Chunk, error: SlurmRefused) -> None:
-        """Jobs that only ask for the same are no array to their users: Slurm may take some of them."""
-        if chunk.is_array:
+        """If there are too many, as many as Slurm takes now. Jobs that only ask for the same are no array to their
+        users: Slurm may take some of them."""
+        in_halves = len(chunk.elements) > 1 and is_of_count(error)
+        if chunk.is_array and not in_halves:
             self._refused(chunk.attempts, error)
             return
         self.traces.remove(attempt.id for attempt in chunk.attempts)
-        for attempt in chunk.attempts:
-            self.submit(attempt)
+        for part in chunk.halves() if in_halves else chunk.singles():
+            self.submit_chunk(part)
 
     def _refused(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:
         """What may pass is tried again without end; if it is about whom it waits for, that is decided anew."""
-        said, words = str(error), refusal_in_words(str(error))
-        if is_of_parents(said):
+        words = refusal_in_words(error)
+        if is_of_parents(str(error)):
             self._end_all(attempts, Cause.NOT_STARTED, words)
-        elif may_pass(said):
+        elif may_pass(error):
             self.traces.remove(attempt.id for attempt in attempts)
             raise NotNow(words) from error
         else:

@@ -8,7 +8,7 @@ import fcntl
 import json
 import os
 import secrets
-import shutil
+import subprocess
 import tempfile
 import time
 from collections.abc import Iterator, Mapping
@@ -19,7 +19,7 @@ from pathlib import Path
 
 from heliostat.config import Settings
 from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.probe_words import Found, Question, answer_of, judged, not_tried, srun_argv
+from heliostat.engines.slurm.probe_words import TRAY, Found, Question, answer_of, judged, not_tried, srun_argv
 from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
 
@@ -84,16 +84,21 @@ def _one_at_a_time(settings: Settings) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _marker(home: Path) -> Iterator[tuple[str, str]]:
-    """A folder that all may write to, as root of a node may be nobody here; its name is not to be guessed."""
-    folder, word = tempfile.mkdtemp(prefix="probe-", dir=home), secrets.token_hex(16)
+    """A word that all may read and nobody change, beside a folder that all may write to, as root of a node may be
+    nobody here. What somebody puts there is theirs, nobody else sees it, and it goes with the folder."""
+    folder, word = Path(tempfile.mkdtemp(prefix="probe-", dir=home)), secrets.token_hex(16)
+    tray, marker = folder / TRAY, folder / "word"
     try:
-        marker = Path(folder, "word")
         marker.write_text(f"{word}\n", encoding="utf-8")
         marker.chmod(0o644)
-        os.chmod(folder, 0o777)
-        yield folder, word
+        tray.mkdir()
+        tray.chmod(0o1733)
+        folder.chmod(0o711)
+        yield str(folder), word
     finally:
-        shutil.rmtree(folder, ignore_errors=True)
+        folder.chmod(0o700)
+        # `rm` goes through folders in folders without end; a function of Python's that calls itself does not.
+        subprocess.run(["rm", "-rf", "--one-file-system", "--", str(folder)], capture_output=True, check=False)
 
 
 def _keep(settings: Settings, found: list[Found]) -> None:

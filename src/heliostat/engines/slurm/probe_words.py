@@ -9,12 +9,13 @@ _IMMEDIATE_SECONDS = 10  # that the probe waits for room on a node
 _MOST_NAMED = 5
 _SKEW_SECONDS = 5.0
 
+TRAY = "tray"  # the folder in which everybody may write
 _SCRIPT = """\
 PATH=/usr/local/bin:/usr/bin:/bin
 echo "node $SLURMD_NODENAME"
 echo "clock $(date +%s.%N)"
 [ -r "$1/word" ] && read -r word <"$1/word" && echo "word $word"
-[ -w "$1" ] && echo "writable yes"
+[ -w "$1/tray" ] && echo "writable yes"
 shift
 for name do echo "user $name $(id -u "$name" 2>/dev/null) $(id -g "$name" 2>/dev/null)"; done
 """
@@ -25,7 +26,7 @@ _USER = re.compile(r"user (\S+)(?: (\d+) (\d+))?\s*")
 class Question:
     """What a node is to see as we see it."""
 
-    folder: str  # holds a file `word`; everybody may write there
+    folder: str  # holds a file `word`, and a folder `tray` that everybody may write to
     word: str
     users: Mapping[str, tuple[int, int]] = field(default_factory=dict)  # uid and gid of each
 

@@ -60,7 +60,7 @@ class RestCommands(Commands):
                 mark.unlink()
         return Commands.has_earlier_submissions(self)
 
-    def jobs(self) -> dict[int, SlurmJob]:
+    def jobs(self, ours: Iterable[int] | None = None) -> dict[int, SlurmJob]:
         return rest_read.jobs_in(self._get(f"{SLURM}/jobs"), datetime.now(UTC))
 
     def accounted_jobs(self, numbers: Iterable[int]) -> dict[int, SlurmJob]:
@@ -108,7 +108,10 @@ class RestCommands(Commands):
         for number in numbers:
             self._end(f"{SLURM}/job/{number}")
 
-    def postpone(self, number: int) -> bool:
+    def postpone(self, *numbers: int) -> set[int]:
+        return {number for number in numbers if self._postpone(number)}
+
+    def _postpone(self, number: int) -> bool:
         """Of an element slurmrestd says that it failed, in words of its own, though it did it."""
         answer = self.api.submit(f"{SLURM}/job/{number}", {"begin_time": POSTPONED}, None)
         refusal = answer.refusal()

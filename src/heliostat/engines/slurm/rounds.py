@@ -88,8 +88,18 @@ class Rounds(Followers):
             handed.taken_back = trace.taken_back
         handed.was_tried = handed.number is None
         if handed.number is not None:
-            self._owners[handed.number] = attempt.id
+            self._own_as_noted(handed, handed.number)
         self.handed[attempt.id] = handed
+
+    def _own_as_noted(self, handed: Handed, number: int) -> None:
+        """Of two whom an earlier server noted under one number, Slurm has the one that was noted last."""
+        before = self.handed.get(self._owners.get(number, ""))
+        noted_at = self.traces.noted_at
+        if before is not None and noted_at(before.attempt.id) > noted_at(handed.attempt.id):
+            handed.number = None
+            self._given_twice.add(number)
+            return
+        self._own(handed, number)
 
     def look(self, types: Mapping[str, str], *, others: bool = False) -> None:
         """At everything that was handed over, with one question; if `others`, also when that is nothing.
@@ -99,7 +109,8 @@ class Rounds(Followers):
         self._settle()
         if not (self.handed or others):
             return
-        jobs = self.jobs = self._commands.jobs()
+        ours = [handed.number for handed in self.handed.values() if handed.number is not None]
+        jobs = self.jobs = self._commands.jobs(ours)
         self._known = None
         self.line = Line(jobs)
         unseen = [one for one in self.handed.values() if one.number not in jobs and not one.was_tried]
@@ -222,6 +233,8 @@ class Rounds(Followers):
         """Nobody of ours stopped it, and Slurm's controller, which had jobs of ours, had just begun anew."""
         if not was_killed(job) or handed.stopped_as is not None:
             return False
+        if job.number in self._given_twice:
+            return True  # it ends the one that it has forgotten, on the node, and takes that for this one's end
         booted_at, ended_at = self._commands.booted_at(), job.ended_at or _now()
         if booted_at is None or booted_at.timestamp() < self._first_noted_at:
             return False

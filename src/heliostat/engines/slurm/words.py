@@ -1,9 +1,12 @@
 """What Slurm says, in our words: pure."""
 
+import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.engines.slurm.programs import SlurmRefused
+from heliostat.engines.slurm.reasons import reason_of
 from heliostat.engines.slurm.receipts import BEGUN_BEFORE, NO_RECEIPT, Receipt
 from heliostat.models import Attempt, Cause, Ended
 
@@ -18,6 +21,8 @@ _OF_THE_JOB = (
     *("invalid", "requested", "required", "specification", "violates", "exceed", "limit", "too many", "too large"),
     *("not permitted", "denied", "not available", "unsupported", "no such", "unknown"),
 )
+_OF_LIMITS = "accounting/qos policy"  # any of them; a line before says which
+_LIMIT = re.compile(r"\b(?:Assoc|QOS)[A-Z][A-Za-z]+\b")
 _OF_ITS_PARENTS = "dependency problem"  # one of them has left Slurm meanwhile
 _NO_FILES = 53  # Slurm's own "signal" for a batch job whose files could not be opened
 _NO_RECEIPT = "its node could not write to its folder; that must be on a shared file system"
@@ -32,7 +37,10 @@ _BY_STATE = {
 }
 
 
-def refusal_in_words(said: str) -> str:
+def refusal_in_words(error: SlurmRefused) -> str:
+    said, limit = str(error), limit_in(error)
+    if limit is not None:
+        return f"Slurm refuses it: {reason_of(limit).words} ({limit})"
     hint = _HINTS.get(said)
     return f"Slurm refuses it: {said}" + (f" ({hint})" if hint else "")
 
@@ -41,12 +49,25 @@ def is_of_parents(said: str) -> bool:
     return _OF_ITS_PARENTS in said.lower()
 
 
-def may_pass(said: str) -> bool:
+def limit_in(error: SlurmRefused) -> str | None:
+    """The limit of an account or QOS that keeps it out, as Slurm calls it; None: none, or it is not named."""
+    found = _LIMIT.search(error.said) if _OF_LIMITS in str(error).lower() else None
+    return None if found is None else found[0]
+
+
+def is_of_count(error: SlurmRefused) -> bool:
+    """Too many would be in Slurm at a time: fewer may go through, and as many once others have left."""
+    limit = limit_in(error)
+    return _OF_LIMITS in str(error).lower() if limit is None else "SubmitJob" in limit
+
+
+def may_pass(error: SlurmRefused) -> bool:
     """Whether it is worth another try later: a limit on how many jobs one may have in Slurm, or words that do not
     speak of the job, as of a controller that is being killed."""
-    if is_of_parents(said):
+    said = str(error).lower()
+    if is_of_parents(said) or is_of_count(error):
         return True
-    return "job submit limit" in said or not any(word in said.lower() for word in _OF_THE_JOB)
+    return _OF_LIMITS not in said and not any(word in said for word in _OF_THE_JOB)
 
 
 @dataclass(frozen=True, slots=True)

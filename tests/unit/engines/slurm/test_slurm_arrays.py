@@ -273,3 +273,38 @@ def test_an_element_slurm_has_made_up_runs_nothing(tmp_path: Path) -> None:
     script = array_script(chunk, ANN, AROUND, ArraySite(str(tmp_path), "ab12"))
     done = subprocess.run(["sh"], input=script.encode(), env={"SLURM_ARRAY_TASK_ID": "1"}, cwd="/", check=False)
     assert (done.returncode, list(tmp_path.iterdir())) == (125, [])
+
+
+def test_of_an_array_larger_than_slurm_takes_from_one_user_as_many_as_it_takes_go_ahead(site: Site) -> None:
+    site.slurm.most = 5
+    attempts = elements(site, 12)
+    site.engine.start(attempts)
+    handed_over(site, attempts[:5])
+    site.wait_until(lambda: "job submit limit" in str(site.engine.waiting("12.1")), "the others say why")
+    assert len(site.slurm.known) == 5
+    site.slurm.most = 100
+    assert len({*handed_over(site, attempts)}) == 12
+    assert site.ends() == []
+
+
+def test_parts_of_a_limited_array_run_one_after_the_other_also_if_the_last_is_one_element(site: Site) -> None:
+    site.slurm.most = 2
+    attempts = elements(site, 3, array_limit=1)
+    site.engine.start(attempts)
+    handed_over(site, attempts[:2])
+    site.slurm.most = 100
+    handed_over(site, attempts)
+    options = [options_of(argv) for argv in site.slurm.submitted]
+    assert [one["--array"].partition("%")[2] for one in options] == ["1"] * len(options)
+    before = [None, *(f"afterany:{100 + place}" for place in range(len(options) - 1))]
+    assert [one.get("--dependency") for one in options] == before
+
+
+def test_jobs_that_ask_for_the_same_go_ahead_as_far_as_slurm_takes_them(site: Site) -> None:
+    site.slurm.most = 3
+    attempts = [site.attempt(1 + place) for place in range(8)]
+    site.engine.start(attempts)
+    handed_over(site, attempts[:3])
+    site.slurm.most = 100
+    handed_over(site, attempts)
+    assert site.ends() == []

@@ -7,7 +7,7 @@ import re
 import shlex
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -31,6 +31,9 @@ BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 ME = os.geteuid()
 
 
+TOO_MANY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
 class FakeSlurm:
     """What `Commands` offers, over a dictionary."""
 
@@ -46,6 +49,7 @@ class FakeSlurm:
         self.has_submission_under_way = False  # of a server that was killed
         self.looks = 0
         self.largest_array = 1001
+        self.most = 100_000  # jobs of one user
         self._lock = threading.Lock()
 
     def put(self, number: int, comment: str, state: str = "PENDING", uid: int = ME) -> None:
@@ -80,11 +84,13 @@ class FakeSlurm:
         if self.refuses:
             raise SlurmRefused(self.refuses)
         options = dict(word.split("=", 1) for word in argv if "=" in word)
+        indexes = expand_hosts(f"[{options['--array'].partition('%')[0]}]") if "--array" in options else ()
         with self._lock:
+            if len(self.known) + max(1, len(indexes)) > self.most:
+                raise SlurmRefused(TOO_MANY)
             number = 100 + len(self.submitted)
             self.submitted.append(list(argv))
             self.scripts.append(script)
-            indexes = expand_hosts(f"[{options['--array'].partition('%')[0]}]") if "--array" in options else ()
             for one in [ElementNumber.of(number, int(index)) for index in indexes] or [number]:
                 self.put(one, options["--comment"])
         if self.loses_answers:
@@ -95,7 +101,7 @@ class FakeSlurm:
     def has_earlier_submissions(self) -> bool:
         return self.has_submission_under_way
 
-    def jobs(self) -> dict[int, SlurmJob]:
+    def jobs(self, ours: Iterable[int] | None = None) -> dict[int, SlurmJob]:
         self._answer()
         self.looks += 1
         return dict(self.known)
@@ -142,9 +148,9 @@ class FakeSlurm:
             if number in self.known and not self.known[number].is_over:
                 self.known[number] = replace(self.known[number], state="CANCELLED")
 
-    def postpone(self, number: int) -> bool:
+    def postpone(self, *numbers: int) -> set[int]:
         self._answer()
-        return number in self.known and self.known[number].is_waiting
+        return {number for number in numbers if number in self.known and self.known[number].is_waiting}
 
     def signal(self, number: int, name: str) -> None:
         self._answer()
@@ -367,7 +373,7 @@ def test_a_refusal_ends_the_attempt_with_slurms_words(site: Site) -> None:
 
 
 def test_a_limit_on_submitted_jobs_is_waited_for_without_end(site: Site) -> None:
-    site.slurm.refuses = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+    site.slurm.refuses = TOO_MANY
     site.engine.start([site.attempt(1), site.attempt(2)])
     site.wait_until(lambda: "job submit limit" in str(site.engine.waiting("2.1")), "it says so")
     site.slurm.refuses = None

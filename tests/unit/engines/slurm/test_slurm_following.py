@@ -3,6 +3,7 @@ parent and whenever the server dies; and it runs once or not at all."""
 
 import contextlib
 import tempfile
+from collections.abc import Iterable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ from heliostat.engines.slurm.following import (
 )
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.terms import Unfit
@@ -82,9 +84,9 @@ class FollowingSlurm(FakeSlurm):
         has_completed = job is None or job.state == "COMPLETED"
         return "yes" if has_completed == (rule == "afterok") or rule == "afterany" else "no"
 
-    def jobs(self) -> dict[int, object]:  # type: ignore[override]
+    def jobs(self, ours: Iterable[int] | None = None) -> dict[int, SlurmJob]:
         self.look_at_dependencies()
-        return cast(dict[int, object], super().jobs())
+        return super().jobs(ours)
 
     def signal(self, number: int, name: str) -> None:
         super().signal(number, name)

@@ -251,3 +251,62 @@ def test_an_absence_is_in_the_last_line(tools: Tools) -> None:
     tools.make("sbatch", "echo 'sbatch: error: Batch job submission failed: Connection refused' >&2", "exit 1")
     with pytest.raises(EngineUnavailable, match="Connection refused"):
         tools.submit()
+
+
+LINE = "{}|{}|1001|0|1700000000|1700003600|n1|0|0:00|UNLIMITED|2|main|1700000000|cpu=1|None|"
+
+
+def test_of_those_that_are_over_only_ours_are_written_out(tools: Tools) -> None:
+    tools.make(
+        "squeue",
+        f'echo "$*" >>"{tools.folder}/asked"',
+        'case "$*" in',
+        f"*--jobs=7,9*) echo '{LINE.format('7', 'COMPLETED')}'; echo '{LINE.format('9_1', 'FAILED')}' ;;",
+        f"*) echo '{LINE.format('8', 'RUNNING')}' ;;",
+        "esac",
+    )
+    ours = [7, 8, ElementNumber.of(9, 1), ElementNumber.of(9, 2)]
+    jobs = tools.commands.jobs(ours)
+    assert {str(number): job.state for number, job in jobs.items()} == {
+        "8": "RUNNING",
+        "7": "COMPLETED",
+        "9_1": "FAILED",
+    }
+    asked = (tools.folder / "asked").read_text().splitlines()
+    assert ["--states=all" in words for words in asked] == [False, True]
+    assert list(tools.commands.jobs([8])) == [8]
+    assert len((tools.folder / "asked").read_text().splitlines()) == 3
+
+
+def test_one_whom_slurm_does_not_know_keeps_nobody_from_being_seen(tools: Tools) -> None:
+    live, unknown = LINE.format("8", "RUNNING"), "slurm_load_jobs error: Invalid job id specified"
+    tools.make("squeue", f"case \"$*\" in *--jobs=*) echo '{unknown}' >&2; exit 1 ;; esac", f"echo '{live}'")
+    assert list(tools.commands.jobs([7, 8])) == [8]
+
+
+@pytest.mark.parametrize(
+    ("said", "kept"),
+    [
+        ("Job is no longer pending execution for job 1", {2, 3}),
+        ("3: Job is no longer pending execution\nJob has already finished for job 1", {2}),
+        ("Invalid job id specified for job 2", {1, 3}),
+    ],
+)
+def test_many_are_kept_back_with_one_word_but_for_those_that_do_not_wait(
+    tools: Tools, said: str, kept: set[int]
+) -> None:
+    tools.make("scontrol", f'echo x >>"{tools.folder}/asked"', f"printf '%s\\n' '{said}' >&2", "exit 1")
+    assert tools.commands.postpone(1, 2, 3) == kept
+    assert len((tools.folder / "asked").read_text().split()) == 1
+
+
+def test_where_slurm_does_not_say_who_does_not_wait_each_is_asked_for_alone(tools: Tools) -> None:
+    vague = "slurm_update error: Job is no longer pending execution"
+    tools.make("scontrol", f"case $2 in JobId=2) exit 0 ;; esac; echo '{vague}' >&2; exit 1")
+    assert tools.commands.postpone(1, 2, 3) == {2}
+
+
+def test_another_refusal_is_no_sign_that_they_do_not_wait(tools: Tools) -> None:
+    tools.make("scontrol", "echo 'Access/permission denied for job 1' >&2; exit 1")
+    with pytest.raises(EngineUnavailable, match="does not keep jobs back"):
+        tools.commands.postpone(1, 2)

@@ -1,6 +1,7 @@
 """What the doctor makes of Slurm's settings, and of what a node answers."""
 
 import json
+import stat
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -72,6 +73,7 @@ def test_a_clock_of_which_nothing_is_known_is_not_judged() -> None:
 
 def test_the_script_says_what_there_is(tmp_path: Path) -> None:
     (tmp_path / "word").write_text("w0rd\n")
+    (tmp_path / "tray").mkdir()
     question = Question(str(tmp_path), "w0rd", {"root": (0, 0), "nobody-of-that-name": (1, 1)})
     argv = srun_argv("main", question)
     said = subprocess.run(
@@ -132,6 +134,22 @@ def test_what_was_found_is_kept_with_its_age_and_nothing_is_left(settings: Setti
     kept = json.loads(path.read_text())
     path.write_text(json.dumps({**kept, "at": kept["at"] - 5 * 3600}))
     assert next(message for _, _, message, _ in last_probe(settings)).endswith("(5 h ago)")
+
+
+def test_nobody_changes_the_word_and_what_they_put_beside_it_goes_away(settings: Settings) -> None:
+    class Watched(OnePartition):
+        def ask(self, argv: list[str]) -> str:
+            folder = Path(argv[argv.index("probe") + 1])
+            tray = folder / "tray"
+            modes = [stat.S_IMODE(path.stat().st_mode) for path in (folder, folder / "word", tray)]
+            assert modes == [0o711, 0o644, 0o1733]
+            for _ in range(1500):
+                tray /= "d"
+                tray.mkdir()
+            return super().ask(argv)
+
+    assert probe(settings, {}, cast(Commands, Watched("node n1\nword WORD\nwritable yes\n")))
+    assert not list(settings.home.path.glob("probe-*"))
 
 
 def test_a_refusal_is_a_finding(settings: Settings) -> None:

@@ -1,10 +1,13 @@
 """Whatever Slurm does to a job, and whenever the server dies: attempts are told in order, Slurm has it once."""
 
+import os
 import tempfile
 from dataclasses import replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -12,6 +15,7 @@ from heliostat.config import Home, Settings
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.parse import SlurmJob, Standing
 from heliostat.engines.slurm.rounds import Rounds
+from heliostat.engines.slurm.traces import Trace
 from heliostat.models import Attempt, Cause, Ended, JobState, Started
 from unit.engines.slurm.test_slurm_engine import BEGAN, ME, FakeSlurm, Site
 
@@ -111,3 +115,42 @@ def test_each_attempt_is_told_in_order_and_the_job_is_in_slurm_once(steps: list[
         assert story.job.attempt <= 1 + story.restarts
         starts = [seen.attempt_id for seen in story.recorded if isinstance(seen, Started)]
         assert len(starts) == len(set(starts))
+
+
+def two_of_one_number(site: Site) -> list[Attempt]:
+    """A server noted the first, which ran; Slurm forgot it and gave its number to the second."""
+    attempts = [site.attempt(1, state=JobState.RUNNING, handed_over=False), site.attempt(2)]
+    for place, attempt in enumerate(attempts):
+        site.traces.put(attempt.id, Trace(ME, 55))
+        os.utime(site.home.attempts / f"{attempt.id}.slurm", (1_700_000_000 + place,) * 2)
+        (site.home.jobs / str(attempt.job.id)).mkdir(parents=True)
+    (site.home.jobs / "1" / "1.receipt").write_text("begun 55 0 n1\n")
+    (site.home.jobs / "2" / "1.receipt").touch()
+    site.slurm.put(55, f"heliostat:{site.engine.instance}:2.1")
+    site.slurm.run(55)
+    return attempts
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_the_end_of_a_job_is_not_that_of_another_which_had_its_number(tmp_path: Path, order: int) -> None:
+    site = Site(tmp_path)
+    attempts = two_of_one_number(site)
+    (site.home.jobs / "2" / "1.receipt").write_text("begun 55 0 n1\nended 55 0 0\n")
+    site.slurm.known[55] = replace(site.slurm.known[55], state="COMPLETED", ended_at=datetime.now(UTC))
+    site.reports += site.engine.observe(attempts[::order])
+    site.wait_until(lambda: len(site.ends()) == 2, "both have ended")
+    site.engine.close()
+    causes = {end.attempt_id: end.cause for end in site.ends()}
+    assert causes == {"1.1": Cause.LOST, "2.1": Cause.EXITED}
+
+
+def test_one_whose_number_was_given_twice_and_who_never_began_is_handed_over_again(tmp_path: Path) -> None:
+    """Slurm ends the one it has forgotten, and takes that for the end of this one."""
+    site = Site(tmp_path)
+    attempts = two_of_one_number(site)
+    site.slurm.known[55] = replace(site.slurm.known[55], state="FAILED", signal=9, ended_at=datetime.now(UTC))
+    site.reports += site.engine.observe(attempts)
+    site.wait_until(lambda: len(site.ends()) == 2, "both have ended")
+    site.engine.close()
+    causes = {end.attempt_id: end.cause for end in site.ends()}
+    assert causes == {"1.1": Cause.LOST, "2.1": Cause.NOT_STARTED}

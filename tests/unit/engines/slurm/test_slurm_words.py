@@ -6,8 +6,9 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.receipts import BEGUN_BEFORE, Receipt
-from heliostat.engines.slurm.words import Known, ending, may_pass, refusal_in_words
+from heliostat.engines.slurm.words import Known, ending, is_of_count, may_pass, refusal_in_words
 from heliostat.models import Attempt, Cause, Job, JobSpec, JobState, Resources
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -30,6 +31,13 @@ ATTEMPT = Attempt("12.1", JOB, "n1")
 
 
 BEGUN = Receipt(7, "n1")
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+def refused(last: str, said: str = "") -> SlurmRefused:
+    error = SlurmRefused(last)
+    error.said = said or last
+    return error
 
 
 @pytest.mark.parametrize(
@@ -109,15 +117,33 @@ def test_who_was_stopped_has_stopped_whatever_slurm_calls_it() -> None:
         ("Requested node configuration is not available", False),
         ("Access/permission denied", False),
         ("Memory required by task is not available", False),
-        ("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)", True),
+        (POLICY, True),
         ("Unexpected missing something", True),
         ("sbatch ended with 1", True),
     ],
 )
 def test_only_what_is_said_of_the_job_is_final(said: str, passes: bool) -> None:
-    assert may_pass(said) is passes
+    assert may_pass(refused(said)) is passes
+
+
+@pytest.mark.parametrize(
+    ("limit", "passes", "words"),
+    [
+        ("AssocMaxSubmitJobLimit", True, "has all the jobs in the queue that the account allows one user"),
+        ("QOSMaxSubmitJobPerUserLimit", True, "has all the jobs in the queue that the QOS allows one user"),
+        ("AssocGrpSubmitJobsLimit", True, "its account has all the jobs in the queue it may have"),
+        ("QOSMaxWallDurationPerJobLimit", False, "asks for more time than its QOS allows one job"),
+        ("AssocMaxCpuPerJobLimit", False, "asks for more cpus than its account allows one job"),
+    ],
+)
+def test_of_limits_only_that_on_the_number_of_jobs_is_waited_for(limit: str, passes: bool, words: str) -> None:
+    error = refused(POLICY, f"sbatch: error: {limit}\nsbatch: error: Batch job submission failed: {POLICY}")
+    assert (may_pass(error), is_of_count(error)) == (passes, passes)
+    assert words in refusal_in_words(error)
+    assert limit in refusal_in_words(error)
 
 
 def test_a_refusal_names_the_next_step_where_we_know_it() -> None:
-    assert "helio slurm apply" in refusal_in_words("Invalid account or account/partition combination specified")
-    assert refusal_in_words("Something else") == "Slurm refuses it: Something else"
+    of_account = refused("Invalid account or account/partition combination specified")
+    assert "helio slurm apply" in refusal_in_words(of_account)
+    assert refusal_in_words(refused("Something else")) == "Slurm refuses it: Something else"
