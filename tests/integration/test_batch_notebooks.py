@@ -14,7 +14,7 @@ from heliostat.client import Client
 from heliostat.client.jobs import JobHandle
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooLarge
 from integration.running_server import RunningServer, wait_for
-from integration.unix_users import Person
+from integration.unix_users import Person, needs_root
 from support.notebooks import JUPYTER, write_notebook
 
 WAIT_SECONDS = 300.0
@@ -125,6 +125,18 @@ def test_what_is_not_whole_fails_the_job(client: Client, tmp_path: Path, text: s
     job = ended(client.run_notebook(path, env={"HELIOSTAT_JUPYTER": f"{tools}/jupyter-lab"}))
     assert job.data["state"] == "failed"
     assert why in str(job.data["reason"])
+
+
+@needs_root
+def test_a_kernel_that_runs_out_of_memory_fails_the_job_with_what_to_do(client: Client, tmp_path: Path) -> None:
+    path = write_notebook(tmp_path / "large.ipynb", "print('before')", "x = bytearray(2**31); print('never')")
+    job = ended(client.run_notebook(path, memory="500M"))
+    assert job.data["state"] == "failed"
+    assert job.data["reason"].startswith("out of memory: ")
+    assert job.data["reason"].endswith("ask for more with --memory")
+    cells = executed(client, job, "large", tmp_path / "got")["cells"]
+    assert cells[0]["outputs"][0]["text"] == ["before\n"]
+    assert "the kernel died in cell 2" in job.logs(stream="stderr")
 
 
 def test_much_output_is_kept_whole(client: Client, tmp_path: Path) -> None:

@@ -86,6 +86,11 @@ def test_a_kernel_runs_there(running: int, hub: Hub, me: Visitor) -> None:
     assert run(hub, me, "import os; print(1 + 1, os.environ['HELIOSTAT_JOB_ID'])") == f"2 {running}\n"
 
 
+def test_its_kernels_have_sockets_that_nobody_else_can_reach(running: int, hub: Hub, me: Visitor) -> None:
+    code = "import ipykernel; told = ipykernel.get_connection_info(unpack=True); print(told['transport'], end='')"
+    assert run(hub, me, code) == "ipc"
+
+
 def test_secrets_of_the_hub_are_on_no_command_line(
     running: int, me: Visitor, server: RunningServer, hub: Hub
 ) -> None:

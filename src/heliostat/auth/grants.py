@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 from heliostat.auth.cache import Cache
 from heliostat.auth.web import digest_of, new_secret
@@ -59,6 +60,7 @@ class Grants:
     def __init__(self, store: Store, now: Callable[[], datetime]) -> None:
         self._store, self._now = store, now
         self._known: Cache[str, _Holder] = Cache(now)
+        self._logins: Cache[str, str] = Cache(now)  # whose they are
         self._lock = threading.Lock()
         self._codes: dict[str, Pass] = {}
 
@@ -76,7 +78,7 @@ class Grants:
         with self._lock:
             kept = self._codes.pop(digest_of(code), None)
         fits = kept is not None and kept.target == target and kept.nonce_digest == digest_of(browser.nonce)
-        if kept is None or not fits or kept.until <= self._now() or not self._is_same(kept, browser.logins):
+        if kept is None or not fits or kept.until <= self._now() or not self.are_of(kept.user, browser.logins):
             raise NotAuthenticated("This way in was used already, or is too old.", "Open it once more.")
         return self._keep(kept.user, target, kept.login_id, LASTS)
 
@@ -101,12 +103,26 @@ class Grants:
     def forget(self) -> None:
         """Look everybody up again."""
         self._known.clear()
+        self._logins.clear()
 
-    def _is_same(self, kept: Pass, logins: Sequence[str]) -> bool:
-        """Where both have one host name, the browser shows its login here too: it must be nobody else's."""
+    def are_of(self, user: str, logins: Sequence[str]) -> bool:
+        """Whether logins that a browser shows are nobody else's.
+
+        Where both have one host name, it shows that of the control plane to the proxy too. Every port of that host
+        can plant cookies: without this, one of theirs would open their page among this person's own.
+        """
+        digests = [digest_of(secret) for secret in logins]
+        return all(self._logins.get(digest, partial(self._owner, digest)) in ("", user) for digest in digests)
+
+    def are_known(self, logins: Sequence[str]) -> bool:
+        """Whether `are_of` answers without a look at the disk."""
+        return all(self._logins.has(digest_of(secret)) for secret in logins)
+
+    def _owner(self, digest: str) -> str:
+        """Empty: it is no login."""
         with self._store.read() as conn:
-            found = [web_logins.login_by_digest(conn, digest_of(secret)) for secret in logins]
-        return all(login is None or login.user == kept.user for login in found)
+            login = web_logins.login_by_digest(conn, digest)
+        return login.user if login is not None else ""
 
     def _keep(self, user: str, target: Target, login_id: int | None, lasts: timedelta) -> str:
         secret, now = new_secret(), self._now()

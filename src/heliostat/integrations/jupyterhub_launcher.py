@@ -2,8 +2,8 @@
 """Runs inside a job, by whatever Python 3 the node has: chooses a port for a server of JupyterHub and becomes it.
 
 usage: jupyterhub_launcher.py COMMAND...
-It is sent along as the job's script, so it knows nothing of Heliostat. The port is the first thing in the log; the
-hub believes it only once it is proven that this job listens there.
+It is sent along as the job's script, behind `services/sessions/private.py`, so it knows nothing else of Heliostat.
+The port is the first thing in the log; the hub believes it only once it is proven that this job listens there.
 """
 
 import json
@@ -25,12 +25,19 @@ def main() -> None:
     netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     os.environ["JUPYTERHUB_SERVICE_URL"] = address._replace(netloc=netloc).geturl()
     os.environ.update(certificates(os.environ.pop("HELIOSTAT_HUB_CERTIFICATES", "")))
+    os.environ.update(private())
     print("heliostat: port", port, flush=True)
     try:
         os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606 - words, as they were given
     except OSError:
         print(MISSING.format(sys.argv[1]), file=sys.stderr)
         sys.exit(127)
+
+
+def private() -> "dict[str, str]":
+    """Settings by which nobody else on the machine hears what kernels print, from the module that came along."""
+    settings = globals().get("private_kernels")
+    return settings(os.environ["HELIOSTAT_CHECKPOINT_DIR"]) if settings else {}
 
 
 def free_port(host: str) -> int:

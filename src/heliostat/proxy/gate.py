@@ -22,6 +22,7 @@ T = TypeVar("T")
 _WAY_SECONDS = 2.0  # how long we go on believing where a job runs and whose it is
 _MOST_WAYS = 4096
 _LONGEST = 200
+_MOST_LOGINS = 10
 _COOKIE, _NONCE = "helio_proxy", "helio_nonce"
 _LOGINS = (b"helio_session", b"__Host-helio_session")
 
@@ -82,6 +83,8 @@ class Gate:
         if not is_program:
             check_origin(request)
         user = await self._user(secret, asked.target)
+        if not is_program:
+            await self._check_logins(request.headers, user)
         if asked.target.service:
             way, *others = await self.balancer.ways(asked.target, user, is_program=is_program)
             return Admitted(user, secret, asked, way, self._passing(request, way), tuple(others))
@@ -113,8 +116,7 @@ class Gate:
     async def enter(self, request: Request, asked: Asked, code: str) -> str:
         """The cookie of somebody who shows a code. Raises NotAuthenticated."""
         nonce = _text(cookie_named(request.headers, self._name(_NONCE)))
-        logins = tuple(_text(one) for name in _LOGINS for one in cookies_named(request.headers, name))
-        shown, target = Shown(nonce, logins[:10]), asked.target
+        shown, target = Shown(nonce, _logins(request.headers)), asked.target
         grants = self._context.identities.grants
         secret = await self._in_thread(lambda: grants.redeem(code[:_LONGEST], target, shown))
         return self._cookie(_COOKIE, secret, target, 7 * 24 * 3600)
@@ -141,6 +143,16 @@ class Gate:
         if secret and self._context.identities.grants.is_known(secret):
             return self._holder(secret, target)
         return await self._in_thread(lambda: self._holder(secret, target))
+
+    async def _check_logins(self, headers: Headers, user: str) -> None:
+        """Raises NotAuthenticated in the browser of somebody else, where this way in must have been planted."""
+        grants, logins = self._context.identities.grants, _logins(headers)
+        if grants.are_known(logins):
+            is_theirs = grants.are_of(user, logins)
+        else:
+            is_theirs = await self._in_thread(lambda: grants.are_of(user, logins))
+        if not is_theirs:
+            raise NotAuthenticated("Somebody else is logged in here.", "Open it from its page.")
 
     def _holder(self, secret: str, target: Target) -> str:
         if not secret:
@@ -196,6 +208,14 @@ def check_origin(request: Request) -> None:
     ]
     if request.method not in ("GET", "HEAD") or not is_visit:
         raise Forbidden("This request came from another site.", "Open the page here and try again.")
+
+
+def _logins(headers: Headers) -> tuple[str, ...]:
+    """All that a browser shows, as more than one may be planted. Very many are nobody's browser."""
+    found = tuple(_text(one) for name in _LOGINS for one in cookies_named(headers, name))
+    if len(found) > _MOST_LOGINS:
+        raise BadRequest("Too many login cookies.", "Delete the cookies of this site and log in again.")
+    return found
 
 
 def _text(value: bytes) -> str:

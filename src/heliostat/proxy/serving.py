@@ -13,6 +13,7 @@ import uvicorn
 from heliostat.config import Settings
 from heliostat.errors import Conflict
 from heliostat.proxy.app import Proxy
+from heliostat.proxy.gathering import GatheringProtocol
 from heliostat.proxy.tunnel import Tunnel
 from heliostat.services.context import Context
 
@@ -26,7 +27,7 @@ class ProxyServer:
         tunnel: Any = partial(Tunnel, proxy)
         config = uvicorn.Config(
             proxy,
-            http="httptools",
+            http=GatheringProtocol,
             ws=tunnel,
             lifespan="off",
             log_config=None,

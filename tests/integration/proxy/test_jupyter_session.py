@@ -138,7 +138,7 @@ def _execute(code: str) -> dict[str, Any]:
 def _printed(channel: Any, seconds: float = 60) -> str:
     while True:
         message = json.loads(channel.recv(seconds))
-        if message["msg_type"] == "stream":
+        if message["msg_type"] == "stream" and message["content"]["name"] == "stdout":
             return str(message["content"]["text"])
 
 

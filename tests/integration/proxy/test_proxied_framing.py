@@ -1,6 +1,8 @@
 """Where a request ends is never in doubt: nobody's bytes become the request of somebody else."""
 
+import socket
 from collections.abc import Iterator
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -42,3 +44,38 @@ def test_a_connection_that_carried_a_body_serves_nobody_else(
     after = [visitor.get(f"{base}echo").json["connection"] for _ in range(3)]
     assert used not in after
     assert len(set(after)) == 1  # those without are used again
+
+
+@pytest.mark.parametrize(
+    "framing",
+    [
+        "Content-Length: 0\r\nTransfer-Encoding: chunked",
+        "Transfer-Encoding: chunked\r\nContent-Length: 4",
+        "Transfer-Encoding: xchunked",
+        "Transfer-Encoding: chunked, identity",
+        "Transfer-Encoding : chunked",
+        "Transfer-Encoding:\tchunked",
+        "X: y\r\n Transfer-Encoding: chunked",
+        "X: y\nTransfer-Encoding: chunked",
+        "Content-Length: 0\r\nContent-Length: 40",
+        "Content-Length: +0",
+        "Content-Length: 0x0",
+        "Content-Length: 0,40",
+    ],
+)
+def test_a_request_that_two_readers_may_cut_differently_never_becomes_two_inside(
+    server: RunningServer, visitor: Visitor, base: str, framing: str
+) -> None:
+    """What follows it is refused, or is a request to us like any other: without a way in it leads nowhere."""
+    address = urlsplit(base)
+    cookie = dict(visitor._cookie(address.path))["Cookie"]
+    head = (
+        f"POST {address.path}echo?cut HTTP/1.1\r\nHost: {address.netloc}\r\nCookie: {cookie}\r\n{framing}\r\n\r\n"
+    )
+    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+        connection.sendall(head.encode() + b"0\r\n\r\n" + SMUGGLED)
+        connection.shutdown(socket.SHUT_WR)
+        said = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert said.count(b'"target": ') <= 1
+    assert b'"target": "/smuggled"' not in said
+    assert b"/smuggled" not in visitor.get(f"{base}echo").body

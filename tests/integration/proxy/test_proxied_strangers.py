@@ -82,6 +82,24 @@ def test_a_cookie_or_key_opens_one_target_only(
     assert Visitor(server).get(other_port, headers=with_key).status == 401
 
 
+def test_a_cookie_that_somebody_planted_in_a_browser_does_not_open_their_pages_there(
+    server: RunningServer, ann: Person, bob: Person, ann_job: tuple[int, int]
+) -> None:
+    """Any port of this host can set it, and with paths ann's page would share an origin with bob's notebooks."""
+    planted = inside(server, ann, ann_job)
+    visitor = Visitor(server).log_in(bob.uid)
+    path = urlsplit(base(server, ann_job)).path
+    for place, value in planted.jar.items():
+        if place[1] == path or place[0] == "helio_session":
+            visitor.jar[place[0], path] = value  # her login too, before his
+    for names in (("helio_session", "helio_proxy"), ("helio_proxy",)):
+        one = Visitor(
+            server, {key: value for key, value in visitor.jar.items() if key[1] == "/" or key[0] in names}
+        )
+        assert one.get(base(server, ann_job)).status == 401
+        assert one.follow(base(server, ann_job))[1].status == 403
+
+
 def test_a_cookie_of_the_proxy_is_nothing_to_the_control_plane(
     server: RunningServer, bob: Person, bob_job: tuple[int, int]
 ) -> None:

@@ -114,3 +114,20 @@ def test_it_ends_when_the_job_does(server: RunningServer) -> None:
         server.ask("POST", f"/jobs/{job}/cancel?force=true")
         with pytest.raises(ConnectionClosed):
             socket.recv(60)
+
+
+def test_whoever_talks_while_the_server_is_killed_is_told_and_comes_back_with_the_same_key(
+    server: RunningServer, job: tuple[int, int], key: str
+) -> None:
+    with dial(server, job, key) as socket:
+        socket.recv(30)
+        os.kill(server.pid, 9)
+        server.process.wait(20)
+        with pytest.raises(ConnectionClosed):
+            socket.recv(30)
+    server.start()
+    wait_for(lambda: server.show(job[0])["state"] == "running", "its job is found again")
+    with dial(server, job, key) as socket:
+        socket.recv(30)
+        socket.send("still there")
+        assert socket.recv(30) == "still there"

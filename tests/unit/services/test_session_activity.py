@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -62,6 +62,16 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     return at
 
 
+class Elsewhere:
+    """A relay beside the session, through which it says this."""
+
+    def __init__(self, answer: bytes) -> None:
+        self._answer = answer
+
+    def ask_all(self, *_: Any) -> bytes:
+        return self._answer
+
+
 def a_context(**parts: Any) -> Context:
     return cast(Context, SimpleNamespace(**{"relays": None, "now": lambda: NOW, **parts}))
 
@@ -79,8 +89,31 @@ def test_a_session_on_another_machine_is_not_asked_here(found: Callable[[int], N
     """What listens on that port of this machine is somebody else's, and must not see its secret."""
     with answering(b"[]") as (port, heard):
         found(port)
-        assert session_activity.ask_jupyter(a_context(relays=object()), JOB) is None
+        assert session_activity.ask_jupyter(a_context(relays=Elsewhere(b"HTTP/1.1 200 OK\r\n\r\n[]")), JOB)
         assert heard == []
+
+
+@pytest.mark.parametrize(
+    "answer", [b"", b"HTTP/1.1 200", b"HTTP/1.1 403 No\r\n\r\n[]", b"HTTP/1.1 200 OK\r\n\r\n[1"]
+)
+def test_one_on_another_machine_that_says_nonsense_has_not_said(
+    found: Callable[[int], None], answer: bytes
+) -> None:
+    found(1)
+    assert session_activity.ask_jupyter(a_context(relays=Elsewhere(answer)), JOB) is None
+
+
+def test_one_on_another_machine_is_only_asked_when_it_may_have_been_idle_for_long() -> None:
+    context = a_context(relays=object(), settings=SimpleNamespace(session_idle_after="4h"))
+
+    def is_asked(**known: Any) -> bool:
+        return session_watch._is_worth_asking(context, Session(7, "jupyter", "s", **known))
+
+    assert is_asked()
+    assert not is_asked(active_at=NOW - timedelta(hours=3))
+    assert is_asked(active_at=NOW - timedelta(hours=3, minutes=50))
+    assert is_asked(active_at=NOW, idle_warned_at=NOW)
+    assert not is_asked(keep_idle=True)
 
 
 @pytest.mark.parametrize("body", [b"[" * 2**20, b"[" * 5000, b"[1]", b"{}", b"\xff", b"["])

@@ -10,6 +10,7 @@ from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TypeVar
 
 import structlog
@@ -17,7 +18,7 @@ import structlog
 from heliostat.engines.contract import Engine, RelaysPorts
 from heliostat.engines.folders import Refused
 from heliostat.engines.inside import Inside
-from heliostat.engines.relay.first_line import FirstLine
+from heliostat.engines.relay.answers import FirstLine, Whole
 from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLost
 from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, AttemptId
@@ -105,6 +106,18 @@ class Relays:
         """The first line of the answer, from any other thread; of no request, nothing but that it takes a
         connection. Whoever asks sees to it that not too many threads do. Raises Conflict or EngineUnavailable."""
         return self._from_a_thread(self._first_line(attempt, port, request), attempt, seconds)
+
+    def ask_all(self, attempt: Attempt, port: int, request: bytes, seconds: float, most: int) -> bytes:
+        """As `ask`, but all of the answer up to so many bytes; the request must ask to close the connection."""
+        return self._from_a_thread(self._whole(attempt, port, request, most), attempt, seconds)
+
+    async def _whole(self, attempt: Attempt, port: int, request: bytes, most: int) -> bytes:
+        talk = await self.open(attempt, port, partial(Whole, most))
+        try:
+            talk.transport.write(request)
+            return await talk.data
+        finally:
+            talk.transport.abort()
 
     async def _first_line(self, attempt: Attempt, port: int, request: bytes) -> bytes:
         talk = await self.open(attempt, port, FirstLine)

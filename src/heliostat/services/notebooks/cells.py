@@ -107,11 +107,11 @@ def telling_engine(plan: dict[str, Any]) -> Any:
 
 
 def among_ourselves(plan: dict[str, Any]) -> Any:
-    """Settings of the kernel's sockets. At a port of the machine everybody there could read what it prints; a
-    kernel of Python can have sockets in a folder that only its user may enter."""
+    """Settings of the kernel's sockets. At a port of the machine everybody there could read what it prints;
+    kernels of Python and R can have sockets in a folder that only their user may enter."""
     config = importlib.import_module("traitlets.config").Config()
     place = os.path.join(plan["folder"], "kernel")
-    if plan["language"] == "python" and len(place) <= LONGEST_SOCKET:
+    if plan["language"] in ("python", "r") and len(place) <= LONGEST_SOCKET:
         config.KernelManager.update(transport="ipc", ip=place)
     return config
 

@@ -19,6 +19,7 @@ import time
 
 from heliostat.services.sessions.guard import answers, guard, socket_path
 from heliostat.services.sessions.kernels import write_kernels
+from heliostat.services.sessions.private import LONGEST_FOLDER, private_kernels
 
 TRIES = 5  # somebody may take the port between our looking and the server's binding
 EARLY_SECONDS = 20.0
@@ -48,7 +49,9 @@ LAYOUT = {
 def main() -> None:
     app, words = sys.argv[1], sys.argv[2:]
     signal.signal(signal.SIGTERM, lambda *_: None)  # the server gets it as well, and we wait for it
-    folder = tempfile.mkdtemp(prefix="session-")  # nobody else may enter it
+    usual = tempfile.gettempdir()
+    place = usual if len(usual) <= LONGEST_FOLDER - len("/session-12345678/jupyter-settings") else "/tmp"  # noqa: S108
+    folder = tempfile.mkdtemp(prefix="session-", dir=place)  # nobody else may enter it
     try:
         sys.exit(serve(app, words, folder))
     finally:
@@ -116,6 +119,7 @@ def environment(app: str, port: int, folder: str) -> dict[str, str]:
         others = os.environ.get("JUPYTER_PATH")
         more["JUPYTER_PATH"] = folder + (os.pathsep + others if others else "")
         more["JUPYTER_TOKEN"] = os.environ["HELIOSTAT_SESSION_TOKEN"]
+        more.update(private_kernels(folder))
     if app == "terminal":
         more["JUPYTERLAB_WORKSPACES_DIR"] = os.path.join(folder, "workspaces")
     return dict(os.environ, **more)

@@ -14,7 +14,7 @@ from heliostat.services.context import Context
 from heliostat.services.environments.orders import take_order
 
 _HERE = Path(__file__).parent
-_PARTS = tuple(_HERE / name for name in ("kernels.py", "guard.py", "launcher.py"))
+_PARTS = tuple(_HERE / name for name in ("kernels.py", "private.py", "guard.py", "launcher.py"))
 _OF_ITS_OWN = re.compile(r"^\s*[\"']?jupyterlab\b", re.MULTILINE | re.IGNORECASE)
 
 

@@ -88,12 +88,25 @@ def _watch(context: Context, session: Session, job: Job, started_at: datetime) -
 
 def _look(context: Context, session: Session, job: Job, started_at: datetime) -> Look:
     """Only Jupyter says whether it is used: of other servers nothing is known, so they are left alone."""
-    told = ask_jupyter(context, job) if session.app in JUPYTER_APPS else None
+    is_asked = session.app in JUPYTER_APPS and _is_worth_asking(context, session)
+    told = ask_jupyter(context, job) if is_asked else None
     now, end = context.now(), ends_at(job)
     if told is None:
         return Look(now, started_at, end, is_known=False)
     is_busy, used_at = told
     return Look(now, started_at, end, is_busy=is_busy or works(context, job), used_at=used_at)
+
+
+def _is_worth_asking(context: Context, session: Session) -> bool:
+    """Always on this machine. On another it takes a relay: only if the answer may warn it, end it or spare it."""
+    if context.relays is None:
+        return True
+    whole, active_at = idle_after(context), session.active_at
+    if whole is None or session.keep_idle:
+        return False
+    if active_at is None or session.idle_warned_at is not None:
+        return True
+    return context.now() - active_at >= whole - warning_for(whole)
 
 
 def _carry_out(context: Context, tx: Transaction, job: Job, act: Act) -> None:
