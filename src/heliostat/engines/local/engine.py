@@ -93,14 +93,17 @@ class LocalEngine:
                 self._start_queued(attempt)
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
+        for attempt in attempts:
+            if attempt.job.handed_over:  # nobody knows any more behind whom it was to stand
+                self._unqueue(attempt.id)
         waiting = set(self._queued)  # they are not started yet, and will be
         there = [attempt for attempt in attempts if attempt.id not in waiting]
         return [seen for attempt in there for seen in self._supervision.take_up(attempt)]
 
     def take_back(self, attempt_ids: Collection[AttemptId]) -> None:
-        taken = [attempt_id for attempt_id in attempt_ids if self._supervision.take_out(attempt_id)]
+        taken = [number for number in attempt_ids if self._unqueue(number) or self._supervision.take_out(number)]
         if taken:
-            self._report([Ended(attempt_id, utc_now(), Cause.NOT_STARTED) for attempt_id in taken])
+            self._report([Ended(number, utc_now(), Cause.NOT_STARTED) for number in taken])
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
         if self._supervision.take_out(attempt.id):
@@ -208,6 +211,13 @@ class LocalEngine:
 
     def _folder(self, job_id: JobId) -> JobFolder:
         return JobFolder.of(self._settings.home.jobs, job_id)
+
+    def _unqueue(self, attempt_id: AttemptId) -> bool:
+        """It is not to be started. False: it has been, or was never to be."""
+        with self._lock:
+            was_queued = attempt_id in self._queued
+            self._queued.discard(attempt_id)
+        return was_queued
 
     def _start_queued(self, attempt: Attempt) -> None:
         try:
