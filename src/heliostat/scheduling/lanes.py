@@ -93,13 +93,13 @@ class Lanes:
             lane.attempts.append(number)
             self._lane_of[number] = lane
 
-    def close(self, now: float, relay: Relay | None = None) -> list[AttemptId]:
+    def close(self, now: float, relay: Relay) -> list[AttemptId]:
         """Who is to be given back: where somebody runs for long, or where the line of the relay may not go on."""
         found: list[AttemptId] = []
         for lane in self._all():
             if len(lane.attempts) == 1 or lane.is_closed:
                 continue
-            if now - lane.moved_at > PATIENCE_SECONDS or (relay is not None and lane.like.node not in relay.nodes):
+            if now - lane.moved_at > PATIENCE_SECONDS or lane.like.node not in relay.nodes:
                 lane.is_closed = True
                 found += list(lane.attempts)[1:]
         return found

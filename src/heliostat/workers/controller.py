@@ -13,7 +13,7 @@ from datetime import datetime
 
 import structlog
 
-from heliostat.engines.contract import Engine, KeepsCheckpoints, LinesUp, Reports, SaysWhy
+from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, SaysWhy
 from heliostat.errors import HeliostatError
 from heliostat.models import (
     ACTIVE,
@@ -27,12 +27,10 @@ from heliostat.models import (
     Observation,
     Started,
     Waiting,
-    attempt_id,
     job_of_attempt,
 )
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import known_better
-from heliostat.scheduling.lanes import Lanes
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.relay import GOOD_SECONDS, Relay, relay_after
@@ -44,6 +42,7 @@ from heliostat.store.database import Changes, Store
 from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.inbox import Inbox, News
+from heliostat.workers.lining import Lining
 from heliostat.workers.outcome import moves_for
 from heliostat.workers.past import past_usage
 from heliostat.workers.queue import Queue
@@ -78,7 +77,7 @@ class Controller:
         self._made = Plan()
         self._relay = Relay(now())
         self._plan_again_at: float | None = None  # after it was followed for a while
-        self._lanes = Lanes()
+        self._lining = Lining(parts.engine, self._newest)
         self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
         self._inbox = Inbox()
         self._tries = Tries()
@@ -180,19 +179,19 @@ class Controller:
                 job = self._queue.get(job_id)
                 if job and job.handed_over and values.get("state") in (JobState.CANCELLED, JobState.HELD):
                     self._engine.stop(Attempt(job.attempt_id, job, ""), 0.0)
-                    self._lanes.end([job.attempt_id], time.monotonic())
+                    self._lining.leave([job.attempt_id])
             self._queue.apply(change, now)
 
     def _decide(self, news: News) -> Round:
         now, observations = self._now(), news.observations
         if news.only_starts and self._seconds_to_next_try() != 0.0:
             return Round(observations, Plan(), now)
-        has_begun_unknown = self._has_begun_unknown(observations)
-        gone, places = self._leave_lanes(observations)
+        has_begun_unknown = self._lining.has_begun_unknown(observations)
+        gone, places = self._lining.note_ends(observations)
         if has_begun_unknown:
             return Round(observations, Plan(), now, needs_another=True)  # once they have places in our picture
         if (starts := self._taken_over(news, places, now)) is not None:
-            return self._with_lanes(Round(observations, Plan(tuple(starts)), now))
+            return self._lining.fill(Round(observations, Plan(tuple(starts)), now), self._relay)
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now), now)
         abilities = self._engine.capabilities
         if abilities.queues_itself:
@@ -204,43 +203,12 @@ class Controller:
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
         self._relay, self._plan_again_at = relay_after(self._made, snapshot, self._policy, now), None
-        self._take_back(self._relay)
-        return self._with_lanes(Round(observations, self._made, now))
-
-    def _has_begun_unknown(self, observations: Sequence[Observation]) -> bool:
-        """Whether somebody started in a line of which we know no more, as after a restart."""
-        if not self._engine.capabilities.lines_up:
-            return False
-        begun = [seen for seen in observations if isinstance(seen, Started) and seen.attempt_id not in self._lanes]
-        return any((job := self._newest(seen)) and job.handed_over for seen in begun)
-
-    def _leave_lanes(self, observations: Sequence[Observation]) -> tuple[set[AttemptId], list[Job]]:
-        """The ended in whose place nobody is already; and of those, one for each place that is empty now."""
-        started = {seen.attempt_id: seen.at for seen in observations if isinstance(seen, Started)}
-        ends = [seen for seen in observations if isinstance(seen, Ended)]
-        alone = []
-        for seen in ends:
-            job = self._newest(seen)
-            self._lanes.note_end(started.get(seen.attempt_id) or (job.started_at if job else None), seen.at)
-            if job and seen.attempt_id not in self._lanes:
-                alone.append(job)
-        gone, places = self._lanes.end([seen.attempt_id for seen in ends], time.monotonic())
-        return gone, alone + places
-
-    def _with_lanes(self, this_round: Round) -> Round:
-        if self._engine.capabilities.lines_up:
-            this_round.to_line_up = self._lanes.fill(self._relay, this_round.plan.starts, time.monotonic())
-        return this_round
-
-    def _take_back(self, relay: Relay | None = None) -> None:
-        """Those who stand ready where the next one is no longer certain, or not soon to start."""
-        back = self._lanes.close(time.monotonic(), relay)
-        if back and isinstance(self._engine, LinesUp):
-            self._engine.take_back(back)
+        self._lining.take_back(self._relay)
+        return self._lining.fill(Round(observations, self._made, now), self._relay)
 
     def _taken_over(self, news: News, places: Sequence[Job], now: datetime) -> list[Start] | None:
         """Who starts in the place of those that have ended; None: what has happened needs a plan."""
-        is_good = self._relay.is_good(now, others_stand_ready=self._lanes.waiting > 0)
+        is_good = self._relay.is_good(now, others_stand_ready=self._lining.others_stand_ready)
         if not is_good or self._seconds_to_next_try() == 0.0:
             return None
         ends = [seen for seen in news.observations if isinstance(seen, Ended)]
@@ -268,8 +236,8 @@ class Controller:
         self._next_look = time.monotonic() + _LOOK_SECONDS
         jobs = [job for job in self._queue.active() if job.preemptible and job.started_at]
         attempts = [Attempt(job.attempt_id, job, job.node or "", job.devices) for job in jobs]
-        for number, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
-            self._queue.note_checkpoint(number, saved_at, now)
+        for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
+            self._queue.note_checkpoint(attempt_id, saved_at, now)
 
     def _moves_for(self, seen: Started | Ended) -> list[moves.Move]:
         job = self._newest(seen)
@@ -286,21 +254,12 @@ class Controller:
 
     def _carry_out(self, this_round: Round) -> None:
         self._tries.note(this_round.observations)
-        self._note_lanes(this_round)
+        self._lining.note_round(this_round)
         self._engine.start(this_round.started)
         if this_round.ended:
             for attempt_id in this_round.ended:
                 self._stop_asked.pop(attempt_id, None)
             self._engine.forget(this_round.ended)
-
-    def _note_lanes(self, this_round: Round) -> None:
-        """Before the engine tells what becomes of them. Who was to start may have been cancelled meanwhile."""
-        started = {attempt.id for attempt in this_round.started}
-        planned = [attempt_id(start.job.id, start.job.attempt + 1) for start in this_round.plan.starts]
-        self._lanes.end([number for number in planned if number not in started], time.monotonic())
-        for attempt in this_round.started:
-            if attempt.behind is not None:
-                self._lanes.stand(attempt.id, attempt.behind)
 
     def _apply_own_changes(self, this_round: Round) -> None:
         """What we have just recorded needs no other plan, unless a job waits again because of it."""
@@ -373,7 +332,7 @@ class Controller:
 
     def _load(self) -> None:
         self._inbox.drop_changes()
-        self._lanes = Lanes()
+        self._lining.forget()
         with self._store.read() as conn:
             unfinished = stored.unfinished_jobs(conn)
         board = Board(self._policy)
@@ -383,11 +342,9 @@ class Controller:
         self._queue = Queue(board, unfinished, self._now())
 
     def _seconds_to_next_try(self) -> float | None:
-        waits = self._tries.seconds_left()
+        waits = self._tries.seconds_left() + self._lining.seconds_left()
         if self._plan_again_at is not None:
             waits.append(self._plan_again_at - time.monotonic())
-        if (patience := self._lanes.seconds_to_close(time.monotonic())) is not None:
-            waits.append(patience)
         if self._made.wake_at is not None:
             waits.append((self._made.wake_at - self._now()).total_seconds())
         return min(max(0.0, min(waits)), _LONGEST_SLEEP_SECONDS) if waits else None
