@@ -21,6 +21,7 @@ LOOKS = {
 OWN = Path(__file__).with_name("accessibility.js").read_text()
 ROOT = Path(__file__).parents[2]
 AXE = Path(os.environ.get("AXE") or ROOT / ".venv/axe/node_modules/axe-core/axe.min.js")
+Judge = Callable[[Page], list[str]]
 _ASK_AXE = """async () => (await axe.run(document, { runOnly: ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa",
   "wcag22aa", "best-practice"], resultTypes: ["violations"] })).violations
   .filter((one) => one.impact === "serious" || one.impact === "critical")

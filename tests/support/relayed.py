@@ -40,15 +40,15 @@ class Port:
         return f"{proxy_url(self.server)}/s/{self.job}-{self.number}/{path}"
 
 
-def relays(job: int) -> list[int]:
-    """The processes on the node that lead into this job."""
+def relays(server: RunningServer, job: int) -> list[int]:
+    """The processes on the node that lead into this job of this server: others have a job of that number too."""
     found = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             words = (folder / "cmdline").read_bytes().split(b"\0")
         except OSError:
             continue
-        if words[:3] == [b"python3", b"-I", b"-B"] and f"/jobs/{job}/inside-".encode() in words[3]:
+        if words[:3] == [b"python3", b"-I", b"-B"] and f"{server.home}/jobs/{job}/inside-".encode() in words[3]:
             found.append(int(folder.name))
     return found
 

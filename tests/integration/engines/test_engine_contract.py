@@ -291,11 +291,12 @@ def test_nothing_of_a_new_engine_is_sampled_but_its_nodes(bench: Bench) -> None:
     assert set(readings.nodes) == {node.name for node in bench.engine.nodes()}
 
 
-@pytest.fixture
-def line(bench: Bench) -> Bench:
-    if not bench.engine.capabilities.lines_up:
-        pytest.skip("lets nobody stand behind others")
-    return bench
+@pytest.fixture(params=["local"])  # those that let attempts stand behind others
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(ENGINES[request.param](tmp_path), tmp_path)
+    assert bench.engine.capabilities.lines_up
+    yield bench
+    bench.tear_down()
 
 
 def behind(first: Attempt, *others: Attempt) -> list[Attempt]:

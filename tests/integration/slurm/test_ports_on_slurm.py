@@ -51,10 +51,10 @@ def port(server: RunningServer, ann: Person, ann_job: tuple[int, int]) -> Port:
 def test_a_server_inside_a_job_answers_through_the_proxy(port: Port, ann: Person) -> None:
     got = port.get("a%2Fb/echo?q=1")
     assert (got.status, got.json["target"]) == (200, "/a%2Fb/echo?q=1")
-    [relay] = relays(port.job)
+    [relay] = relays(port.server, port.job)
     assert os.stat(f"/proc/{relay}").st_uid == ann.uid
     assert port.get().json["pid"] == got.json["pid"]
-    assert relays(port.job) == [relay]  # the same for all
+    assert relays(port.server, port.job) == [relay]  # the same for all
     folder = port.server.home / "jobs" / str(port.job)
     assert not list(folder.glob("inside-*"))
 
@@ -159,21 +159,21 @@ def test_where_nothing_listens_it_says_so(server: RunningServer, ann: Person, an
 
 def test_a_relay_that_is_killed_is_started_anew(port: Port) -> None:
     assert port.get().status == 200
-    [before] = relays(port.job)
+    [before] = relays(port.server, port.job)
     os.kill(before, 9)
     wait_for(lambda: port.get().status == 200, "another one is there")
-    assert relays(port.job) != [before]
+    assert relays(port.server, port.job) != [before]
 
 
 def test_after_a_restart_of_the_server_it_goes_on_and_nothing_is_left_of_the_old_relay(port: Port) -> None:
     inside = port.get().json["pid"]
-    before = relays(port.job)
+    before = relays(port.server, port.job)
     kill_server(port.server)
     port.server.start()
     wait_for(lambda: port.get().status == 200, "it is found again", lambda: port.get().body)
     assert port.get().json["pid"] == inside
-    wait_for(lambda: not set(before) & set(relays(port.job)), "the old one has left")
-    assert len(relays(port.job)) == 1
+    wait_for(lambda: not set(before) & set(relays(port.server, port.job)), "the old one has left")
+    assert len(relays(port.server, port.job)) == 1
 
 
 def test_a_job_that_ends_takes_its_relay_along(server: RunningServer, ann: Person) -> None:
@@ -182,7 +182,7 @@ def test_a_job_that_ends_takes_its_relay_along(server: RunningServer, ann: Perso
     assert port.get().status == 200
     server.ask("POST", f"/jobs/{job[0]}/cancel", uid=ann.uid)
     assert server.finished(job[0], ann.uid)["state"] == "cancelled"
-    wait_for(lambda: not relays(job[0]), "the relay has gone")
+    wait_for(lambda: not relays(server, job[0]), "the relay has gone")
     wait_for(lambda: port.get().status == 409, "the way is gone")
 
 

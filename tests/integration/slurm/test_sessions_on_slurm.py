@@ -108,7 +108,7 @@ def test_a_session_that_slurm_requeues_comes_up_on_another_node(server: RunningS
             True,
             True,
         )
-        assert len(relays(number)) == 1
+        assert len(relays(server, number)) == 1
     finally:
         slurm.resume_nodes()
     end(server, number)

@@ -13,7 +13,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from heliostat.schedules.cron import NICKNAMES, parse_cron
-from heliostat.schedules.iso8601 import Interval, Period, parse_interval, parse_period, period_text
+from heliostat.schedules.iso8601 import HORIZON, Interval, Period, parse_interval, parse_period, period_text
 from heliostat.schedules.timing import parse_timing, upcoming, zone_for
 
 NOW = datetime(2026, 11, 16, 8, 30, 15, 123, tzinfo=UTC)
@@ -121,7 +121,7 @@ def test_cron_lines_mean_what_cronsim_says(
         return
     cron = parse_cron(line, zone)
     expected = sorted({at.astimezone(UTC) for at in islice(other, 40)})
-    expected = [at for at in expected if at > start][:25]
+    expected = [at for at in expected if start < at < HORIZON][:25]
     assume(expected)
     assert list(cron.between(start, expected[-1])) == expected
 

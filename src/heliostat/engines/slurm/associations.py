@@ -60,14 +60,19 @@ class SlurmAccounts:
 
     def account_for(self, user: str, project: str) -> str | None:
         """The account of this project, if Slurm lets this user use it. Waits a while for the first look."""
-        if self._pictures.last is None:
-            self._pictures.wait(_FIRST_SECONDS)
-        picture = self._pictures.last
+        picture = self._first_picture()
         return picture.account_for(user, project) if picture else None
 
     def refused_qos(self, user: str, project: str, name: str) -> str | None:
-        picture = self._pictures.last
+        """Why, if Slurm will refuse it. Waits for the first look, or what comes just after our start fails."""
+        picture = self._first_picture()
         return picture.refused_qos(user, project, name) if picture else None
+
+    def _first_picture(self) -> Picture | None:
+        if self._pictures.last is None:
+            self._pictures.if_old()
+            self._pictures.wait(_FIRST_SECONDS)
+        return self._pictures.last
 
     def used(self) -> tuple[Used, ...]:
         """Slurm's own count of what each has used, of some seconds ago; while it is away, the last."""
