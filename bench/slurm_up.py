@@ -143,7 +143,7 @@ class PrivateSlurm:
     def configure(self) -> dict[str, int]:
         """Empty the folder and write the files Slurm reads; the ports it will use."""
         shutil.rmtree(self.folder, ignore_errors=True)
-        for name in ("state", "spool", "mariadb"):
+        for name in ("state", "spool", "mariadb", "tmp"):
             (self.folder / name).mkdir(parents=True)
         names = ("controller_port", "accounting_port", "node_port", "database_port", *self.more_ports)
         ports = dict(zip(names, _free_ports(len(names)), strict=True))
@@ -212,11 +212,13 @@ class PrivateSlurm:
 
     def _start_database(self, port: int) -> None:
         data, sock = self.folder / "mariadb", self.folder / "mariadb.sock"
+        own_tmp = f"--tmpdir={self.folder}/tmp"  # a database that starts removes what others have there
         self.run(
             "mariadb-install-db",
             "--no-defaults",
             "--user=root",
             f"--datadir={data}",
+            own_tmp,
             "--skip-test-db",
             _PLAIN_FILES,
             "--auth-root-authentication-method=normal",
@@ -226,6 +228,7 @@ class PrivateSlurm:
             "--no-defaults",
             "--user=root",
             f"--datadir={data}",
+            own_tmp,
             f"--socket={sock}",
             f"--port={port}",
             "--bind-address=127.0.0.1",
