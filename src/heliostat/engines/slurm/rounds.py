@@ -124,7 +124,8 @@ class Rounds(Followers):
             return  # the accounting is away, Slurm itself is not: it is asked again
         arrays = arrays_among(jobs) if unseen else {}
         for handed in unseen:
-            self._follow(handed, past.get(handed.number or 0) or taken_out(handed, jobs, arrays), types)
+            known = _closed(handed, past.get(handed.number or 0))
+            self._follow(handed, known or taken_out(handed, jobs, arrays), types)
 
     def send_signals(self) -> None:
         """To those who are to stop. Of one that the last look has not seen as ours, the number means nothing."""
@@ -252,6 +253,13 @@ class Rounds(Followers):
                 self._commands.signal(number, heard_as(signal, handed.attempt.job.spec))
             handed.signals.clear()
         return []
+
+
+def _closed(handed: Handed, job: SlurmJob | None) -> SlurmJob | None:
+    """What the accounting knows of one that is in no queue; not that it still runs, if it has noted its own end: a
+    controller that was killed may never tell the accounting."""
+    is_open = job is not None and not job.is_over
+    return None if is_open and read_receipt(handed.receipt).has_ended else job
 
 
 def _is_anothers(handed: Handed, job: SlurmJob) -> bool:

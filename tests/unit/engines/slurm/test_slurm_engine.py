@@ -39,6 +39,7 @@ class FakeSlurm:
 
     def __init__(self) -> None:
         self.known: dict[int, SlurmJob] = {}
+        self.past: dict[int, SlurmJob] = {}  # what only the accounting has
         self.comments: dict[int, str] = {}
         self.submitted: list[list[str]] = []
         self.scripts: list[str] = []
@@ -108,7 +109,7 @@ class FakeSlurm:
 
     def past_jobs(self, numbers: Sequence[int]) -> dict[int, SlurmJob]:
         self._answer()
-        return {}
+        return {number: self.past[number] for number in numbers if number in self.past}
 
     def comments_of(self, uid: int) -> list[tuple[int, str]]:
         self._answer()

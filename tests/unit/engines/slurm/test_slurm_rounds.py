@@ -154,3 +154,19 @@ def test_one_whose_number_was_given_twice_and_who_never_began_is_handed_over_aga
     site.engine.close()
     causes = {end.attempt_id: end.cause for end in site.ends()}
     assert causes == {"1.1": Cause.LOST, "2.1": Cause.NOT_STARTED}
+
+
+def test_the_word_of_a_job_that_it_ended_counts_more_than_accounts_that_were_never_closed(tmp_path: Path) -> None:
+    """A killed slurmctld may leave a job that runs for ever in the accounting, and is in no queue."""
+    site = Site(tmp_path)
+    attempt = site.attempt(1, state=JobState.RUNNING, handed_over=False)
+    site.traces.put(attempt.id, Trace(ME, 55))
+    (site.home.jobs / "1").mkdir(parents=True)
+    (site.home.jobs / "1" / "1.receipt").write_text("begun 55 0 n1\nended 55 0 0\n")
+    site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
+    site.slurm.run(55)
+    site.slurm.past[55] = site.slurm.known.pop(55)
+    site.reports += site.engine.observe([attempt])
+    site.wait_until(lambda: bool(site.ends()), "its end")
+    site.engine.close()
+    assert [(end.cause, end.exit_code) for end in site.ends()] == [(Cause.EXITED, 0)]
