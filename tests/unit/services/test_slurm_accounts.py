@@ -30,8 +30,11 @@ class EmptySlurm:
     def __init__(self) -> None:
         self.done: list[list[str]] = []
         self.refuses_users: Exception | None = None
+        self.away = False
 
     def ask(self, argv: Sequence[str]) -> str:
+        if self.away:
+            raise EngineUnavailable("Slurm does not answer.")
         if argv[0] == "scontrol":
             return CONFIG
         if "show" in argv:
@@ -129,10 +132,13 @@ def test_the_doctor_counts_who_is_not_in_slurm(site: Site, slurm: EmptySlurm) ->
     assert "helio slurm plan" in (finding.hint or "")
 
 
-def test_a_class_without_its_qos_is_refused_once_slurm_was_looked_at(site: Site, slurm: EmptySlurm) -> None:
+def test_no_class_is_refused_while_nobody_can_look(slurm: EmptySlurm) -> None:
+    slurm.away = True
+    check_class(replace(a_job(1, None), priority_class="urgent"), Terms(), SlurmAccounts(slurm))
+
+
+def test_a_class_without_its_qos_is_refused_at_the_first_look(slurm: EmptySlurm) -> None:
     accounts, urgent = SlurmAccounts(slurm), replace(a_job(1, None), priority_class="urgent")
-    check_class(urgent, Terms(), accounts)  # nobody has looked yet
-    accounts.look()
     check_class(a_job(2, None), Terms(), accounts)
     check_class(urgent, Terms(qos={"urgent": "normal"}), accounts)
     with pytest.raises(Invalid, match="it has no QOS urgent") as caught:
