@@ -58,7 +58,7 @@ class Proxy:
         elif asked.rest == f"/{ENTER}".encode():
             await self._enter(request, asked, send)
         else:
-            await _Exchange(self, await self.gate.admit(request), request, receive, send).run()
+            await _Exchange(self, await self.gate.admit(request, asked), request, receive, send).run()
 
     def _home(self, request: Request) -> str:
         """With a host name for each target: where its own paths begin."""
@@ -210,12 +210,11 @@ class _Exchange:
             await connection.wait_if_small(_SMALL_BYTES)  # another replica may still answer instead
         self._has_started = True
         await _start(self._send, head.status, response_headers(head.headers, self._admitted.passing))
-        async for part in connection.body():
+        is_last = False
+        while not is_last:
+            part = await connection.part()
             is_last = connection.is_complete
             await self._send({"type": "http.response.body", "body": part, "more_body": not is_last})
-            if is_last:
-                return
-        await self._send({"type": "http.response.body", "body": b""})
 
 
 async def _start(send: Send, status: int, headers: list[Header]) -> None:

@@ -76,9 +76,8 @@ class Gate:
             raise NotFound("There is nothing here.", "Open a session or a port from its page in Heliostat.")
         return asked
 
-    async def admit(self, request: Request) -> Admitted:
+    async def admit(self, request: Request, asked: Asked) -> Admitted:
         """Raises NotAuthenticated, Forbidden, NotFound or Conflict."""
-        asked = self.asked(request)
         secret, is_program = self._secret(request.headers)
         if not is_program:
             check_origin(request)

@@ -14,6 +14,11 @@ class GatheringProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(Gathering(transport, self.loop))
 
+    def on_response_complete(self) -> None:
+        if isinstance(self.transport, Gathering):
+            self.transport.flush()
+        super().on_response_complete()
+
     def handle_websocket_upgrade(self) -> None:
         if isinstance(self.transport, Gathering):
             self.transport = self.transport.bare()  # a tunnel has nothing to gather
@@ -30,20 +35,20 @@ class Gathering(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         if self._held_bytes + len(data) > _MOST_JOINED:
-            self._flush()
+            self.flush()
             self._transport.write(data)
             return
         if not self._held:
-            self._loop.call_soon(self._flush)
+            self._loop.call_soon(self.flush)
         self._held.append(data)
         self._held_bytes += len(data)
 
     def bare(self) -> asyncio.Transport:
-        self._flush()
+        self.flush()
         return self._transport
 
     def close(self) -> None:
-        self._flush()
+        self.flush()
         self._transport.close()
 
     def abort(self) -> None:
@@ -51,7 +56,7 @@ class Gathering(asyncio.Transport):
         self._held_bytes = 0
         self._transport.abort()
 
-    def _flush(self) -> None:
+    def flush(self) -> None:
         if self._held:
             data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
             self._held.clear()

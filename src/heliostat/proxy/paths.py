@@ -47,5 +47,7 @@ def own_host(host: bytes, pattern: str) -> Target | None:
 
 def _climbs(path: bytes) -> bool:
     """Decoded twice, for a server that does so too; a file may have any name but these two."""
+    if b"." not in path and b"%" not in path:
+        return False
     decoded = unquote_to_bytes(unquote_to_bytes(path)).replace(b"\\", b"/")
     return any(part in (b".", b"..") for part in decoded.split(b"/"))

@@ -85,7 +85,7 @@ class Tunnel(asyncio.Protocol):
         try:
             with self._counting:
                 request = _parse(head, self.transport)
-                admitted = await self._proxy.gate.admit(request)
+                admitted = await self._proxy.gate.admit(request, self._proxy.gate.asked(request))
                 await self._connect(request, admitted)
                 await self._until_over(admitted)
         except HeliostatError as error:

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections import deque
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import cast
 
@@ -85,18 +85,18 @@ class Connection(asyncio.Protocol):
             while not self._is_complete:
                 await self._next()
 
-    async def body(self) -> AsyncIterator[bytes]:
-        while True:
-            if self._parts:
-                part = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
-                self._parts.clear()
-                self._waiting_bytes = 0
-                self._resume_reading()
-                yield part
-            elif self._is_complete:
-                return
-            else:
-                await self._next()
+    async def part(self) -> bytes:
+        """What has come of the body since the last; empty at its end."""
+        while not self._parts:
+            if self._is_complete:
+                return b""
+            await self._next()
+        part = b"".join(self._parts) if len(self._parts) > 1 else self._parts[0]
+        self._parts.clear()
+        if self._waiting_bytes > _HIGH_BYTES:
+            self._resume_reading()
+        self._waiting_bytes = 0
+        return part
 
     @property
     def is_complete(self) -> bool:
