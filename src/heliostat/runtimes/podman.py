@@ -107,7 +107,7 @@ def _namespaces(task: Task, confinement: Confinement) -> Iterator[str]:
 
 
 def _before(task: Task, image: str, confinement: Confinement) -> str:
-    return f"{{ {_there(task, image, confinement)}; }} && {{ {_known_features(confinement)}; true; }}"
+    return f"{{ {_there(task, image, confinement)}; }} && {{ {_quick_notes(confinement)}; true; }}"
 
 
 def _there(task: Task, image: str, confinement: Confinement) -> str:
@@ -121,13 +121,18 @@ def _there(task: Task, image: str, confinement: Confinement) -> str:
     return f"{note} || {{ {fetch} && {{ {note}; true; }}; }}"
 
 
-def _known_features(confinement: Confinement) -> str:
-    """What the kernel can do with overlays, podman finds out by half a dozen mounts and keeps beside each store.
-    All of a person share what the first has found since the boot."""
-    known, run = quote(f"{confinement.store}/features/"), quote(f"{confinement.run}/c")
+def _quick_notes(confinement: Confinement) -> str:
+    """Spares podman two things that take it as long as half of the rest.
+
+    Its database is worth nothing without the container, so it is kept with what does not outlive a boot, where
+    nothing has to reach a disk. What the kernel can do with overlays, it finds out by half a dozen mounts and
+    keeps beside each store: all of a person share what the first has found since the boot.
+    """
+    known, run = quote(f"{confinement.store}/features/"), quote(confinement.run)
     read = "read -r heliostat_boot </proc/sys/kernel/random/boot_id"
-    make = f'mkdir -p {known}"$heliostat_boot" {run} && ln -s {known}"$heliostat_boot" {run}/overlay'
-    return f"[ -e {run}/overlay ] || {{ {read} && {make}; }}"
+    make = f'mkdir -p {known}"$heliostat_boot" {run}/c {run}/d'
+    link = f'ln -s {run}/d {quote(confinement.scratch)}/libpod; ln -s {known}"$heliostat_boot" {run}/c/overlay'
+    return f"[ -e {run}/c/overlay ] || {{ {read} && {make} && {{ {link}; }}; }}"
 
 
 def _digest(image: str, confinement: Confinement) -> str:
