@@ -158,6 +158,7 @@ class _Exchange:
         try:
             connection.write_at_once(self._head())
             if self._has_body:
+                connection.keep_last_words()
                 watch.send(self._send_body(connection))
             else:
                 self._has_sent = True

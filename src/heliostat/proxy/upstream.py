@@ -9,6 +9,7 @@ from typing import cast
 
 import httptools
 
+from heliostat.engines.relay.last_words import LastWords
 from heliostat.proxy.headers import Header
 
 _HIGH_BYTES = 512 * 1024  # read ahead of a slow browser, before the server inside has to wait
@@ -42,6 +43,7 @@ class Connection(asyncio.Protocol):
         self._may_write = asyncio.Event()
         self._may_write.set()
         self._news = asyncio.Event()
+        self._last_words = LastWords()
         self.is_lost = False
         self._error: str | None = None
         self.begin(b"")
@@ -71,6 +73,11 @@ class Connection(asyncio.Protocol):
         if self._transport is None or self.is_lost:
             raise UpstreamLost(self._error or "it has closed the connection")
         self._transport.write(data)
+
+    def keep_last_words(self) -> None:
+        """It may answer and hang up while we still send."""
+        if self._transport is not None:
+            self._last_words.keep(self._transport)
 
     async def head(self) -> Head:
         while self._head is None:
@@ -147,6 +154,8 @@ class Connection(asyncio.Protocol):
         return None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        for data in self._last_words.heard():
+            self.data_received(data)
         if self._head is not None and not self._is_complete and self._ends_with_connection(self._head):
             self._is_complete, self._keeps_open = True, False
         self.is_lost = True

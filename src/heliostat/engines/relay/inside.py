@@ -18,6 +18,7 @@ from typing import cast
 from heliostat.engines.relay import frames
 from heliostat.engines.relay.flow import Inflow, Outflow
 from heliostat.engines.relay.frames import Frame
+from heliostat.engines.relay.last_words import LastWords
 from heliostat.engines.relay.listeners import Held, NotListening, find_held
 from heliostat.engines.relay.members import Members, all_pids
 
@@ -134,6 +135,7 @@ class _Connection(asyncio.Protocol):
         self._out, self._in = Outflow(number, send), Inflow(number, send)
         self._unheard = 0  # bytes that the server has not taken
         self._is_full = self._has_begun = self._has_heard_all = self._has_said_all = self._is_lost = False
+        self._last_words = LastWords()
         self._transport: asyncio.Transport
 
     def begin(self) -> None:
@@ -168,6 +170,7 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.pause_reading()
+        self._last_words.keep(transport)
 
     def data_received(self, data: bytes) -> None:
         if not self._has_begun:
@@ -184,6 +187,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
+        for data in self._last_words.heard():
+            if self._has_begun:
+                self._out.write(data)
         if self._has_begun:
             self._out.finish(frames.CLOSE)
         self._forget_if_over()
