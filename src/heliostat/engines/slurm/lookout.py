@@ -10,11 +10,13 @@ from collections.abc import Callable, Collection, Iterator
 from itertools import islice
 
 from heliostat.engines.slurm.handed import Handed
+from heliostat.engines.slurm.receipts import read_receipt
 
 GLANCE_SECONDS = 0.1  # between two glances at the receipts
 _MOST_RUNNING = 256  # are watched
 _MOST_WAITING = 32
 _SHARE = 1 / 20  # of the time, at most, is spent on asking because of receipts
+_LAST_SHARE = 1 / 5  # the same, while all who are watched have noted their end
 
 
 class Lookout:
@@ -22,9 +24,11 @@ class Lookout:
 
     def __init__(self, seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
         self._seconds, self._clock = seconds, clock
-        self._next = self._earliest = self._began = 0.0
-        self._is_early = False
+        self._next = self._began = self._ended_at = 0.0
+        self._has_news = self._is_early = False
+        self._last_share = _LAST_SHARE
         self._sizes: dict[str, int] = {}
+        self._open: set[str] = set()  # of these, who have not noted their end
 
     @property
     def left(self) -> float:
@@ -37,21 +41,41 @@ class Lookout:
         return min(self.left, GLANCE_SECONDS) if self._sizes else self.left
 
     def glance(self) -> None:
-        """At the receipts: with news in them it is time."""
-        if self._clock() >= self._earliest and any(_size(path) != size for path, size in self._sizes.items()):
+        """At the receipts: with news in them it is time, or will be soon."""
+        self._read_news()
+        if self._has_news and self._clock() >= self._earliest:
             self._next, self._is_early = self._clock(), True
 
     def begin(self, handed: Collection[Handed]) -> None:
         """To ask. From here on, what they note is news."""
-        self._began = self._clock()
-        self._sizes = {one.receipt: _size(one.receipt) for one in _watched(handed)}
+        self._began, before = self._clock(), self._sizes
+        self._sizes = {one.receipt: before.get(one.receipt, 0) for one in _watched(handed)}
+        self._open = {path for path in self._sizes if path in self._open or path not in before}
+        self._read_news()
+        self._has_news = False
 
     def end(self) -> None:
         """Slurm has answered. A script notes its end a moment before Slurm knows of it: so soon once more."""
-        now = self._clock()
-        self._earliest = now + (now - self._began) / _SHARE
-        self._next = min(self._earliest, now + self._seconds) if self._is_early else now + self._seconds
+        self._ended_at = self._clock()
+        usual, all_ended = self._ended_at + self._seconds, self._sizes and not self._open
+        self._next = min(self._earliest, usual) if self._is_early or all_ended else usual
         self._is_early = False
+        self._last_share = max(_SHARE, self._last_share / 2)  # less and less for one that does not go
+
+    def _read_news(self) -> None:
+        for path in [path for path, size in self._sizes.items() if _size(path) != size]:
+            self._sizes[path] = _size(path)
+            self._has_news, self._last_share = True, _LAST_SHARE
+            if read_receipt(path).has_ended:
+                self._open.discard(path)
+            else:
+                self._open.add(path)
+
+    @property
+    def _earliest(self) -> float:
+        """When it is right to ask because of receipts."""
+        share = _SHARE if self._open else self._last_share
+        return self._ended_at + (self._ended_at - self._began) / share
 
 
 def _watched(handed: Collection[Handed]) -> Iterator[Handed]:

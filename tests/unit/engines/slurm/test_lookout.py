@@ -95,3 +95,59 @@ def test_whoever_runs_is_watched_before_whoever_waits(lookout: Lookout, clock: C
 def test_while_nothing_is_in_slurm_there_is_nothing_to_glance_at(lookout: Lookout, clock: Clock) -> None:
     ask(lookout, clock, Handed(ATTEMPT, "/none", 1001))
     assert lookout.glance_left == 1.0
+
+
+def noted(tmp_path: Path, *words: str) -> list[Path]:
+    paths = [tmp_path / f"{number}.receipt" for number in range(len(words))]
+    for path, word in zip(paths, words, strict=True):
+        path.write_text(f"begun 7 0 n1\n{word}")
+    return paths
+
+
+def test_when_all_have_noted_their_end_slurm_is_asked_sooner_but_less_and_less_often(
+    lookout: Lookout, clock: Clock, tmp_path: Path
+) -> None:
+    ours = [handed(path) for path in noted(tmp_path, "", "ended 7 0 0\n")]
+    ask(lookout, clock, *ours)
+    noted(tmp_path, "ended 7 0 0\n")
+    clock.at += 0.0501
+    lookout.glance()
+    assert lookout.left == 0
+    gaps = []
+    for _ in range(4):
+        ask(lookout, clock, *ours)
+        gaps.append(lookout.left)
+        clock.at += lookout.left
+    assert gaps == pytest.approx([0.05, 0.1, 0.2, 0.2])
+
+
+def test_whose_end_is_noted_just_before_the_question_has_ended(
+    lookout: Lookout, clock: Clock, tmp_path: Path
+) -> None:
+    ours = [handed(path) for path in noted(tmp_path, "")]
+    ask(lookout, clock, *ours)
+    noted(tmp_path, "ended 7 0 0\n")
+    ask(lookout, clock, *ours)
+    assert lookout.left == pytest.approx(0.05)
+
+
+def test_as_long_as_one_goes_on_the_end_of_others_is_no_reason_to_hurry(
+    lookout: Lookout, clock: Clock, tmp_path: Path
+) -> None:
+    ours = [handed(path) for path in noted(tmp_path, "", "")]
+    ask(lookout, clock, *ours)
+    noted(tmp_path, "ended 7 0 0\n")
+    clock.at += 0.1
+    lookout.glance()
+    assert lookout.left == pytest.approx(0.9)
+    clock.at += 0.1001
+    lookout.glance()
+    assert lookout.left == 0
+
+
+def test_one_that_begins_again_is_no_longer_at_its_end(lookout: Lookout, clock: Clock, tmp_path: Path) -> None:
+    ours = [handed(path) for path in noted(tmp_path, "ended 7 0 0\n")]
+    ask(lookout, clock, *ours)
+    noted(tmp_path, "ended 7 0 0\nbegun 7 1 n1\n")
+    ask(lookout, clock, *ours)
+    assert lookout.left == 1.0
