@@ -201,7 +201,7 @@ def _replica(one: ReplicaState) -> Json:
         "generation": one.replica.generation,
         "open_requests": one.open_requests,
         "healthy_at": time_view(one.replica.healthy_at),
-        "problem": one.replica.problem,
+        "problem": one.problem,
         "created_at": time_view(one.replica.created_at),
     }
 

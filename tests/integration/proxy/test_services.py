@@ -219,6 +219,23 @@ def test_it_scales_up_and_down_and_restarts(server: RunningServer) -> None:
         assert {each["job_id"] for each in live(server, "scaled")}.isdisjoint(one)
 
 
+def test_a_replica_that_waits_says_why(server: RunningServer) -> None:
+    for node in server.ask("GET", "/nodes").json["items"]:
+        server.ask("POST", f"/nodes/{node['name']}/drain", {"reason": "for a while"})
+    try:
+        server.ask("POST", "/services", body("patient"))
+
+        def problems() -> list[str]:
+            shown = server.ask("GET", "/services/patient").json["replica_jobs"]
+            return [one["problem"] or "" for one in shown if one["state"] == "waiting"]
+
+        wait_for(lambda: any("drain" in one for one in problems()), "why it waits")
+    finally:
+        for node in server.ask("GET", "/nodes").json["items"]:
+            server.ask("POST", f"/nodes/{node['name']}/resume")
+        server.ask("POST", "/services/patient/stop")
+
+
 def test_its_owner_opens_it_in_a_browser_and_open_requests_are_answered_before_it_goes(
     server: RunningServer,
 ) -> None:

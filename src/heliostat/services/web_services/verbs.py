@@ -31,6 +31,11 @@ class ReplicaState:
     job: Job | None
     phase: Phase
     open_requests: int
+    why_it_waits: str | None = None
+
+    @property
+    def problem(self) -> str | None:
+        return self.replica.problem or self.why_it_waits
 
     @property
     def word(self) -> str:
@@ -216,7 +221,9 @@ def _view(context: Context, service: Service) -> ServiceView:
 
 
 def _state(context: Context, replica: Replica, job: Job | None) -> ReplicaState:
-    return ReplicaState(replica, job, phase_of(replica, job), context.traffic.open_with(replica.job_id))
+    phase = phase_of(replica, job)
+    why = context.controller.reason(job) if job is not None and phase is Phase.WAITING else None
+    return ReplicaState(replica, job, phase, context.traffic.open_with(replica.job_id), why)
 
 
 def _seen(context: Context, caller: Caller, name: str) -> Service:

@@ -165,5 +165,5 @@ def _replica(each: ReplicaState) -> ReplicaRow:
     replica, icon = each.replica, _ICONS[each.word]
     if each.word == "over" and each.job is not None:
         icon = each.job.state.value
-    problem = replica.problem or ""
+    problem = each.problem or ""
     return ReplicaRow(replica.job_id, each.word, icon, node, each.open_requests, replica.healthy_at, problem)
