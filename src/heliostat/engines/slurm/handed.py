@@ -56,8 +56,10 @@ class Handed:
         return self.stopped_as is None and not self.is_suspended and ran >= limit
 
     def was_requeued(self, job: SlurmJob) -> bool:
-        """Since this attempt began to wait. One that we stop is not put back: it is ended."""
-        return job.place.restarts > self.restarts and self.stopped_as is None and not job.is_over
+        """Since this attempt began to wait. One that we stop is not put back: it is ended. While something of the
+        former run is left, nobody can say whose the output is."""
+        has_settled = not job.is_over and job.state != "COMPLETING"
+        return job.place.restarts > self.restarts and self.stopped_as is None and has_settled
 
     def note_pause(self, job: SlurmJob, now: datetime) -> None:
         """Slurm's clock stands still while a job is suspended."""

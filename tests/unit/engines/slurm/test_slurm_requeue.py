@@ -36,7 +36,7 @@ def starts(site: Site) -> list[str]:
 
 def requeue(site: Site, restarts: int = 1, state: str = "PENDING") -> None:
     job = site.slurm.known[100]
-    nodes, began = (("n1",), BEGAN) if state == "RUNNING" else ((), None)
+    nodes, began = ((), None) if state == "PENDING" else (("n1",), BEGAN)
     standing = Standing(restarts=restarts, priority=1)
     site.slurm.known[100] = replace(job, state=state, nodes=nodes, started_at=began, standing=standing)
 
@@ -84,6 +84,20 @@ def test_each_attempt_of_a_requeued_job_has_its_own_output(site: Site) -> None:
             site.engine.forget([f"1.{restarts + 1}"])
     said = [site.engine.log_path(1, attempt, "stdout").read_text() for attempt in (1, 2, 3)]
     assert said == ["one\n", "two\n", "three\n"]
+
+
+def test_one_whose_first_run_is_not_quite_over_is_not_taken_for_running_again(site: Site) -> None:
+    running(site)
+    slurms = site.home.jobs / "1" / "1.stdout"
+    slurms.write_text("one\n")
+    requeue(site, state="COMPLETING")
+    looks = site.slurm.looks
+    site.wait_until(lambda: site.slurm.looks > looks + 3, "it looks on")
+    requeue(site)
+    site.wait_until(site.ends, "its end is told")
+    with slurms.open("a") as file:
+        file.write("two\n")
+    assert [site.engine.log_path(1, attempt, "stdout").read_text() for attempt in (1, 2)] == ["one\n", "two\n"]
 
 
 def test_a_server_killed_before_the_requeue_is_recorded_tells_it_again(site: Site) -> None:
