@@ -1,7 +1,6 @@
 """The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
 
 import re
-from dataclasses import replace
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -31,6 +30,7 @@ from heliostat.models.quantities import (
     parse_memory,
     parse_signal,
 )
+from heliostat.models.records import Code
 
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
 _MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
@@ -257,7 +257,7 @@ class JobBody(BaseModel):
         check_retry(self.max_retries, self.retry_on, self.retry_delay)
         return self
 
-    def to_request(self) -> JobRequest:
+    def to_request(self, usual_code: Code | None = None) -> JobRequest:
         return JobRequest(
             spec=self._spec(),
             name=self.name,
@@ -278,7 +278,7 @@ class JobBody(BaseModel):
             array=self.array,
             after=parents(self.after, self.after_any, self.after_failed, self.after_each),
             begin=self.begin,
-            code=None if self.record is None else self.record.to_code(),
+            code=usual_code if self.record is None else self.record.to_code(),
             environment=asked_software(self.environment),
             retry=retry_of(self.retry_on, self.retry_delay),
             notify=self.notify,
@@ -321,11 +321,8 @@ class BulkBody(BaseModel):
     record: CodeBody | None = Field(default=None, description="Of all those that have none of their own.")
 
     def to_requests(self) -> list[JobRequest]:
-        requests = [job.to_request() for job in self.jobs]
-        if self.record is None:
-            return requests
-        code = self.record.to_code()
-        return [replace(request, code=request.code or code) for request in requests]
+        code = None if self.record is None else self.record.to_code()
+        return [job.to_request(code) for job in self.jobs]
 
 
 class CancelBody(BaseModel):

@@ -141,7 +141,7 @@ class JobRequest:
     array: ArrayRange | None = None
     after: tuple[Parent, ...] = ()  # whom it waits for
     begin: datetime | timedelta | None = None  # not before; an interval counts from when it is submitted
-    code: Code | None = None  # what it was submitted with
+    code: Code | None = field(default=None, repr=False)  # what it was submitted with
     rerun_of: JobId | None = None  # the job it repeats
     environment: Software | str | None = None  # its software, or the digest of one that is known
     retry: Retry = USUAL_RETRY  # after which ends, and when

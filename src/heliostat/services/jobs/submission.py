@@ -88,8 +88,7 @@ def prepare_submission(
 
 def _digest(requests: Sequence[JobRequest], about: str | None) -> str:
     """Of what is asked for: that the code has changed since does not make it another request."""
-    asked = [request if request.code is None else replace(request, code=None) for request in requests]
-    return hashlib.sha256((about or repr(asked)).encode()).hexdigest()
+    return hashlib.sha256((about or repr(list(requests))).encode()).hexdigest()
 
 
 def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[Job]:
