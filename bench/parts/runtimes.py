@@ -2,9 +2,10 @@
 
 The job tells the time, and no more. Its start-up is the time from the call of the engine to the one it tells; the
 whole is that until the word that it has ended, which is given when nothing of it is left. By hand, the tool is
-called as somebody would who needs the same: one command, the same folders and limits, its image there. Bubblewrap
-knows no limits, so by hand it runs in a group of processes made for it; podman is told them. What a runtime adds
-is its time less the one of a plain process in the same round; by hand, less the one of the program alone.
+called as somebody would who needs the same: one command, the same folders, limits and language, its image there.
+Bubblewrap knows no limits, so by hand it runs in a group of processes made for it; podman is told them. What
+a runtime adds is its time less the one of a plain process in the same round; by hand, less the one of the program
+alone.
 
 Before each start is a pause, as the kernel takes a room down some time after its last process; and then a move
 from a group to itself: the first one after a pause takes the kernel long, and the server has it behind it when it
@@ -49,6 +50,7 @@ _SPECS = {
     "bubblewrap": JobSpec(_TELL_TIME, runtime="bubblewrap", network="host"),
     "podman": JobSpec(_TELL_TIME, image=IMAGE, runtime="podman", network="host"),
 }
+_LANGUAGE = "C.UTF-8"  # of every job; a program looks for its words when it starts
 _LIMITS = Limits(memory_mib=512, cpus=1, pids=4096)
 _IN_GROUP = ["/bin/sh", "-c", 'for file in $ENTER_FILES; do echo 0 >"$file"; done; exec "$@"', "sh"]
 _PROGRAMS = {"process": "date", "bubblewrap": "bwrap", "podman": "podman"}
@@ -181,6 +183,7 @@ def _by_hand(name: str, home: Path) -> list[str]:
         Path(folder).mkdir(parents=True)
     if name == "bubblewrap":
         words = ["bwrap", "--unshare-all", "--share-net", "--die-with-parent", "--cap-drop", "ALL", "--clearenv"]
+        words += ["--setenv", "LANG", _LANGUAGE]
         own = [Mount(folder, folder) for folder in folders]
         bwrap = [*words, *room_words(own), "--remount-ro", "/", "--chdir", folders[0], "--", *_TELL_TIME]
         return [*_IN_GROUP, *bwrap]
@@ -192,7 +195,7 @@ def _by_hand(name: str, home: Path) -> list[str]:
     podman += ["--runtime=runc", "--cgroup-manager=cgroupfs", "--log-level=error"]
     limits = [f"--memory={_LIMITS.memory_mib}m", f"--cpus={_LIMITS.cpus}", f"--pids-limit={_LIMITS.pids}"]
     limits += ["--ulimit=nofile=1024:1024", "--ulimit=nproc=4096:4096"]
-    folders = [f"--volume={home}:{home}", f"--workdir={home}"]
+    folders = [f"--volume={home}:{home}", f"--workdir={home}", f"--env=LANG={_LANGUAGE}"]
     return [
         *podman,
         "run",

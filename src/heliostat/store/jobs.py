@@ -17,13 +17,13 @@ from heliostat.store.rows import (
     row_to_attempt,
     row_to_event,
     row_to_job,
-    values_to_job,
 )
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
 _MANY = 500  # SQLite allows only so many variables in one statement
-_ALL_NAMES = tuple(column.name for column in ALL_COLUMNS)
+_SOME = tuple(f"id{number}" for number in range(16))
+_SOME_JOBS = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id.in_([bindparam(name) for name in _SOME])))
 _ONE_JOB = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id == bindparam("id")))
 
 
@@ -55,15 +55,15 @@ class JobFilter:
 def get_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     """With their spec; ids that do not exist are left out."""
     wanted = list(ids)
-    if len(wanted) < 10:
-        rows = (_ONE_JOB.first(conn, {"id": job_id}) for job_id in wanted)
-        jobs = [values_to_job(dict(zip(_ALL_NAMES, row, strict=True))) for row in rows if row]
-        return {job.id: job for job in jobs}
-    found: dict[JobId, Job] = {}
-    for start in range(0, len(wanted), _MANY):
-        query = select(*ALL_COLUMNS).where(_jobs.c.id.in_(wanted[start : start + _MANY]))
-        found |= {row.id: row_to_job(row) for row in conn.execute(query)}
-    return found
+    if len(wanted) == 1:
+        row = _ONE_JOB.first(conn, {"id": wanted[0]})
+        return {wanted[0]: row_to_job(row)} if row else {}
+    rows: list[tuple[Any, ...]] = []
+    for start in range(0, len(wanted), len(_SOME)):
+        part = wanted[start : start + len(_SOME)]
+        some = part + part[-1:] * (len(_SOME) - len(part))  # who is named twice is found once
+        rows += _SOME_JOBS.all(conn, dict(zip(_SOME, some, strict=True)))
+    return {job.id: job for job in map(row_to_job, rows)}
 
 
 def get_job(conn: Connection, job_id: JobId) -> Job | None:
