@@ -29,7 +29,7 @@ class Wanted:
 @dataclass(frozen=True)
 class Difference:
     path: str
-    state: str  # new, same, different, or why it is not touched: changed, foreign
+    state: str  # new, same, different, or why it is not touched: changed, foreign; hidden, from who looks
     diff: str  # what would change; a password never shows
 
 
@@ -42,13 +42,19 @@ def wanted_files(described: Description, layout: Layout, password: str) -> list[
 
 def known_password(layout: Layout) -> str | None:
     """Of the database, from a file that we made before."""
-    text = _read(Path(layout.conf_folder) / "slurmdbd.conf")
+    try:
+        text = _read(Path(layout.conf_folder) / "slurmdbd.conf")
+    except PermissionError:
+        return None
     found = _PASSWORD.search(text) if text and origin_of(text) is Origin.OURS else None
     return found[1] if found else None
 
 
 def difference(wanted: Wanted) -> Difference:
-    there = _read(wanted.path)
+    try:
+        there = _read(wanted.path)
+    except PermissionError:
+        return Difference(str(wanted.path), "hidden", "")
     if there is None:
         return Difference(str(wanted.path), "new", _shown("", wanted))
     origin = origin_of(there)
