@@ -38,8 +38,9 @@ def test_a_plan_shows_every_file_and_changes_nothing(helio, tmp_path):
 def test_a_plan_can_be_written_to_a_folder_once(helio, tmp_path):
     words = ("slurm", "setup", "plan", "--nodes", nodes(tmp_path), "--to", str(tmp_path / "out"), "--json")
     said = json.loads(helio(*words).out)
-    assert sorted(os.listdir(tmp_path / "out")) == ["cgroup.conf", "gres.conf", "slurm.conf", "slurmdbd.conf"]
-    assert len(said["written"]) == 4
+    expected = ["cgroup.conf", "gres.conf", "heliostat-slurmd.conf", "slurm.conf", "slurmdbd.conf"]
+    assert sorted(os.listdir(tmp_path / "out")) == expected
+    assert len(said["written"]) == 5
     again = helio(*words)
     assert again.code == 6
     assert "is there already" in again.err

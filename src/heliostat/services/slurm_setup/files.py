@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from pathlib import Path
 
+from heliostat.engines.slurm.setup.daemons import machines_here
 from heliostat.engines.slurm.setup.description import Description
-from heliostat.engines.slurm.setup.files import shared_files, slurmdbd_conf
+from heliostat.engines.slurm.setup.files import SLURMD_UNIT, shared_files, slurmd_unit, slurmdbd_conf
 from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.engines.slurm.setup.ownership import Origin, origin_of
 from heliostat.errors import Conflict
@@ -37,7 +38,10 @@ def wanted_files(described: Description, layout: Layout, password: str) -> list[
     """That of the password first: who comes back after a crash finds it there."""
     folder = Path(layout.conf_folder)
     secret = Wanted(folder / "slurmdbd.conf", slurmdbd_conf(described, layout, password), 0o600, "slurm")
-    return [secret, *(Wanted(folder / name, text) for name, text in shared_files(described, layout).items())]
+    shared = [Wanted(folder / name, text) for name, text in shared_files(described, layout).items()]
+    if layout.prefix or not machines_here(described):
+        return [secret, *shared]
+    return [secret, *shared, Wanted(Path(layout.unit_folder) / SLURMD_UNIT, slurmd_unit())]
 
 
 def known_password(layout: Layout) -> str | None:
