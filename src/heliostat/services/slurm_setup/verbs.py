@@ -38,6 +38,7 @@ from heliostat.services.slurm_setup.machine import SetupMachine
 _BOOT = re.compile(r"^BOOT_TIME\s*= (\S+)$", re.MULTILINE)
 # In Slurm's own words, when it knew of GPUs and slurmd did not yet. Another reason is left alone.
 _TAKEN_OUT = re.compile(r"DRAIN.* Reason=gres/gpu count reported lower than configured \(")
+_NORMAL = "priority=100"  # between the classes of `helio slurm apply`; Slurm gives it none
 _SLURMD_PORT = 6818
 _LARGEST = 1_000_000  # bytes of a nodes.toml
 
@@ -195,6 +196,7 @@ class _Start:
             yield from set_up_database(self._machine, self._described, self._layout, password)
         yield from self._up(daemons.accounting(self._layout), lambda: self._clusters() is not None)
         if self._described.cluster not in (self._clusters() or ()):
+            self._machine.run(["sacctmgr", "-i", "-Q", "modify", "qos", "where", "name=normal", "set", _NORMAL])
             self._machine.run(["sacctmgr", "-i", "-Q", "add", "cluster", self._described.cluster])
             yield f"Added the cluster {self._described.cluster} to the accounting."
         begun = list(self._controller())

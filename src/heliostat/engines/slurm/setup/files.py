@@ -126,6 +126,8 @@ def _manners(described: Description) -> dict[str, object]:
         "PriorityWeightFairshare": 100000,
         "PriorityWeightQOS": 50000,
         "PriorityWeightAge": 10000,
+        "PreemptType": "preempt/qos",  # as the classes of `helio slurm apply` want it
+        "PreemptMode": "CANCEL",
         "MaxArraySize": 100001,
         "MaxJobCount": 100000,
         "MinJobAge": 300,
