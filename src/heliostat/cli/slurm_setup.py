@@ -2,7 +2,9 @@
 
 import os
 import sys
+from collections.abc import Iterator
 from dataclasses import asdict
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -79,12 +81,11 @@ def apply(
     if use and prefix:
         raise Invalid("--use is not for a try below a folder.", "Leave out --prefix, or --use.")
     done = []
-    for sentence in apply_setup(_sources(nodes, prefix), install):
+    steps = apply_setup(_sources(nodes, prefix), install)
+    for sentence in chain(steps, _use() if use else ()):
         done.append(sentence)
         if not as_json:
             print(sentence, flush=True)
-    if use:
-        done += _use()
     if as_json:
         print_json({"done": done})
         return
@@ -126,7 +127,8 @@ def _sources(nodes: str, prefix: str) -> "Sources":
 
 def _show(found: "SetupPlan") -> None:
     words = {"same": "is as it should be", "foreign": "was not made by Heliostat: apply would refuse",
-             "changed": "was changed by hand: apply would refuse"}  # fmt: skip
+             "changed": "was changed by hand: apply would refuse",
+             "hidden": "can be read by root alone"}  # fmt: skip
     for file in found.files:
         print(file.diff if file.diff else f"{file.path} {words[file.state]}")
         print()
@@ -138,12 +140,14 @@ def _show(found: "SetupPlan") -> None:
     say("Do it, as root: helio slurm setup apply" + (" --install" if found.packages else ""))
 
 
-def _use() -> list[str]:
+def _use() -> Iterator[str]:
+    """Not before it is asked for a word."""
     from heliostat.config import find_home, load_settings
     from heliostat.services.migration import migrate_to_slurm
 
     moved = migrate_to_slurm(load_settings(find_home()))
-    return [] if moved.plan.is_done else ["Heliostat is set to Slurm: start it with helio up --background."]
+    if not moved.plan.is_done:
+        yield "Heliostat is set to Slurm: start it with helio up --background."
 
 
 def _write_private(path: Path, text: str) -> None:

@@ -76,7 +76,7 @@ def test_a_sandbox_over_the_memory_of_its_job_is_told_as_such(server: RunningSer
 def test_a_container_has_the_memory_of_its_job_and_no_more(
     server: RunningServer, ann: Person, scratch: Path
 ) -> None:
-    """Of a control group that `runc` makes below that of the job Slurm counts nothing (decision 0026)."""
+    """Of a control group that `runc` makes below that of the job Slurm counts nothing: its script does."""
     folder = scratch / f"heliostat-{ann.uid}"
     folder.mkdir(0o700, exist_ok=True)
     shutil.chown(folder, ann.name)
@@ -86,7 +86,10 @@ def test_a_container_has_the_memory_of_its_job_and_no_more(
     fits = server.run(ann.uid, command=enough, image=IMAGE, memory="100M")
     assert fits["state"] == "completed", server.output(fits["id"], ann.uid, "stderr")
     killed = server.run(ann.uid, command=too_much, image=IMAGE, memory="100M")
-    assert (killed["state"], killed["exit_code"]) == ("failed", 137)
+    told = "out of memory: it used more than its 100 MiB of memory; ask for more with --memory"
+    assert (killed["state"], killed["exit_code"], killed["reason"]) == ("failed", 137, told)
+    itself = server.run(ann.uid, command=["/bin/sh", "-c", "kill -KILL $$"], image=IMAGE, memory="100M")
+    assert (itself["state"], itself["exit_code"], itself["reason"]) == ("failed", 137, "exit code 137")
 
 
 def test_a_job_opens_its_own_gpu_and_no_other(own: OurOwn, server: RunningServer, ann: Person) -> None:

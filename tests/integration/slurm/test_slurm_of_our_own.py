@@ -64,6 +64,11 @@ def test_the_doctor_finds_nothing_wrong_with_it(server: RunningServer) -> None:
     assert [one for one in of_slurm if one["level"] != "ok"] == []
 
 
+def test_slurm_has_all_that_its_accounts_want_of_it(server: RunningServer) -> None:
+    said = server.ask("POST", "/slurm/apply").json["not_expressed"]
+    assert [line for line in said if "as it is set up" in line or "QOS normal" in line] == []
+
+
 def test_a_job_of_a_person_runs_with_its_gpus(
     own: OurOwn, server: RunningServer, two_people: list[Person]
 ) -> None:

@@ -1,9 +1,11 @@
 """`helio slurm setup`, as it is typed."""
 
+import errno
 import json
 import os
 import socket
 import stat
+from pathlib import Path
 
 NODES = """\
 controller = "{controller}"
@@ -36,8 +38,9 @@ def test_a_plan_shows_every_file_and_changes_nothing(helio, tmp_path):
 def test_a_plan_can_be_written_to_a_folder_once(helio, tmp_path):
     words = ("slurm", "setup", "plan", "--nodes", nodes(tmp_path), "--to", str(tmp_path / "out"), "--json")
     said = json.loads(helio(*words).out)
-    assert sorted(os.listdir(tmp_path / "out")) == ["cgroup.conf", "gres.conf", "slurm.conf", "slurmdbd.conf"]
-    assert len(said["written"]) == 4
+    expected = ["cgroup.conf", "gres.conf", "heliostat-slurmd.conf", "slurm.conf", "slurmdbd.conf"]
+    assert sorted(os.listdir(tmp_path / "out")) == expected
+    assert len(said["written"]) == 5
     again = helio(*words)
     assert again.code == 6
     assert "is there already" in again.err
@@ -78,6 +81,28 @@ def test_what_is_not_installed_is_named(helio, tmp_path, monkeypatch):
 def test_use_is_not_for_a_try(helio, tmp_path):
     ran = helio("slurm", "setup", "apply", "--nodes", nodes(tmp_path), "--use", "--prefix", "/srv/no/such")
     assert ran.code == 2
+
+
+def test_that_slurm_is_used_from_now_on_is_said(helio, tmp_path, monkeypatch):
+    monkeypatch.setattr("heliostat.services.slurm_setup.verbs.apply_setup", lambda sources, install: iter(()))
+    monkeypatch.setattr("heliostat.cli.slurm_setup._use", lambda: iter(["Heliostat is set to Slurm."]))
+    ran = helio("slurm", "setup", "apply", "--nodes", nodes(tmp_path), "--use")
+    assert ran.out == "Heliostat is set to Slurm.\nSlurm is set up.\n"
+
+
+def test_who_may_not_read_the_password_is_shown_the_rest_of_the_plan(helio, tmp_path, monkeypatch):
+    reads = Path.read_text
+
+    def reads_what_it_may(path, **how):
+        if path.name == "slurmdbd.conf":
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        return reads(path, **how)
+
+    monkeypatch.setattr(Path, "read_text", reads_what_it_may)
+    ran = helio("slurm", "setup", "plan", "--nodes", nodes(tmp_path), "--prefix", "/srv/no/such")
+    assert ran.code == 0
+    assert "/srv/no/such/etc/slurm/slurmdbd.conf can be read by root alone\n" in ran.out
+    assert "+++ /srv/no/such/etc/slurm/slurm.conf" in ran.out
 
 
 def test_what_a_machine_said_becomes_a_part_of_the_description(helio, tmp_path):

@@ -13,10 +13,11 @@ from heliostat.services.slurm_setup.machine import SetupMachine
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetupMachine:
-    """With a systemctl that notes what it is told."""
-    program = tmp_path / "systemctl"
-    program.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/told\n')
-    program.chmod(0o755)
+    """With a systemctl and an apt-get that note what they are told; there is no network for its lists."""
+    for name in ("systemctl", "apt-get"):
+        program = tmp_path / name
+        program.write_text(f'#!/bin/sh\necho "$*" >> {tmp_path}/told\ncase $* in *update) exit 100 ;; esac\n')
+        program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
     machine = SetupMachine(Layout())
     machine.has_systemd = True
@@ -26,8 +27,14 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SetupMachine:
 def test_a_service_is_enabled_started_and_waited_for(machine: SetupMachine, tmp_path: Path) -> None:
     looks = iter([False, True])
     assert machine.start(accounting(Layout()), lambda: next(looks)) == "Started slurmdbd."
-    assert (tmp_path / "told").read_text() == "enable slurmdbd\nrestart slurmdbd\n"
+    assert (tmp_path / "told").read_text() == "daemon-reload\nenable slurmdbd\nrestart slurmdbd\n"
     assert machine.way_to_start(accounting(Layout())) == "systemctl enable --now slurmdbd"
+
+
+def test_packages_are_looked_for_in_new_lists_or_else_in_old_ones(machine: SetupMachine, tmp_path: Path) -> None:
+    machine.install(["slurmctld", "slurmdbd"])
+    told = "-q update\n-q -y install --no-install-recommends slurmctld slurmdbd\n"
+    assert (tmp_path / "told").read_text() == told
 
 
 def test_a_service_that_never_answers_is_said_with_where_to_look(

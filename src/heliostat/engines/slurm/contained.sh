@@ -151,4 +151,18 @@ heliostat_run() { # heliostat_task becomes the tool, with our parameters; sets c
         code=$?
         if [ "$code" -le 128 ] || ! kill -s 0 "$heliostat_tool" 2>/dev/null; then break; fi # else only a signal came
     done
+    heliostat_full=''
+    if [ "$code" = 137 ] && [ -z "$heliostat_told" ] && heliostat_was_full 2>/dev/null; then heliostat_full=1; fi
+}
+
+# Whether all memory of the job, or of its step, was in use once. With control groups of version 1 Slurm does not hear of a kill in
+# the group that runc makes below its own, and the count goes with that group.
+heliostat_was_full() {
+    heliostat_group=/sys/fs/cgroup/memory$(sed -n 's/^[0-9]*:memory://p' /proc/self/cgroup)
+    while case $heliostat_group in */job_*) ;; *) return 1 ;; esac do
+        read -r heliostat_limit <"$heliostat_group/memory.limit_in_bytes" || return 1
+        read -r heliostat_peak <"$heliostat_group/memory.max_usage_in_bytes" || return 1
+        [ "$heliostat_peak" -le "$((heliostat_limit - 1048576))" ] || return 0
+        heliostat_group=${heliostat_group%/*}
+    done
 }

@@ -16,7 +16,7 @@ from heliostat.engines.slurm.numbers import read_number
 BEGUN_BEFORE = 125  # with which a script ends that finds its own receipt
 _MOST_BYTES = 64 * 1024
 _BEGUN = re.compile(r"begun (\d[\d_]{0,29}) (\d{1,9}) ([\w.-]{0,255})", re.ASCII)
-_ENDED = re.compile(r"ended (\d[\d_]{0,29}) (\d{1,9}) (\d{1,3})", re.ASCII)
+_ENDED = re.compile(r"ended (\d[\d_]{0,29}) (\d{1,9}) (\d{1,3})( memory)?", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class Receipt:
     node: str = ""
     exit_code: int | None = None
     noted_at: datetime | None = None  # when the newest of it was written
+    out_of_memory: bool = False  # as far as its container could tell
 
     @property
     def has_begun(self) -> bool:
@@ -66,7 +67,7 @@ def receipt_in(text: str) -> Receipt:
             run = (begun[1], begun[2])
             receipt = Receipt(read_number(begun[1]), begun[3])
         elif (ended := _ENDED.fullmatch(line)) and (ended[1], ended[2]) == run:
-            receipt = replace(receipt, exit_code=int(ended[3]) & 0xFF)
+            receipt = replace(receipt, exit_code=int(ended[3]) & 0xFF, out_of_memory=ended[4] is not None)
     return receipt
 
 
@@ -85,7 +86,8 @@ def begin_lines(receipt: str, number: str) -> Iterator[str]:
     yield f'echo "begun $heliostat_run $SLURMD_NODENAME" >>{receipt} || exit {BEGUN_BEFORE}'
 
 
-def end_lines(receipt: str) -> Iterator[str]:
-    """After `code` is known."""
-    yield f'echo "ended $heliostat_run $code" >>{receipt}'
+def end_lines(receipt: str, contained: bool = False) -> Iterator[str]:
+    """After `code` is known, and of a container whether its memory was full."""
+    full = "${heliostat_full:+ memory}" if contained else ""
+    yield f'echo "ended $heliostat_run $code{full}" >>{receipt}'
     yield 'exit "$code"'

@@ -39,7 +39,7 @@ exit "$code"
 # The same in a container; of those that were told to go none ends the others before they have saved their work.
 _NOTE = """\
 set -C
-[ "$code" = 0 ] || { echo "$code" >"$0"; } 2>/dev/null
+[ "$code" = 0 ] || { echo "$code $heliostat_full" >"$0"; } 2>/dev/null
 [ -z "$heliostat_told" ] || exit 0
 exit "$code"
 """
@@ -161,7 +161,7 @@ def script_of(attempt: Attempt, person: Person, around: Surroundings, payload: P
         *payload.open_logs,
         "umask 022",
         *(_contained(attempt, inner, payload.tasks) if inner else _plain(attempt, person, around, payload)),
-        *end_lines(payload.receipt),
+        *end_lines(payload.receipt, contained=inner is not None),
     ]
     return "\n".join(lines) + "\n"
 
@@ -197,7 +197,7 @@ def _contained(attempt: Attempt, inner: Contained, folder: str) -> Iterator[str]
     task = "\n".join([EARS, *inner.lines, _NOTE])
     yield f'srun --kill-on-bad-exit=1 --input=none /bin/sh -c {quote(task)} {first} "$@" &'
     yield _WAIT
-    yield f"[ ! -s {first} ] || read -r code <{first}"
+    yield f"[ ! -s {first} ] || read -r code heliostat_full <{first}"
 
 
 def _run(attempt: Attempt, words: list[str], folder: str, first: str = "") -> Iterator[str]:

@@ -25,6 +25,7 @@ _OF_LIMITS = "accounting/qos policy"  # any of them; a line before says which
 _LIMIT = re.compile(r"\b(?:Assoc|QOS)[A-Z][A-Za-z]+\b")
 _OF_ITS_PARENTS = "dependency problem"  # one of them has left Slurm meanwhile
 _NO_FILES = 53  # Slurm's own "signal" for a batch job whose files could not be opened
+_NO_MEMORY, _KILLED = 125, 137  # its own for one that ran out of memory, and what that is elsewhere
 _NO_RECEIPT = "its node could not write to its folder; that must be on a shared file system"
 _BY_STATE = {
     "TIMEOUT": (Cause.TIMED_OUT, None),
@@ -85,8 +86,8 @@ def ending(attempt: Attempt, job: SlurmJob, known: Known) -> Ended:
         return Ended(attempt.id, datetime.now(UTC), Cause.NOT_STARTED, detail=_NO_RECEIPT)
     if known.stopped_as is None and _is_doubtful(job, known):
         return ending_by_receipt(attempt, known.receipt)
-    code = None if job.signal == _NO_FILES else 128 + job.signal if job.signal else job.exit_code
-    cause, detail = _cause(attempt, job, known.stopped_as)
+    cause, detail = _cause(attempt, job, known)
+    code = _code(job, known.receipt)
     if job.state in ("NODE_FAIL", "BOOT_FAIL") or not job.has_run:
         code = None
     return Ended(attempt.id, job.ended_at or datetime.now(UTC), cause, code, detail)
@@ -116,10 +117,19 @@ def _is_doubtful(job: SlurmJob, known: Known) -> bool:
     return job.exit_code == BEGUN_BEFORE and receipt.exit_code != BEGUN_BEFORE
 
 
-def _cause(attempt: Attempt, job: SlurmJob, stopped_as: Cause | None) -> tuple[Cause, str | None]:
-    if stopped_as is not None:
-        return stopped_as, None
-    if job.state == "OUT_OF_MEMORY":
+def _code(job: SlurmJob, receipt: Receipt) -> int | None:
+    if job.signal == _NO_FILES:
+        return None
+    if job.state == "OUT_OF_MEMORY" and job.signal == _NO_MEMORY:
+        return receipt.exit_code or _KILLED
+    return 128 + job.signal if job.signal else job.exit_code
+
+
+def _cause(attempt: Attempt, job: SlurmJob, known: Known) -> tuple[Cause, str | None]:
+    if known.stopped_as is not None:
+        return known.stopped_as, None
+    full = job.state == "FAILED" and job.exit_code == _KILLED and known.receipt.out_of_memory
+    if job.state == "OUT_OF_MEMORY" or full:
         limit = attempt.job.resources.memory_mib * attempt.job.placement.tasks
         return Cause.OUT_OF_MEMORY, f"it used more than its {limit} MiB of memory"
     if _ran_over(attempt, job):

@@ -8,8 +8,9 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from pathlib import Path
 
+from heliostat.engines.slurm.setup.daemons import machines_here
 from heliostat.engines.slurm.setup.description import Description
-from heliostat.engines.slurm.setup.files import shared_files, slurmdbd_conf
+from heliostat.engines.slurm.setup.files import SLURMD_UNIT, shared_files, slurmd_unit, slurmdbd_conf
 from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.engines.slurm.setup.ownership import Origin, origin_of
 from heliostat.errors import Conflict
@@ -29,7 +30,7 @@ class Wanted:
 @dataclass(frozen=True)
 class Difference:
     path: str
-    state: str  # new, same, different, or why it is not touched: changed, foreign
+    state: str  # new, same, different, or why it is not touched: changed, foreign; hidden, from who looks
     diff: str  # what would change; a password never shows
 
 
@@ -37,18 +38,27 @@ def wanted_files(described: Description, layout: Layout, password: str) -> list[
     """That of the password first: who comes back after a crash finds it there."""
     folder = Path(layout.conf_folder)
     secret = Wanted(folder / "slurmdbd.conf", slurmdbd_conf(described, layout, password), 0o600, "slurm")
-    return [secret, *(Wanted(folder / name, text) for name, text in shared_files(described, layout).items())]
+    shared = [Wanted(folder / name, text) for name, text in shared_files(described, layout).items()]
+    if layout.prefix or not machines_here(described):
+        return [secret, *shared]
+    return [secret, *shared, Wanted(Path(layout.unit_folder) / SLURMD_UNIT, slurmd_unit())]
 
 
 def known_password(layout: Layout) -> str | None:
     """Of the database, from a file that we made before."""
-    text = _read(Path(layout.conf_folder) / "slurmdbd.conf")
+    try:
+        text = _read(Path(layout.conf_folder) / "slurmdbd.conf")
+    except PermissionError:
+        return None
     found = _PASSWORD.search(text) if text and origin_of(text) is Origin.OURS else None
     return found[1] if found else None
 
 
 def difference(wanted: Wanted) -> Difference:
-    there = _read(wanted.path)
+    try:
+        there = _read(wanted.path)
+    except PermissionError:
+        return Difference(str(wanted.path), "hidden", "")
     if there is None:
         return Difference(str(wanted.path), "new", _shown("", wanted))
     origin = origin_of(there)

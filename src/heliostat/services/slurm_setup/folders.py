@@ -9,7 +9,8 @@ from heliostat.engines.slurm.setup.layout import Layout
 
 def make_folders(layout: Layout) -> None:
     """Those that are there keep what is in them. On the machine itself the packages have made the rest."""
-    for path, owner, mode in (*_of_slurm(layout), *(_of_others(layout) if layout.prefix else ())):
+    more = _of_others(layout) if layout.prefix else ((layout.unit_folder, "root", 0o755),)
+    for path, owner, mode in (*_of_slurm(layout), *more):
         folder = Path(path)
         folder.mkdir(parents=True, exist_ok=True)
         who = pwd.getpwnam(owner)

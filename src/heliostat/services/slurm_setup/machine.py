@@ -33,8 +33,10 @@ class SetupMachine:
         return sorted(package for program, package in packages.items() if shutil.which(program, path=path) is None)
 
     def install(self, packages: Sequence[str]) -> None:
+        """Lists that cannot be had anew may do."""
         words = ["apt-get", "-q", "-y", "install", "--no-install-recommends", *packages]
         self._environment["DEBIAN_FRONTEND"] = "noninteractive"
+        self.answers(["apt-get", "-q", "update"], seconds=_COMMAND_SECONDS)
         self.run(words, seconds=_INSTALL_SECONDS)
 
     def run(
@@ -59,10 +61,10 @@ class SetupMachine:
             raise EngineUnavailable(f"{words[0]}: {told}", _again())
         return done.stdout
 
-    def answers(self, words: Sequence[str], text: str = "") -> str | None:
+    def answers(self, words: Sequence[str], text: str = "", *, seconds: float = 30) -> str | None:
         """Its output, or None if it fails."""
         try:
-            return self.run(words, text, seconds=30)
+            return self.run(words, text, seconds=seconds)
         except EngineUnavailable:
             return None
 
@@ -80,6 +82,7 @@ class SetupMachine:
                 f"{verb} it, and repeat this command, which goes on from there: {line}",
                 fields={"start": line},
             )
+        self.run(["systemctl", "daemon-reload"])
         self.run(["systemctl", "enable", daemon.unit])
         self.run(["systemctl", "restart", daemon.unit])
         deadline = time.monotonic() + ANSWER_SECONDS

@@ -36,6 +36,9 @@ from heliostat.services.slurm_setup.folders import make_folders
 from heliostat.services.slurm_setup.machine import SetupMachine
 
 _BOOT = re.compile(r"^BOOT_TIME\s*= (\S+)$", re.MULTILINE)
+# In Slurm's own words, when it knew of GPUs and slurmd did not yet. Another reason is left alone.
+_TAKEN_OUT = re.compile(r"DRAIN.* Reason=gres/gpu count reported lower than configured \(")
+_NORMAL = "priority=100"  # between the classes of `helio slurm apply`; Slurm gives it none
 _SLURMD_PORT = 6818
 _LARGEST = 1_000_000  # bytes of a nodes.toml
 
@@ -123,7 +126,8 @@ def describe_machine(said: Path | None) -> str:
         return nodes_toml(_text_of(said))
     machine = SetupMachine(Layout())
     if machine.lacks(daemons.NODE_PACKAGES):
-        raise NotFound("slurmd is not installed here.", "Install it first: apt-get install slurmd")
+        hint = "Install it first: apt-get install --no-install-recommends slurmd"
+        raise NotFound("slurmd is not installed here.", hint)
     return nodes_toml(machine.run(["slurmd", "-C"]) + "\n" + (machine.answers(["nvidia-smi", "-L"]) or ""))
 
 
@@ -192,6 +196,7 @@ class _Start:
             yield from set_up_database(self._machine, self._described, self._layout, password)
         yield from self._up(daemons.accounting(self._layout), lambda: self._clusters() is not None)
         if self._described.cluster not in (self._clusters() or ()):
+            self._machine.run(["sacctmgr", "-i", "-Q", "modify", "qos", "where", "name=normal", "set", _NORMAL])
             self._machine.run(["sacctmgr", "-i", "-Q", "add", "cluster", self._described.cluster])
             yield f"Added the cluster {self._described.cluster} to the accounting."
         begun = list(self._controller())
@@ -231,9 +236,11 @@ class _Start:
     def _node(self, name: str, anew: bool) -> Iterator[str]:
         machine = next(one for one in self._described.machines if one.name == name)
         at = (machine.address or machine.hostname, machine.port or _SLURMD_PORT)
-        if _listens(at) and not (anew and self._machine.has_systemd):
-            return
-        yield self._machine.start(daemons.node(self._layout, name), lambda: _listens(at))
+        if not _listens(at) or (anew and self._machine.has_systemd):
+            yield self._machine.start(daemons.node(self._layout, name), lambda: _listens(at))
+        if _TAKEN_OUT.search(self._machine.answers(["scontrol", "-o", "show", "node", name]) or ""):
+            self._machine.run(["scontrol", "update", f"nodename={name}", "state=resume"])
+            yield f"Resumed {name}."
 
 
 def _listens(at: tuple[str, int]) -> bool:

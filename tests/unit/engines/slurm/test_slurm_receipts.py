@@ -16,6 +16,7 @@ from heliostat.engines.slurm.receipts import NO_RECEIPT, Receipt, read_receipt, 
         ("begun 7 0 n1\n", Receipt(7, "n1")),
         ("begun 7 0 \n", Receipt(7, "")),
         ("begun 7_3 0 n1\nended 7_3 0 143\n", Receipt(ElementNumber.of(7, 3), "n1", 143)),
+        ("begun 7 0 n1\nended 7 0 137 memory\n", Receipt(7, "n1", 137, out_of_memory=True)),
         ("begun 7 0 n1\nended 7 0 1\nbegun 7 1 n2\n", Receipt(7, "n2")),  # requeued, and it runs again
         ("begun 7 1 n1\nended 7 0 0\n", Receipt(7, "n1")),  # the end is of an earlier run
         ("ended 7 0 0\n", NO_RECEIPT),

@@ -174,3 +174,9 @@ def test_the_script_is_one_a_shell_can_read_and_has_no_key_unless_told() -> None
     assert "a2tra2tr" in with_key
     assert "a2tra2tr" not in plain
     assert "\nStoragePass=" not in with_key
+
+
+def test_slurmd_is_tried_again_where_gpus_come_late_and_systemd_is_asked_only_on_the_machine_itself() -> None:
+    unit = "Restart=on-failure\n"
+    assert unit in node_script(read_description(LEAST), Layout())
+    assert unit not in node_script(read_description(LEAST), Layout("/srv/try"))

@@ -46,6 +46,7 @@ def refused(last: str, said: str = "") -> SlurmRefused:
         (OVER, Cause.EXITED, 0),
         (replace(OVER, state="FAILED", exit_code=3), Cause.EXITED, 3),
         (replace(OVER, state="OUT_OF_MEMORY", signal=9), Cause.OUT_OF_MEMORY, 137),
+        (replace(OVER, state="OUT_OF_MEMORY", signal=125), Cause.OUT_OF_MEMORY, 137),  # Slurm's own number
         (replace(OVER, state="TIMEOUT", signal=15), Cause.TIMED_OUT, 143),
         (replace(OVER, state="FAILED", signal=15), Cause.TIMED_OUT, 143),  # at its limit, by a server that is gone
         (replace(OVER, state="NODE_FAIL"), Cause.LOST, None),
@@ -59,6 +60,19 @@ def test_the_end_of_a_slurm_job_has_a_cause(job: SlurmJob, cause: Cause, exit_co
     ended = ending(attempt, job, Known(receipt=BEGUN))
     assert (ended.cause, ended.exit_code) == (cause, exit_code)
     assert ended.at == OVER.ended_at
+
+
+@pytest.mark.parametrize(("code", "cause"), [(137, Cause.OUT_OF_MEMORY), (1, Cause.EXITED)])
+def test_a_container_that_was_killed_when_its_memory_was_full_is_told_as_out_of_memory(
+    code: int, cause: Cause
+) -> None:
+    job, attempt = (
+        replace(OVER, state="FAILED", exit_code=code),
+        replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None)),
+    )
+    noted = replace(BEGUN, exit_code=code, out_of_memory=True)
+    ended = ending(attempt, job, Known(receipt=noted))
+    assert (ended.cause, ended.exit_code) == (cause, code)
 
 
 ENDED = replace(BEGUN, exit_code=3)

@@ -7,7 +7,7 @@ from heliostat.engines.slurm.setup.layout import Layout
 
 PACKAGES = {  # of Debian and Ubuntu, by a program of each
     "munged": "munge",
-    "mariadbd": "mariadb-server",
+    "mariadbd-safe": "mariadb-server",  # mariadbd is in a package without a service, too
     "slurmdbd": "slurmdbd",
     "slurmctld": "slurmctld",
     "sacctmgr": "slurm-client",

@@ -9,6 +9,18 @@ from heliostat.engines.slurm.setup.ownership import signed
 DATABASE, DATABASE_USER = "slurm_acct_db", "slurm"
 # As Heliostat charges by default: an hour of a GPU 1, of a cpu 0.02, of a GiB of memory 0.002; Slurm rounds down.
 _BILLING = "CPU=2,Mem=0.2G,GRES/gpu=100"
+# At boot the files of GPUs may come later than slurmd waits for them; asked for, NVIDIA's tool makes them.
+_SLURMD_UNIT = """\
+[Unit]
+After=nvidia-persistenced.service
+StartLimitIntervalSec=0
+
+[Service]
+ExecStartPre=-/usr/bin/nvidia-smi -L
+Restart=on-failure
+RestartSec=10
+"""
+SLURMD_UNIT = "heliostat-slurmd.conf"
 _CGROUP = {"ConstrainCores": "yes", "ConstrainRAMSpace": "yes", "ConstrainDevices": "yes"}
 
 
@@ -19,6 +31,11 @@ def shared_files(described: Description, layout: Layout) -> dict[str, str]:
         "gres.conf": signed(_gres_conf(described)),
         "cgroup.conf": signed(_lines(_CGROUP)),
     }
+
+
+def slurmd_unit() -> str:
+    """For systemd on every node, beside the unit of the package."""
+    return signed(_SLURMD_UNIT)
 
 
 def slurmdbd_conf(described: Description, layout: Layout, password: str) -> str:
@@ -109,6 +126,8 @@ def _manners(described: Description) -> dict[str, object]:
         "PriorityWeightFairshare": 100000,
         "PriorityWeightQOS": 50000,
         "PriorityWeightAge": 10000,
+        "PreemptType": "preempt/qos",  # as the classes of `helio slurm apply` want it
+        "PreemptMode": "CANCEL",
         "MaxArraySize": 100001,
         "MaxJobCount": 100000,
         "MinJobAge": 300,

@@ -25,6 +25,11 @@ class Layout:
         return f"{self.prefix}/etc/slurm"
 
     @property
+    def unit_folder(self) -> str:
+        """What systemd adds to the unit of slurmd; below a folder there is no systemd."""
+        return f"{self.prefix}/etc/systemd/system/slurmd.service.d"
+
+    @property
     def slurm_conf(self) -> str:
         return f"{self.conf_folder}/slurm.conf"
 

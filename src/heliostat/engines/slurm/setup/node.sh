@@ -13,18 +13,20 @@ check() {
         *" $here "*) ;;
         *) stop "This is $here, which is not in nodes.toml." "Add it there, and print this script again. Nodes are: $hosts" ;;
     esac
-    for file in slurm.conf gres.conf cgroup.conf; do
-        [ ! -e "$conf/$file" ] || [ "$(head -n 1 "$conf/$file")" = "$mark" ] ||
-            stop "$conf/$file was not made by Heliostat; nothing was changed." "Move it away if it is not needed: mv $conf/$file $conf/$file.old"
+    for file in "$conf/slurm.conf" "$conf/gres.conf" "$conf/cgroup.conf" "$unit"; do
+        [ ! -e "$file" ] || [ "$(head -n 1 "$file")" = "$mark" ] ||
+            stop "$file was not made by Heliostat; nothing was changed." "Move it away if it is not needed: mv $file $file.old"
     done
 }
 
+# Jobs of several tasks need srun and scontrol on their nodes.
 packages() {
     PATH=$PATH:/usr/sbin:/sbin
-    if command -v slurmd >/dev/null && command -v munged >/dev/null; then return; fi
-    say 'installing slurmd, munge'
+    if command -v slurmd >/dev/null && command -v munged >/dev/null && command -v srun >/dev/null; then return; fi
+    say 'installing slurmd, slurm-client, munge'
+    apt-get -q update </dev/null >&2 || say 'apt-get could not update its lists; going on with those that are here'
     DEBIAN_FRONTEND=noninteractive apt-get -q -y install --no-install-recommends slurmd slurm-client munge </dev/null >&2 ||
-        stop 'apt-get could not install slurmd and munge.' 'Install them, and run this again.'
+        stop 'apt-get could not install slurmd, slurm-client and munge.' 'Install them, and run this again.'
 }
 
 decoded() { base64 -d; }
@@ -50,7 +52,7 @@ place() {
 }
 
 folders() {
-    mkdir -p "$conf" "$spool" "$logs" "$(dirname "$key")"
+    mkdir -p "$conf" "$spool" "$logs" "$(dirname "$key")" "$(dirname "$unit")"
     chown munge: "$(dirname "$key")"
     chmod 700 "$(dirname "$key")"
     chown slurm: "$logs"
@@ -67,10 +69,35 @@ services() {
         return
     fi
     case "$changed " in *' munge.key '*) systemctl restart munge </dev/null ;; esac
-    systemctl enable --now munge </dev/null
-    systemctl enable slurmd </dev/null
+    systemctl daemon-reload </dev/null
+    systemctl -q enable --now munge </dev/null
+    systemctl -q enable slurmd </dev/null
     if [ -n "$changed" ] || ! systemctl -q is-active slurmd; then
         say 'starting slurmd'
         systemctl restart slurmd </dev/null
     fi
+    answers
+    for node in $nodes; do
+        case $node in "$here="*) resume "${node#*=}" ;; esac
+    done
+}
+
+# Slurm waits some 20 seconds for the files of GPUs, and then gives up.
+answers() {
+    seconds=0
+    until scontrol show slurmd </dev/null >/dev/null 2>&1; do
+        [ "$seconds" -lt 60 ] || stop 'slurmd was started and does not answer.' "See \`journalctl -u slurmd\` and $logs/slurmd.log, and run this again."
+        sleep 1
+        seconds=$((seconds + 1))
+    done
+}
+
+# resume NODE: that Slurm itself has drained, when it knew of GPUs and slurmd did not yet
+resume() {
+    case "$(scontrol -o show node "$1" </dev/null 2>&1)" in
+        *DRAIN*' Reason=gres/gpu count reported lower than configured ('*)
+            say "resuming $1"
+            scontrol update "nodename=$1" state=resume </dev/null
+            ;;
+    esac
 }

@@ -6,11 +6,11 @@ import textwrap
 from importlib.resources import files
 
 from heliostat.engines.slurm.setup.description import Description
-from heliostat.engines.slurm.setup.files import shared_files
+from heliostat.engines.slurm.setup.files import SLURMD_UNIT, shared_files, slurmd_unit
 from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.engines.slurm.setup.ownership import MARK
 
-# Never a line of the files: all of theirs hold "=" or begin with "#".
+# Never a line of the files: all of theirs hold "=", begin with "#" or "[", or are empty.
 _END = "END_OF_FILE_OF_HELIOSTAT"
 
 
@@ -19,11 +19,13 @@ def node_script(described: Description, layout: Layout, key: bytes | None = None
     values = {
         "prefix": layout.prefix,
         "conf": layout.conf_folder,
+        "unit": f"{layout.unit_folder}/{SLURMD_UNIT}",
         "key": layout.key,
         "spool": layout.spool,
         "logs": layout.logs,
         "mark": MARK,
         "hosts": " ".join(dict.fromkeys(machine.hostname for machine in described.machines)),
+        "nodes": " ".join(f"{machine.hostname}={machine.name}" for machine in described.machines),
     }
     head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
     steps = files(__package__).joinpath("node.sh").read_text(encoding="utf-8")
@@ -32,10 +34,10 @@ def node_script(described: Description, layout: Layout, key: bytes | None = None
 
 def _main(described: Description, layout: Layout, key: bytes | None) -> str:
     """A function that is called in the last line: a script that was cut off on its way does nothing."""
-    puts = [
-        f"place \"$conf/{name}\" 644 root: <<'{_END}'\n{text}{_END}\n"
-        for name, text in shared_files(described, layout).items()
-    ]
+    texts = {f"$conf/{name}": text for name, text in shared_files(described, layout).items()}
+    if not layout.prefix:
+        texts["$unit"] = slurmd_unit()
+    puts = [f"place \"{path}\" 644 root: <<'{_END}'\n{text}{_END}\n" for path, text in texts.items()]
     lines = ["main() {\ncheck\npackages\nfolders\n", *puts, _key(key), "services\n"]
     last = '[ -n "$changed" ] && say "done" || say "nothing to change"\n}\nmain\n'
     return "".join(lines) + last
