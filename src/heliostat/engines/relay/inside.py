@@ -8,6 +8,7 @@ nobody listens to it any more; told to go (the whole job is), it stays as long a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -185,6 +186,8 @@ class _Connection(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
         if self._has_begun:
+            if exc is not None and not self._has_said_all:
+                self._out.write(_unread(self._transport))
             self._out.finish(frames.CLOSE)
         self._forget_if_over()
 
@@ -207,6 +210,17 @@ class _Connection(asyncio.Protocol):
     def _finish_if_both(self) -> None:
         if self._has_heard_all and self._has_said_all:
             self._transport.close()
+
+
+def _unread(transport: asyncio.Transport) -> bytes:
+    """What a server said before it hung up on us. Where we find that out by writing, asyncio reads no more."""
+    said = b""
+    with transport.get_extra_info("socket").dup() as connection:
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            for part in iter(lambda: connection.recv(_MOST_AT_ONCE), b""):
+                said += part
+    return said
 
 
 class _Out:
