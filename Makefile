@@ -25,6 +25,6 @@ clean:
 	@scripts/install
 	@touch $@
 
-.venv/.tested: .venv/.installed requirements/test.txt
+.venv/.tested: .venv/.installed $(wildcard requirements/*.txt)
 	@scripts/install --test
 	@touch $@

@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -59,6 +60,7 @@ from heliostat.workers.upload_sweeper import UploadSweeper
 from heliostat.workers.workflow_sweeper import WorkflowSweeper
 
 log = structlog.get_logger()
+_LOCK_SECONDS = 5.0
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
 
 
@@ -237,14 +239,25 @@ def _highest_number(jobs: Path) -> int:
 
 @contextlib.contextmanager
 def _lock(home: Home) -> Iterator[None]:
+    """Waits a moment: what a server was just starting when it was killed holds its lock until it is a program."""
+    deadline = time.monotonic() + _LOCK_SECONDS
     with open(home.lock, "a", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise Conflict(
-                f"Heliostat is already running on {home.path}.", "`helio status` shows it, `helio down` stops it."
-            ) from None
+        while not _is_locked(file):
+            if time.monotonic() > deadline:
+                raise Conflict(
+                    f"Heliostat is already running on {home.path}.",
+                    "`helio status` shows it, `helio down` stops it.",
+                )
+            time.sleep(0.02)
         yield
+
+
+def _is_locked(file: TextIO) -> bool:
+    """By us, from now on."""
+    with contextlib.suppress(BlockingIOError):
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
 
 
 def _tcp_socket(settings: Settings) -> socket.socket:

@@ -1,11 +1,9 @@
 """The real store and the real controller, stepped by hand, over an engine that says what and when a test wants."""
 
 import os
-import tempfile
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +36,6 @@ from heliostat.services.jobs import verbs as services
 from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Store, Transaction
-from heliostat.store.migrate import migrate
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import Uploads
 from heliostat.workers import controller as controllers
@@ -47,6 +44,7 @@ from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.forecaster import Forecaster
+from support.new_database import new_database
 
 NODE = Node("here", 4, 4096, tuple(Device(f"GPU-{n}", n, "A100", "A100", 1024) for n in range(2)))
 
@@ -236,7 +234,7 @@ class Stage:
         self.home = Home(folder)
         self.settings = Settings(self.home)
         folder.mkdir(parents=True, exist_ok=True)
-        self.home.database.write_bytes(_empty_database())
+        new_database(self.home.database)
         self.store = Store(self.home.database)
         identities = Identities(self.store, self.settings, self.clock)
         self.caller = Caller(identities.by_peer(os.geteuid()), "socket", "test")
@@ -339,12 +337,3 @@ class Stage:
             now=self.clock,
         )
         self.controller.start()
-
-
-@cache
-def _empty_database() -> bytes:
-    """Made once: bringing a new one to the present schema takes longer than a whole test."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "heliostat.db"
-        migrate(path)
-        return path.read_bytes()

@@ -19,6 +19,7 @@ from typing import Any
 
 from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
 from support import ready_made
+from support.waiting import pause_seconds
 
 API = "/api/v1"
 DEADLINE_SECONDS = 90.0
@@ -230,8 +231,9 @@ def wait_for(
     seconds: float = DEADLINE_SECONDS,
 ) -> Any:
     """What the condition gives once it is true; fails after a while, saying what was waited for."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited in vain for {what} {more()}"
-        time.sleep(0.02)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"waited in vain for {what} {more()}"
+        time.sleep(pause_seconds(waited))
     return found

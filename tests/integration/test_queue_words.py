@@ -14,7 +14,7 @@ from support.waiting import wait_until
 
 HELIO = Path(sys.executable).with_name("helio")
 SIX_SECONDS = {"HELIOSTAT_SIMULATED_SECONDS": "6"}
-LONG_ENOUGH = {"HELIOSTAT_SIMULATED_SECONDS": "15"}  # to be asked about by several commands
+LONG = {"HELIOSTAT_SIMULATED_SECONDS": "18"}  # while a busy machine starts a few command lines one after the other
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +33,7 @@ def helio(server: Server, *words: str) -> str:
 
 def test_a_job_is_foretold_starts_and_is_judged(server: Server) -> None:
     client = server.client
-    first = client.submit("train", gpus=3, time="20s", env=LONG_ENOUGH)
+    first = client.submit("train", gpus=3, time="20s", env=LONG)
     second = client.submit("train", gpus=4, time="20s", env=SIX_SECONDS)
     wait_until(lambda: second.refresh().data["forecast"], "the first forecast", 20)
     told = helio(server, "why", str(second.id))

@@ -9,8 +9,14 @@ T = TypeVar("T")
 
 def wait_until(condition: Callable[[], T], what: str, seconds: float = 20.0) -> T:
     """What the condition gives once that is true. Fails when the time is over, saying what was waited for."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
     while not (found := condition()):
-        assert time.monotonic() < deadline, f"waited {seconds:g} s in vain until {what}"
-        time.sleep(0.01)
+        waited = time.monotonic() - began
+        assert waited < seconds, f"waited {seconds:g} s in vain until {what}"
+        time.sleep(pause_seconds(waited))
     return found
+
+
+def pause_seconds(waited_seconds: float) -> float:
+    """Before it is asked again. Who has waited long asks less often: each question costs the machine something."""
+    return min(max(waited_seconds / 20, 0.01), 0.1)

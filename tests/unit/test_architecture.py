@@ -1,6 +1,7 @@
 """The shape of the code, held by the suite: who may import whom, how modules are named, how long files may be."""
 
 import ast
+import functools
 import subprocess
 import sys
 from collections import Counter
@@ -112,7 +113,9 @@ def _part(file: Path) -> str:
     return words[0]
 
 
+@functools.cache
 def _imports() -> list[Import]:
+    """Read when the first test asks: every worker of a run loads this file, and one of them runs it."""
     return [found for file in _files() for found in _imports_of(file)]
 
 
@@ -139,9 +142,6 @@ def _walk(node: ast.AST, when: str) -> Iterator[tuple[ast.Import | ast.ImportFro
             yield from _walk(child, when)
 
 
-IMPORTS = _imports()
-
-
 def test_every_part_has_its_place_in_the_table() -> None:
     assert {_part(file) for file in _files()} == set(ALLOWED)
 
@@ -154,12 +154,12 @@ def test_the_table_points_downwards_only() -> None:
 
 
 def test_imports_point_downwards_only() -> None:
-    wrong = [str(i) for i in IMPORTS if i.ours and i.ours not in ALLOWED[i.part] | {i.part}]
+    wrong = [str(i) for i in _imports() if i.ours and i.ours not in ALLOWED[i.part] | {i.part}]
     assert not wrong, wrong
 
 
 def test_nothing_in_the_table_is_unused() -> None:
-    used = {(i.part, i.ours) for i in IMPORTS}
+    used = {(i.part, i.ours) for i in _imports()}
     spare = {f"{part} -> {target}" for part, allowed in ALLOWED.items() for target in allowed} - {
         f"{part} -> {target}" for part, target in used
     }
@@ -167,14 +167,14 @@ def test_nothing_in_the_table_is_unused() -> None:
 
 
 def test_libraries_stay_behind_their_borders() -> None:
-    outside = [i for i in IMPORTS if i.target.split(".")[0] in OUTSIDE]
+    outside = [i for i in _imports() if i.target.split(".")[0] in OUTSIDE]
     wrong = [str(i) for i in outside if i.part not in OUTSIDE[i.target.split(".")[0]]]
     assert not wrong, wrong
 
 
 def test_every_library_has_its_place_in_the_table() -> None:
     known = set(sys.stdlib_module_names) | set(OUTSIDE) | {"heliostat"}
-    wrong = [str(i) for i in IMPORTS if i.target.split(".")[0] not in known]
+    wrong = [str(i) for i in _imports() if i.target.split(".")[0] not in known]
     assert not wrong, wrong
 
 
@@ -184,7 +184,7 @@ def test_models_and_client_need_only_the_standard_library() -> None:
     on_demand = {"pathspec"}  # for those who upload a folder
     wrong = [
         str(i)
-        for i in IMPORTS
+        for i in _imports()
         if i.part in pure
         and (word := i.target.split(".")[0]) not in known
         and not (i.when == "call" and word in on_demand)
@@ -194,21 +194,21 @@ def test_models_and_client_need_only_the_standard_library() -> None:
 
 def test_scheduling_knows_no_clock_disk_network_or_chance() -> None:
     worldly = {"os", "time", "random", "socket", "pathlib", "threading", "asyncio", "subprocess", "sqlite3"}
-    wrong = [str(i) for i in IMPORTS if i.part == "scheduling" and i.target.split(".")[0] in worldly]
+    wrong = [str(i) for i in _imports() if i.part == "scheduling" and i.target.split(".")[0] in worldly]
     assert not wrong, wrong
 
 
 def test_engines_do_not_know_each_other() -> None:
     kinds = {folder.name for folder in (ROOT / "engines").iterdir() if (folder / "__init__.py").exists()}
     kinds -= {"relay"}  # no engine: what they share
-    for found in (i for i in IMPORTS if i.target.startswith("heliostat.engines.")):
+    for found in (i for i in _imports() if i.target.startswith("heliostat.engines.")):
         kind = found.target.split(".")[2]
         at_home = found.file.relative_to(ROOT).parts[:2] == ("engines", kind)
         assert kind not in kinds or at_home or found.part != "engines", str(found)
 
 
 def test_commands_load_the_server_only_when_they_run_it() -> None:
-    wrong = [str(i) for i in IMPORTS if i.part == "cli" and i.ours in SERVER_PARTS and i.when == "load"]
+    wrong = [str(i) for i in _imports() if i.part == "cli" and i.ours in SERVER_PARTS and i.when == "load"]
     assert not wrong, wrong
 
 

@@ -2,15 +2,17 @@
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 import structlog
-from fastapi import FastAPI, Request
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import BaseRoute
 
 from heliostat import __version__
 from heliostat.api import (
@@ -94,16 +96,13 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
         docs_url=None,  # its page loads scripts from elsewhere
         redoc_url=None,
         openapi_url=f"{PREFIX}/openapi.json",
-        responses={"4XX": {"model": ErrorView}},
     )
     app.state.context = context
     app.state.facts = facts
     app.state.feed = Feed(context.store)
     app.state.folder_watch = FolderWatch()
     app.state.read_job = read_job  # for the web, which stands below
-    for module in _MODULES:
-        app.include_router(module.router, prefix=PREFIX)
-    _install_chronos(app)
+    app.router.routes.extend(all_routes())
     routes.install(app, context)
     app.add_exception_handler(HeliostatError, _ours)
     app.add_exception_handler(RequestValidationError, _invalid)
@@ -121,11 +120,25 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     return app
 
 
-def _install_chronos(app: FastAPI) -> None:
+@functools.cache
+def all_routes() -> tuple[BaseRoute, ...]:
+    """Of the API and of the web, the same for every application of a process.
+
+    FastAPI works out what a route takes and gives when the first request comes by, half a second for all of them.
+    """
+    made = APIRouter(responses={"4XX": {"model": ErrorView}})
+    for module in _MODULES:
+        made.include_router(module.router, prefix=PREFIX)
+    _include_chronos(made)
+    routes.include_pages(made)
+    return tuple(made.routes)
+
+
+def _include_chronos(made: APIRouter) -> None:
     """As newer and as older ones had it."""
     for prefix in ("/v1", ""):
-        app.include_router(chronos.router, prefix=f"{prefix}/scheduler", include_in_schema=False)
-        app.include_router(chronos.leader_router, prefix=prefix, include_in_schema=False)
+        made.include_router(chronos.router, prefix=f"{prefix}/scheduler", include_in_schema=False)
+        made.include_router(chronos.leader_router, prefix=prefix, include_in_schema=False)
 
 
 @contextlib.asynccontextmanager

@@ -13,14 +13,18 @@ from heliostat.web.visits import guard
 
 
 def install(app: FastAPI, context: Context) -> None:
-    """No route of these changes anything without passing the guard."""
+    """What the pages need besides their routes."""
     app.state.flashes = Flashes()
     app.state.live = live.Hub(context)
     app.state.served = frozenset(paths("GET"))
     app.add_middleware(pace.OneAtATime, pace=app.state.live.pace)
-    app.include_router(assets.router)
+
+
+def include_pages(made: APIRouter) -> None:
+    """No route of these changes anything without passing the guard."""
+    made.include_router(assets.router)
     for router in routers():
-        app.include_router(router, dependencies=[Depends(guard)], include_in_schema=False)
+        made.include_router(router, dependencies=[Depends(guard)], include_in_schema=False)
 
 
 def routers() -> list[APIRouter]:

@@ -6,11 +6,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from sqlalchemy import create_engine
-
 from heliostat.auth.unix import UnixAccount, UnixAccounts
-from heliostat.store import schema
 from heliostat.store.database import Store
+from support.new_database import new_database
 
 ROOT, DAEMON, ALICE, BOB, ODD = 0, 1, 1000, 1001, 1002
 
@@ -46,9 +44,7 @@ class Clock:
 @contextmanager
 def new_store(folder: Path) -> Iterator[Store]:
     path = folder / "heliostat.db"
-    engine = create_engine(f"sqlite:///{path}")
-    schema.metadata.create_all(engine)
-    engine.dispose()
+    new_database(path)
     store = Store(path)
     yield store
     store.close()

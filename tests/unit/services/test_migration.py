@@ -25,8 +25,8 @@ from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration
 from heliostat.services.toml_line import with_setting
 from heliostat.store.database import Store
 from heliostat.store.jobs import get_job
-from heliostat.store.migrate import migrate
 from heliostat.store.moves import add_jobs
+from support.new_database import new_database
 from unit.store.made_up import a_job, add_people
 
 PICTURE = Picture(
@@ -55,7 +55,7 @@ def look(settings: Settings) -> tuple[Sequence[Finding], Picture, SlurmAccounts]
 def home(tmp_path: Path) -> Home:
     home = Home(tmp_path)
     home.config.write_text(TOML)
-    migrate(home.database)
+    new_database(home.database)
     return home
 
 

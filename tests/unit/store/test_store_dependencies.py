@@ -15,8 +15,8 @@ from heliostat.models import TERMINAL, Dependency, Job, JobState, Rule
 from heliostat.store import dependencies, moves, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Store, Transaction
-from heliostat.store.migrate import migrate
 from heliostat.store.moves import Move
+from support.new_database import new_database
 from unit.store.made_up import NOW, a_job, add_people
 
 LATER = NOW + timedelta(hours=1)
@@ -25,7 +25,7 @@ LATER = NOW + timedelta(hours=1)
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     path: Path = tmp_path_factory.mktemp("store") / "heliostat.db"
-    migrate(path)
+    new_database(path)
     store = Store(path)
     store.write(add_people)
     yield store

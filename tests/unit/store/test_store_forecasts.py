@@ -11,7 +11,7 @@ from heliostat.store import forecasts, moves
 from heliostat.store.database import Store
 from heliostat.store.forecasts import FinishedRun, FirstForecast
 from heliostat.store.history import add_finished_jobs
-from heliostat.store.migrate import migrate
+from support.new_database import new_database
 from unit.store.made_up import NOW, a_job, add_people
 
 HOUR = timedelta(hours=1)
@@ -19,7 +19,7 @@ HOUR = timedelta(hours=1)
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    migrate(tmp_path / "db")
+    new_database(tmp_path / "db")
     store = Store(tmp_path / "db")
     store.write(add_people)
     store.write(lambda tx: moves.add_jobs(tx, [a_job(number) for number in (1, 2, 3)]))

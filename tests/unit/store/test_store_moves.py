@@ -12,14 +12,14 @@ from heliostat.models import TERMINAL, JobState, may_move
 from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Store
-from heliostat.store.migrate import migrate
+from support.new_database import new_database
 from unit.store.made_up import NOW, a_job, add_people
 
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
     path: Path = tmp_path_factory.mktemp("store") / "heliostat.db"
-    migrate(path)
+    new_database(path)
     store = Store(path)
     store.write(add_people)
     yield store

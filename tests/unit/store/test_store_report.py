@@ -11,8 +11,8 @@ from heliostat.models import JobState, Placement, Resources
 from heliostat.store import schema
 from heliostat.store.database import Store, Transaction
 from heliostat.store.history import add_finished_jobs
-from heliostat.store.migrate import migrate
 from heliostat.store.report import Scope, Span, Waited, total_gpu_hours, usage_in, waits_in
+from support.new_database import new_database
 from unit.store.made_up import a_job, add_people
 
 MARCH = datetime(2026, 3, 1, tzinfo=UTC)
@@ -21,7 +21,7 @@ SPAN = Span(MARCH, datetime(2026, 4, 1, tzinfo=UTC), datetime(2026, 3, 20, tzinf
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    migrate(tmp_path / "db")
+    new_database(tmp_path / "db")
     store = Store(tmp_path / "db")
     store.write(_more_people)
     yield store

@@ -15,13 +15,13 @@ from heliostat.models import JobSpec
 from heliostat.store import jobs as stored
 from heliostat.store import moves, schema
 from heliostat.store.database import Changes, Store, Transaction
-from heliostat.store.migrate import migrate
+from support.new_database import new_database
 from unit.store.made_up import a_job, add_people
 
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    migrate(tmp_path / "heliostat.db")
+    new_database(tmp_path / "heliostat.db")
     return tmp_path / "heliostat.db"
 
 

@@ -14,10 +14,10 @@ from heliostat.models import Job, JobState, Resources
 from heliostat.scheduling.board import Board
 from heliostat.store import moves
 from heliostat.store.database import Store
-from heliostat.store.migrate import migrate
 from heliostat.workers import forecaster as module
 from heliostat.workers.controller import Controller
 from heliostat.workers.forecaster import Accuracy, Forecaster
+from support.new_database import new_database
 from support.waiting import wait_until
 from unit.scheduling.made_up import a_board, a_node, a_running_job
 from unit.store.made_up import NOW, a_job, add_people
@@ -47,7 +47,7 @@ def waiting(number: int) -> Job:
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
-    migrate(tmp_path / "db")
+    new_database(tmp_path / "db")
     store = Store(tmp_path / "db")
     store.write(add_people)
     store.write(lambda tx: moves.add_jobs(tx, [waiting(number) for number in (1, 2, 3)]))

@@ -6,15 +6,15 @@ from datetime import UTC, datetime
 from heliostat.config import Home
 from heliostat.models import Cause, Ended
 from heliostat.store.database import Store
-from heliostat.store.migrate import migrate
 from heliostat.workers.images import settle_push, sweep_logins
+from support.new_database import new_database
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def test_a_login_nobody_waits_for_goes_after_an_hour(tmp_path):
     home = Home(tmp_path)
-    migrate(home.database)
+    new_database(home.database)
     store = Store(home.database)
     try:
         sweep_logins(store, home, NOW)  # where there is none
