@@ -66,8 +66,9 @@ class SigningNode:
         where = {self.registry: {"lookaside": place, "lookaside-staging": place}}
         (self.rules / "registries.d/lab.yaml").write_text(json.dumps({"docker": where}))
         signed = {"type": "signedBy", "keyType": "GPGKeys", "keyPath": str(self.key)}
-        others = [{"type": "insecureAcceptAnything"}]
-        rules = {"default": others, "transports": {"docker": {self.registry: [signed]}}}
+        of_here = {"": [{"type": "insecureAcceptAnything"}]}  # what was built here, as the docs say
+        from_where = {"docker": {self.registry: [signed]}, "containers-storage": of_here, "oci-archive": of_here}
+        rules = {"default": [{"type": "reject"}], "transports": from_where}
         (self.rules / "policy.json").write_text(json.dumps(rules))
 
     def _gpg(self, *words: str) -> bytes:

@@ -123,6 +123,18 @@ def test_builds_begin_with_signed_images_only(server: RunningServer, node: Signi
         assert "is not signed" in job["reason"], job["reason"]
 
 
+def test_own_images_are_built_run_and_pushed_where_all_else_is_refused(
+    server: RunningServer, node: SigningNode, ann: Person
+) -> None:
+    job = _built(server, ann, f"FROM {node.push('lab/base:1', OUR_KEY)}\nRUN echo own > /own\n")
+    assert job["state"] == "completed", (job["reason"], server.output(job["id"], ann.uid))
+    job = server.run(ann.uid, command=["/bin/cat", "/own"], image="based", **SMALL)
+    assert job["state"] == "completed", (job["reason"], server.output(job["id"], ann.uid, "stderr"))
+    answer = server.ask("POST", "/images/based/push", {"target": f"{node.registry}/lab/own:1"}, uid=ann.uid)
+    job = server.finished(answer.json["job_id"], ann.uid)
+    assert job["state"] == "completed", (job["reason"], server.output(job["id"], ann.uid))
+
+
 def test_nobodys_own_rules_count(server: RunningServer, node: SigningNode, bob: Person) -> None:
     own = bob.home / ".config/containers"
     own.mkdir(parents=True)
