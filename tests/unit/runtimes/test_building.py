@@ -1,5 +1,9 @@
-"""The scripts that build environments, word for word; and that nothing in a file reaches a shell unquoted."""
+"""The scripts that build environments, word for word; and that nothing in a file reaches a shell unquoted.
 
+After a change that is meant, UPDATE_CASES=1 writes them anew; read the difference.
+"""
+
+import os
 import subprocess
 from pathlib import Path
 
@@ -17,6 +21,14 @@ RECIPES = {
         "uv",
         {"pyproject.toml": "[project]\n", "uv.lock": "version = 1\n"},
         "/srv/h/environments/cache",
+    ),
+    "shared_uv_without_hashes": (
+        "uv",
+        {
+            "pyproject.toml": "[project]\n",
+            "uv.lock": '[[package]]\nname = "a"\nwheels = [{ url = "https://x/a.whl" }]\n',
+        },
+        CACHE,
     ),
     "own_conda": ("conda", {"environment.yml": "dependencies: [python]\n"}, None),
 }
@@ -36,7 +48,10 @@ def recipe(kind: str, files: dict[str, str], cache: str | None) -> Recipe:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_script_is_exactly_this(name):
-    assert build_script(recipe(*RECIPES[name])) == (CASES / f"{name}.sh").read_text()
+    script, case = build_script(recipe(*RECIPES[name])), CASES / f"{name}.sh"
+    if os.environ.get("UPDATE_CASES"):
+        case.write_text(script)
+    assert script == case.read_text()
 
 
 @pytest.mark.parametrize("name", RECIPES)

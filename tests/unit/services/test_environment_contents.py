@@ -97,6 +97,12 @@ def test_names_versions_hashes_and_addresses_are_taken(line):
         "torch $(id)",
         "torch\x1b[2J",
         "torch --global-option=x",
+        "torch==2.4 --config-settings=build=x",
+        "torch>=2 --index-url=x",
+        "torch==2; python_version>'3' --no-binary=x",
+        "torch==${SECRET}",
+        "pkg @ https://example.org/${HOME}/x.whl",
+        "--index-url https://example.org/${UV_DEFAULT_INDEX}\ntorch",
         "--hash=sha256:00",
         "# nothing",
         "",
@@ -169,6 +175,18 @@ def test_a_lock_with_packages_of_ones_own_is_refused(source):
     text = LOCK.replace('registry = "SOURCE"', source).replace("FILE", "https://x.org/a.whl")
     with pytest.raises(Invalid, match="this machine"):
         checked(Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text))))
+
+
+def test_a_lock_that_names_its_packages_by_an_older_word_is_refused():
+    """uv reads that too, so what stands there would be looked at by nobody."""
+    text = LOCK.replace("[[package]]", "[[distribution]]").replace('registry = "SOURCE"', 'path = "/root/x.whl"')
+    with pytest.raises(Invalid, match="of today"):
+        checked(Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text))))
+
+
+def test_of_a_file_in_a_lock_both_address_and_path_are_looked_at():
+    with pytest.raises(Invalid):
+        checked(lock("https://x.org/simple", 'https://x.org/a.whl", path = "/root/a.whl'))
 
 
 def conda(text: str) -> Software:

@@ -51,6 +51,8 @@ def test_one_that_is_left_open_is_taken_where_all_are_allowed():
         "FROM localhost/x\nCOPY --fr\\ \nom=evil.example.org/y /a /b\n",
         "FROM localhost/x\nCOPY --from=later.org/x /a /b\nFROM localhost/y AS later.org/x\n",
         "  from --platform=linux/amd64 evil.example.org/y\n",
+        "\ufeffFROM evil.example.org/y\nFROM localhost/x\nCOPY --from=0 /a /b\n",
+        "\ufeff# escape=`\nFROM localhost/x\nCOPY --fr`\nom=evil.example.org/y /a /b\n",
     ],
 )
 def test_an_image_of_another_registry_is_refused(text):

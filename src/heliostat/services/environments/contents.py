@@ -22,6 +22,10 @@ _FLAGS = ("--pre", "--prefer-binary")
 _INDEXES = ("--index-url", "-i", "--extra-index-url")
 _LINE_HINT = "Write names as on PyPI: torch==2.4.1, numpy>=2, or NAME @ https://…; the rest belongs elsewhere."
 _PYTHON = re.compile(r"3\.\d{1,2}")
+_LOCK_KEYS = {  # others might be older words for packages, which uv reads too
+    *("version", "revision", "requires-python", "resolution-markers", "supported-markers", "required-markers"),
+    *("conflicts", "options", "manifest", "package"),
+}
 _LOCK_SOURCES = {"registry", "url", "git", "virtual", "editable", "subdirectory"}
 
 
@@ -81,13 +85,17 @@ def requirement_lines(text: str, trusted: tuple[str, ...]) -> Iterator[str]:
 def _check_line(line: str, where: str, trusted: tuple[str, ...]) -> None:
     if not line.isprintable():
         raise _wrong(f"{where} holds signs that cannot be printed.", _LINE_HINT)
+    if "$" in line:
+        raise _wrong(
+            f"{where}: {line[:80]!a} holds a variable.", "Write out what it means: it must be the same for all."
+        )
     if line.startswith("-"):
         _check_option(line, where, trusted)
         return
     bare = _HASH.sub("", f" {line}").strip()
     if found := _BY_URL.fullmatch(bare):
         _check_url(found["url"], where, trusted, also="git+https")
-    elif not _PLAIN.fullmatch(bare):
+    elif not _PLAIN.fullmatch(bare) or " -" in bare:
         raise _wrong(f"{where}: {line[:80]!a} is not the name of a package.", _LINE_HINT)
 
 
@@ -120,7 +128,7 @@ def _check_url(url: str, where: str, trusted: tuple[str, ...], also: str = "") -
     if secret:
         raise _wrong(
             f"{where}: the address holds a password or name.",
-            "Others can read it there. An admin can set the index with its password outside: uv_variables.",
+            "Others can read it there. Ask an admin for an index that needs none.",
         )
 
 
@@ -170,17 +178,22 @@ def _python_of(wanted: object) -> str | None:
 
 
 def _check_lock(text: str, trusted: tuple[str, ...]) -> None:
-    packages = _toml(text, "uv.lock").get("package", [])
-    if not isinstance(packages, list) or not all(isinstance(one, dict) for one in packages):
-        raise _wrong("uv.lock has no packages.", "Run `uv lock` again.")
+    whole = _toml(text, "uv.lock")
+    packages = whole.get("package", [])
+    if whole.keys() - _LOCK_KEYS or not isinstance(packages, list) or not all(map(_is_table, packages)):
+        raise _wrong("uv.lock is not as a uv of today writes it.", "Run `uv lock` again.")
     for one in packages:
         where = f"uv.lock, {str(one.get('name'))[:60]!a}"
         source = one.get("source", {})
         _check_source(source if isinstance(source, dict) else {"": ""}, where, trusted)
         files = [one.get("sdist"), *(one.get("wheels") or [])]
-        for file in files:
-            if isinstance(file, dict) and ("path" in file or "url" in file):
-                _check_url(str(file.get("url", file.get("path"))), where, trusted)
+        for file in filter(_is_table, files):
+            for address in (file[key] for key in ("url", "path") if key in file):
+                _check_url(str(address), where, trusted)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _check_source(source: dict[str, Any], where: str, trusted: tuple[str, ...]) -> None:

@@ -107,7 +107,7 @@ def _checked_text(text: str, name: str) -> str:
         )
     if "\0" in text or not text.strip():
         raise _wrong(f"The {name} is empty, or no text.", "Send a text.")
-    return text.replace("\r\n", "\n")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")  # the tool that builds passes over such a mark
 
 
 def _check_line(lines: list[str], number: int) -> None:
