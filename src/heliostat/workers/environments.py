@@ -98,6 +98,8 @@ def _take_over(settings: Settings, digest: str, work: str, *, is_shared: bool) -
         raise CannotTakeOver("the build has left no folder of its own")
     if is_shared:
         _make_everybodys(str(taking))
+    else:
+        os.chmod(taking, 0o700)  # everybody can read its name among the words of its owner's processes
     if os.path.lexists(ready):
         _to_trash(settings.home, digest)
     os.rename(taking, ready)

@@ -3,6 +3,7 @@
 import hashlib
 import os
 import shutil
+import subprocess
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,7 +11,7 @@ import pytest
 
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root, people
-from support.images import why_no_podman
+from support.images import IMAGE, put_image, why_no_podman
 from support.wheels import Index, package_index
 
 pytestmark = [
@@ -101,7 +102,7 @@ def test_a_lock_that_lies_about_where_a_package_is_poisons_nobody_else(
     found = built(server, bob, requirements=f"{name}==1.0")
     assert found["state"] == "ready", found["reason"]
     assert value_of(server, bob, name, found["digest"]) == "1.0"
-    assert "parasite" not in found["lock"]
+    assert value_of(server, bob, "parasite", found["digest"]) == "", "what the wrong wheel needs came along"
 
 
 def test_a_package_of_another_index_is_found_and_is_not_taken_for_that_of_the_usual_one(
@@ -117,3 +118,94 @@ def test_a_package_of_another_index_is_found_and_is_not_taken_for_that_of_the_us
     assert (hers["state"], his["state"]) == ("ready", "ready"), (hers["reason"], his["reason"])
     assert value_of(server, ann, "twin", hers["digest"]) == "of the other"
     assert value_of(server, bob, "twin", his["digest"]) == "1.0"
+
+
+def tries(person: Person, *words: str) -> "subprocess.CompletedProcess[str]":
+    """As that Unix user, at the machine itself."""
+    command = ["/usr/sbin/runuser", "-u", person.name, "--", *words]
+    return subprocess.run(command, cwd="/", capture_output=True, text=True, check=False)
+
+
+@needs_podman
+def test_an_image_of_ones_own_is_read_by_nobody_else_who_knows_its_name(
+    server: RunningServer, ann: Person, bob: Person
+) -> None:
+    put_image(server.home, ann.name)
+    body = {"name": "secret", "containerfile": f"FROM {IMAGE}\nRUN echo hunter2 > /secret\n"}
+    made = server.ask("POST", "/images", body, uid=ann.uid).json
+    job = server.finished(made["build_job"], ann.uid)
+    assert job["state"] == "completed", job["reason"]
+    folder = server.home / "environments/ready" / made["digest"]
+    assert tries(ann, "test", "-r", f"{folder}/image.tar").returncode == 0
+    assert tries(bob, "test", "-r", f"{folder}/image.tar").returncode != 0
+    job = server.run(ann.uid, command=["/bin/cat", "/secret"], image="secret", **SMALL)
+    assert server.output(job["id"], ann.uid) == "hunter2\n", job["reason"]
+
+
+def test_builds_of_others_are_neither_read_nor_repeated_nor_touched(
+    server: RunningServer, index: Index, ann: Person, bob: Person
+) -> None:
+    index.add_wheel("hers", "1.0")
+    found = built(server, ann, requirements="hers")
+    job, digest = found["build_job"], found["digest"]
+    mine = server.run(bob.uid, command=["true"])["id"]
+    for method, path in (
+        ("GET", f"/jobs/{job}/logs"),
+        ("GET", f"/jobs/{job}/files"),
+        ("GET", f"/jobs/{job}/file?path=why"),
+        ("GET", f"/jobs/{job}/record"),
+        ("GET", f"/jobs/{job}/diff/{mine}"),
+        ("GET", f"/jobs/{mine}/diff/{job}"),
+        ("POST", f"/jobs/{job}/rerun"),
+        ("POST", f"/jobs/{job}/cancel"),
+        ("POST", f"/jobs/{job}/requeue"),
+        ("POST", f"/jobs/{job}/exec"),
+        ("GET", f"/environments/{digest}"),
+        ("GET", f"/environments/{digest}/log"),
+        ("DELETE", f"/environments/{digest}"),
+    ):
+        answer = server.ask(method, path, {"command": ["id"]} if method == "POST" else None, uid=bob.uid)
+        assert answer.status in (403, 404, 422), (method, path, answer.status, answer.body)
+        assert b"hers" not in answer.body
+    answer = server.ask("POST", "/jobs", {"command": ["true"], "environment": digest}, uid=bob.uid)
+    assert answer.status == 404, answer.body
+
+
+def test_nobody_becomes_the_builder_by_repeating_a_build_of_theirs(
+    server: RunningServer, index: Index, ann: Person
+) -> None:
+    index.add_wheel("again", "1.0")
+    job = built(server, ann, requirements="again")["build_job"]
+    for changes in ({}, {"script": "#!/bin/sh\nid -u\n"}, {"command": ["id", "-u"], "script": None}):
+        answer = server.ask("POST", f"/jobs/{job}/rerun", {"changes": changes}, uid=ann.uid)
+        assert answer.status == 201, answer.body
+        repeated = server.finished(answer.json["job"]["id"], ann.uid)
+        assert (server.home / f"jobs/{repeated['id']}/work").stat().st_uid == ann.uid
+    assert server.output(repeated["id"], ann.uid) == f"{ann.uid}\n"
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["\ud800", "a\ud800b/c", "/etc/passwd", "../x", "a/../b", "", ".", "a//b", "x" * 300, "a\0b", "d/" * 80],
+)
+def test_absurd_names_in_uploads_are_refused_in_words(server: RunningServer, ann: Person, path: str) -> None:
+    for body in (
+        {"files": [{"path": path, "sha256": "0" * 64, "size": 0}]},
+        {"links": [{"path": path, "target": "x"}]},
+        {"links": [{"path": "fine", "target": "../x"}]},
+    ):
+        answer = server.ask("POST", "/uploads", body, uid=ann.uid)
+        assert answer.status == 422, (answer.status, answer.body)
+        assert answer.error["hint"]
+
+
+def test_newlines_and_steering_signs_in_uploaded_names_steer_nothing(server: RunningServer, ann: Person) -> None:
+    empty = hashlib.sha256(b"").hexdigest()
+    names = ["-rf", "a\nb", "$(id)", "\x1b[2J", "--help", "x;y", "*"]
+    server.ask("POST", "/uploads/blobs", raw=f"{empty} 0\n".encode(), uid=ann.uid)
+    files = [{"path": name, "sha256": empty, "size": 0} for name in names]
+    answer = server.ask("POST", "/uploads", {"files": files}, uid=ann.uid)
+    assert answer.status == 200, answer.body
+    line = ["python3", "-c", "import os; print(sorted(os.listdir('.')))"]
+    job = server.run(ann.uid, command=line, upload=answer.json["id"], **SMALL)
+    assert server.output(job["id"], ann.uid).strip() == str(sorted(names)), job["reason"]
