@@ -52,6 +52,17 @@ enter() {
         *) export CONTAINERS_REGISTRIES_CONF="/etc/containers/$file" ;;
         esac
     done
+    without_own_settings
+}
+
+without_own_settings() {
+own=$HOME/.config/containers
+if [ -e "$own/registries.conf.d" ] || [ -e "$own/registries.d" ] || [ -e "$own/certs.d" ]; then
+    mkdir -p "$run/home/.config/containers"
+    ln -sfn "$own/auth.json" "$run/home/.config/containers/auth.json"
+    ln -sfn "$HOME/.docker" "$run/home/.docker"
+    export HOME="$run/home"
+fi
 }
 
 leave() {
@@ -66,6 +77,13 @@ fetch() { # an image to begin with, into those this person has here; it counts a
     hash=$(printf %s "$1" | sha256sum)
     : >"$store/use/$(printf %.32s "$hash")"
     flock -o "$store/lock" /bin/sh -c 'store=$1 run=$2 image=$3 archive=$4 noted=$5
+own=$HOME/.config/containers
+if [ -e "$own/registries.conf.d" ] || [ -e "$own/registries.d" ] || [ -e "$own/certs.d" ]; then
+    mkdir -p "$run/home/.config/containers"
+    ln -sfn "$own/auth.json" "$run/home/.config/containers/auth.json"
+    ln -sfn "$HOME/.docker" "$run/home/.docker"
+    export HOME="$run/home"
+fi
 in_store() {
     podman --root="$store" --runroot="$run/i" --tmpdir="$run/j" --storage-driver=overlay \
         --log-level=error "$@"

@@ -1,17 +1,20 @@
 """Two people who mean each other harm, on one installation: what they share, and what is one's own."""
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from heliostat.models.images import login_text
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root, people
-from support.images import IMAGE, put_image, why_no_podman
+from support.images import ANNS_PASSWORD, IMAGE, push, put_image, registry, why_no_podman
 from support.wheels import Index, package_index
 
 pytestmark = [
@@ -209,3 +212,72 @@ def test_newlines_and_steering_signs_in_uploaded_names_steer_nothing(server: Run
     line = ["python3", "-c", "import os; print(sorted(os.listdir('.')))"]
     job = server.run(ann.uid, command=line, upload=answer.json["id"], **SMALL)
     assert server.output(job["id"], ann.uid).strip() == str(sorted(names)), job["reason"]
+
+
+@needs_podman
+@pytest.mark.skipif(
+    shutil.which("docker-registry") is None, reason="needs docker-registry: scripts/install-test-parts"
+)
+def test_settings_of_ones_own_lead_no_name_of_an_allowed_registry_elsewhere(
+    bob: Person, two_people: list[Person], tmp_path: Path
+) -> None:
+    with registry(tmp_path) as address, aside(bob) as own:
+        text = f'[[registry]]\nprefix = "{address}/lab"\nlocation = "{address}/evil"\ninsecure = true\n'
+        (own / "registries.conf.d").mkdir()
+        (own / "registries.conf.d/mine.conf").write_text(text)
+        server = RunningServer(f'node_name = "here"\nallowed_registries = ["{address}/lab", "localhost"]\n')
+        try:
+            for name, what in (("evil", "evil"), ("lab", "the-image")):
+                put_image(server.home, "root", what=what)
+                push(server.home, "root", f"{address}/{name}/busybox:1")
+            line = ["/bin/ls", "/etc"]
+            job = server.run(bob.uid, command=line, image=f"{address}/lab/busybox:1", **SMALL)
+            assert "this-is-the-image" in server.output(job["id"], bob.uid), job["reason"]
+            shutil.rmtree(server.home / "images" / bob.name)
+            push(server.home, "root", f"{address}/lab/busybox:2")
+            copy = f"FROM {address}/lab/busybox:1\nCOPY --from={address}/lab/busybox:2 /etc /copied\n"
+            body = {"name": "mine", "containerfile": copy}
+            made = server.ask("POST", "/images", body, uid=bob.uid).json
+            assert server.finished(made["build_job"], bob.uid)["state"] == "completed"
+            job = server.run(bob.uid, command=["/bin/ls", "/copied"], image="mine", **SMALL)
+            assert "this-is-the-image" in server.output(job["id"], bob.uid), job["reason"]
+        finally:
+            server.remove()
+
+
+@needs_podman
+@pytest.mark.skipif(
+    shutil.which("docker-registry") is None, reason="needs docker-registry: scripts/install-test-parts"
+)
+def test_logins_count_beside_settings_of_ones_own_and_are_nobody_elses(
+    server: RunningServer, ann: Person, bob: Person, tmp_path: Path
+) -> None:
+    put_image(server.home, bob.name)
+    made = server.ask("POST", "/images", {"name": "own", "containerfile": f"FROM {IMAGE}\n"}, uid=bob.uid).json
+    server.finished(made["build_job"], bob.uid)
+    with registry(tmp_path, with_login=True) as address, aside(bob) as own, aside(ann):
+        login = {"target": f"{address}/lab/own:1", "username": "ann", "password": ANNS_PASSWORD}
+        push_job = server.ask("POST", "/images/own/push", login, uid=bob.uid).json["job_id"]
+        assert server.finished(push_job, bob.uid)["state"] == "completed"
+        (own / "registries.conf.d").mkdir()
+        (own / "auth.json").write_text(login_text(address, "ann", ANNS_PASSWORD))
+        (own / "auth.json").chmod(0o600)
+        shutil.chown(own / "auth.json", bob.name)
+        ends = [
+            server.run(person.uid, command=["/bin/true"], image=f"{address}/lab/own:1", **SMALL)
+            for person in (bob, ann)
+        ]
+    assert ends[0]["state"] == "completed", (ends[0]["reason"], server.output(ends[0]["id"], bob.uid, "stderr"))
+    assert "the registry wants a login" in ends[1]["reason"]
+    assert ANNS_PASSWORD not in server.output(ends[0]["id"], bob.uid, "stderr")
+
+
+@contextlib.contextmanager
+def aside(person: Person) -> Iterator[Path]:
+    """A folder for what a person sets for containers, which goes afterwards."""
+    own = person.home / ".config/containers"
+    own.mkdir(parents=True)
+    try:
+        yield own
+    finally:
+        shutil.rmtree(own)
