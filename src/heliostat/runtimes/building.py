@@ -95,7 +95,8 @@ def _python(recipe: Recipe) -> Iterator[str]:
     """By wheels if all is there as wheels, with the shared cache; otherwise from the start, in the room.
 
     The cache takes a lock's word for what index a wheel comes from. So only who proves all of it by hashes may use
-    the cache: what others have put there under a wrong name is then not taken.
+    the cache: what others have put there under a wrong name is then not taken. What git has is never a wheel, and
+    git reads what strangers have written.
     """
     uv, kind = quote(recipe.tool), recipe.software.kind
     venv = f"{uv} venv --quiet --relocatable --python {quote(recipe.python)} env"
@@ -122,11 +123,14 @@ def _in_the_room(kind: str, uv: str, venv: str) -> Iterator[str]:
 
 
 def _is_proven(software: Software) -> bool:
-    """Whether all that is installed is known by its hash. Of names and versions uv finds them itself."""
+    """Whether all that is installed may be there as wheels, each known by its hash. Those of names and versions uv
+    finds itself."""
     if software.kind != "uv":
-        return True
+        return not any("git+" in text for _, text in software.files)
     packages = tomllib.loads(dict(software.files)["uv.lock"]).get("package", [])
     files = [file for one in packages for file in (one.get("sdist"), *(one.get("wheels") or ())) if file]
+    if any("git" in one.get("source", {}) for one in packages):
+        return False
     return all(isinstance(file, dict) and str(file.get("hash")).startswith("sha256:") for file in files)
 
 

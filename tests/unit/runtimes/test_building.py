@@ -73,3 +73,20 @@ def test_the_shared_cache_is_not_in_the_room():
     assert "environments/cache" not in room
     assert "--unshare-all" in room
     assert '--bind "$PWD" "$PWD"' in room
+
+
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [
+        ("requirements", {"requirements.txt": "torch\nmine @ git+https://example.org/mine\n"}),
+        ("uv", {"uv.lock": '[[package]]\nname = "a"\nsource = { git = "https://example.org/a" }\n'}),
+        ("uv", {"uv.lock": '[[package]]\nname = "a"\nwheels = [{ url = "https://x/a.whl", hash = "md5:0" }]\n'}),
+        ("uv", {"uv.lock": '[[package]]\nname = "a"\nwheels = ["a"]\n'}),
+    ],
+)
+def test_what_is_no_wheel_or_not_proven_is_fetched_in_the_room_alone(kind, files):
+    """There the cache that all share is not."""
+    lines = build_script(recipe(kind, files, CACHE)).splitlines()
+    assert [line for line in lines if "/tools/uv " in line and "inside" not in line] == []
+    alone = build_script(recipe(kind, files, None))
+    assert "--only-binary" in alone or "--no-build" in alone
