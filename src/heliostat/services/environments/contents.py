@@ -85,15 +85,15 @@ def requirement_lines(text: str, trusted: tuple[str, ...]) -> Iterator[str]:
 def _check_line(line: str, where: str, trusted: tuple[str, ...]) -> None:
     if not line.isprintable():
         raise _wrong(f"{where} holds signs that cannot be printed.", _LINE_HINT)
-    if "$" in line:
-        raise _wrong(
-            f"{where}: {line[:80]!a} holds a variable.", "Write out what it means: it must be the same for all."
-        )
+    if "$" in line or "\\" in line:  # which uv fills in, or joins with the next line
+        hint = "Write out what it means, in one line: it must be the same for all."
+        raise _wrong(f"{where}: {line[:80]!a} holds a variable or a backslash.", hint)
     if line.startswith("-"):
         _check_option(line, where, trusted)
         return
     bare = _HASH.sub("", f" {line}").strip()
-    if found := _BY_URL.fullmatch(bare):
+    found = _BY_URL.fullmatch(bare)
+    if found and " -" not in bare:
         _check_url(found["url"], where, trusted, also="git+https")
     elif not _PLAIN.fullmatch(bare) or " -" in bare:
         raise _wrong(f"{where}: {line[:80]!a} is not the name of a package.", _LINE_HINT)
