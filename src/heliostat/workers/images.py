@@ -24,6 +24,7 @@ _LOGIN_SECONDS = 3600.0  # in which its job must have been stored
 _NOT_BEGUN = (125, 126)  # with which an attempt ends whose container was not begun
 _MOST_NOTED_BYTES = 3000
 _FAILED = "failed "
+_LONGEST = 1000
 
 
 def settle_fetch(home: Home, job: Job, seen: Ended) -> Ended:
@@ -34,7 +35,7 @@ def settle_fetch(home: Home, job: Job, seen: Ended) -> Ended:
     if not noted.startswith(_FAILED):
         return seen
     image, _, said = plain_lines(noted.removeprefix(_FAILED)).partition("\n")
-    return replace(seen, detail=fetch_words(image, said))
+    return replace(seen, detail=fetch_words(image, said)[:_LONGEST])
 
 
 def settle_push(work: str, seen: Ended) -> Ended:
