@@ -1,5 +1,7 @@
 """What may stand in the files of an environment, and which of them mean the same."""
 
+import time
+
 import pytest
 
 from heliostat.errors import Invalid
@@ -221,6 +223,27 @@ def test_of_a_conda_file_channels_and_packages_are_left():
 def test_a_hostile_conda_file_is_refused(text):
     with pytest.raises(Invalid):
         checked(conda(text))
+
+
+@pytest.mark.parametrize(
+    "software",
+    [
+        requirements("a=" + ";" * 200_000 + "@"),
+        requirements("a" + " " * 200_000 + "x"),
+        requirements("a [" + " " * 200_000 + "x"),
+        requirements("a (" + " " * 200_000 + "x"),
+        requirements("a" + "a." * 200_000 + "!@"),
+        requirements("a @ https://x.org/y" + " ;" * 200_000 + "\\"),
+        conda("dependencies: ['a " + "= " * 30_000 + "@']"),
+    ],
+    ids=["semicolons", "blanks", "extras", "bracket", "dots", "address", "conda"],
+)
+def test_a_line_made_to_be_slow_is_refused_at_once(software):
+    """While a pattern is tried, the whole server waits."""
+    began = time.process_time()
+    with pytest.raises(Invalid):
+        checked(software)
+    assert time.process_time() - began < 2
 
 
 def test_too_much_an_unknown_kind_and_no_version_are_refused():

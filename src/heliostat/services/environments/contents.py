@@ -15,7 +15,7 @@ from heliostat.models.environments import KINDS, MOST_CHARACTERS, Software
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _EXTRAS = r"(?:\s*\[[A-Za-z0-9._,\s-]*\])?"
-_PLAIN = re.compile(rf"{_NAME}{_EXTRAS}\s*(?:\(?\s*[<>=!~][^@/\\]*)?(?:;[^@\\]*)?")
+_PLAIN = re.compile(rf"{_NAME}{_EXTRAS} ?(?:\(? ?[<>=!~][^@/\\;]*)?(?:;[^@\\]*)?")  # of single blanks
 _BY_URL = re.compile(rf"{_NAME}{_EXTRAS}\s*@\s*(?P<url>\S+)(?:\s+;.*)?")
 _HASH = re.compile(r"\s--hash[= ](?:sha256|sha384|sha512):[0-9a-f]+")
 _FLAGS = ("--pre", "--prefer-binary")
@@ -91,7 +91,7 @@ def _check_line(line: str, where: str, trusted: tuple[str, ...]) -> None:
     if line.startswith("-"):
         _check_option(line, where, trusted)
         return
-    bare = _HASH.sub("", f" {line}").strip()
+    bare = " ".join(_HASH.sub("", f" {line}").split())
     found = _BY_URL.fullmatch(bare)
     if found and " -" not in bare:
         _check_url(found["url"], where, trusted, also="git+https")
