@@ -194,6 +194,10 @@ def test_of_a_file_in_a_lock_both_address_and_path_are_looked_at():
         checked(lock("https://x.org/simple", 'https://x.org/a.whl", path = "/root/a.whl'))
 
 
+def locked(text: str) -> Software:
+    return Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text)))
+
+
 def conda(text: str) -> Software:
     return Software("conda", (("environment.yml", text),))
 
@@ -235,8 +239,11 @@ def test_a_hostile_conda_file_is_refused(text):
         requirements("a" + "a." * 200_000 + "!@"),
         requirements("a @ https://x.org/y" + " ;" * 200_000 + "\\"),
         conda("dependencies: ['a " + "= " * 30_000 + "@']"),
+        locked("a." * 100_000 + "a = 1\n"),
+        locked("a = { " + '"a" . ' * 100_000 + "a = 1 }\n"),
+        locked("a = " + "1" * 100_000 + "\n"),
     ],
-    ids=["semicolons", "blanks", "extras", "bracket", "dots", "address", "conda"],
+    ids="semicolons blanks extras bracket dots address conda keys inline-keys number".split(),
 )
 def test_a_line_made_to_be_slow_is_refused_at_once(software):
     """While a pattern is tried, the whole server waits."""

@@ -22,6 +22,8 @@ _FLAGS = ("--pre", "--prefer-binary")
 _INDEXES = ("--index-url", "-i", "--extra-index-url")
 _LINE_HINT = "Write names as on PyPI: torch==2.4.1, numpy>=2, or NAME @ https://…; the rest belongs elsewhere."
 _PYTHON = re.compile(r"3\.\d{1,2}")
+_BETWEEN = re.compile(r"[=\[\]{},\n]")
+_MOST_DOTS = 100  # of one name in TOML: the time to read it grows with their square
 _LOCK_KEYS = {  # others might be older words for packages, which uv reads too
     *("version", "revision", "requires-python", "resolution-markers", "supported-markers", "required-markers"),
     *("conflicts", "options", "manifest", "package"),
@@ -205,9 +207,11 @@ def _check_source(source: dict[str, Any], where: str, trusted: tuple[str, ...]) 
 
 
 def _toml(text: str, name: str) -> dict[str, Any]:
+    if any(part.count(".") > _MOST_DOTS for part in _BETWEEN.split(text)):
+        raise _wrong(f"{name} has a name of too many parts.", "Mend that line; the format is TOML.")
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # among them numbers that nobody needs
         raise _wrong(
             f"{name} cannot be read: {str(error)[:200]}.", "Mend that line; the format is TOML."
         ) from None
