@@ -15,8 +15,30 @@ _NAME = re.compile(
     r"(?:localhost/)?(?P<name>[a-z0-9]+(?:(?:[._]|__|-+)[a-z0-9]+)*)(?::(?P<tag>\w[\w.-]*))?", re.ASCII
 )
 _LONGEST_NAME, _LONGEST_TAG, _OF_DIGEST = 80, 60, 16
+CANNOT_FETCH = "cannot be fetched: "
+_WHOSE = "Which keys count, an admin says in /etc/containers/policy.json."
+_REFUSED = (  # by the node's rules on signatures
+    (
+        "no signature exists",
+        "it is not signed, and this node takes only what is signed by those it trusts. "
+        f"Who makes it can sign it: podman push --sign-by KEY. {_WHOSE}",
+    ),
+    (
+        "invalid gpg signature",
+        f"nobody this node trusts has signed it. Choose one that is signed, or have it signed. {_WHOSE}",
+    ),
+    (
+        "source image rejected: signature for",
+        "its signature is for another image, or for another name of it. Sign it under the name it is fetched by: "
+        "podman push --sign-by KEY.",
+    ),
+    ("is rejected by policy", "the node's rules refuse all images of there. Choose another, or ask an admin."),
+)
+_RULES = ("source image rejected", "policy.json")
 _SILENT = ("connection refused", "no such host", "i/o timeout", "no route to host", "network is unreachable")
 _LOCKED = ("unauthorized", "authentication required", "denied", "403 (forbidden)", "invalid username/password")
+_UNKNOWN = ("manifest unknown", "name unknown", "not found")
+_DAMAGED = ("did not match", "unexpected eof")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +82,36 @@ def push_words(said: str) -> str:
     if any(mark in last for mark in _LOCKED):
         return f"{CANNOT_PUSH}the registry refuses this login, or it may not push there. {_last_line(said)}"
     return f"{CANNOT_PUSH}{_last_line(said) or 'the tool said nothing'}"
+
+
+def fetch_words(image: str, said: str) -> str:
+    """Why an image could not be fetched, and what to do, from the last words of the tool."""
+    last, why = said.lower(), f"{image} {CANNOT_FETCH}"
+    registry = image.partition("/")[0]
+    if refusal := rules_words(said):
+        return f"{why}{refusal}"
+    if any(mark in last for mark in _SILENT):
+        return f"{why}the registry does not answer. {_last_line(said)}"
+    if any(mark in last for mark in _LOCKED):
+        login = f"podman login --authfile ~/.docker/config.json {registry}"
+        return f"{why}the registry wants a login, or has no such image. Check the name, or log in once: {login}"
+    if any(mark in last for mark in _UNKNOWN):
+        return f"{why}the registry has no such image. Check its name and tag."
+    if any(mark in last for mark in _DAMAGED):
+        told = f"what came is not what was asked for. Push it again, or tell who runs {registry}."
+        return f"{why}{told} {_last_line(said)}"
+    return f"{why}{_last_line(said) or 'the tool said nothing'}"
+
+
+def rules_words(said: str) -> str | None:
+    """Which rule of the node on signatures refuses an image, and what to do; None: none does."""
+    last = said.lower()
+    if words := next((words for mark, words in _REFUSED if mark in last), None):
+        return words
+    if not any(mark in last for mark in _RULES):
+        return None
+    told = "the node's rules on signatures cannot be followed; tell an admin"
+    return f"{told}: /etc/containers/policy.json. {_last_line(said)}"
 
 
 def _last_line(said: str) -> str:

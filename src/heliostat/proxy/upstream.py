@@ -9,8 +9,8 @@ from typing import cast
 
 import httptools
 
-from heliostat.engines.relay.last_words import LastWords
 from heliostat.proxy.headers import Header
+from heliostat.proxy.last_words import LastWords
 
 _HIGH_BYTES = 512 * 1024  # read ahead of a slow browser, before the server inside has to wait
 _LONGEST_HEAD = 256 * 1024

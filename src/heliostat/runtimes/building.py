@@ -8,6 +8,7 @@ itself writes it, and uv runs no code of packages as long as it takes wheels.
 It leaves `room/env` and `room/lock` (of conda: `lock`), or in `why` the last words of what went wrong.
 """
 
+import tomllib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from shlex import join, quote
@@ -91,22 +92,46 @@ def _room(recipe: Recipe) -> str:
 
 
 def _python(recipe: Recipe) -> Iterator[str]:
-    """By wheels if all is there as wheels, with the shared cache; otherwise from the start, in the room."""
+    """By wheels if all is there as wheels, with the shared cache; otherwise from the start, in the room.
+
+    The cache takes a lock's word for what index a wheel comes from. So only who proves all of it by hashes may use
+    the cache: what others have put there under a wrong name is then not taken. What git has is never a wheel, and
+    git reads what strangers have written.
+    """
     uv, kind = quote(recipe.tool), recipe.software.kind
     venv = f"{uv} venv --quiet --relocatable --python {quote(recipe.python)} env"
-    yield f"tell {venv} || fail"
-    yield f"if {_pick(kind, uv, by_wheels=True)} > ../said 2>&1 &&"
-    yield f"    tell {_install(kind, uv, by_wheels=True)}; then :; else"
-    yield "    echo 'Not all of it is there as wheels. Building from source where it must be …'"
-    yield "    rm -rf env lock"
-    yield f"    tell inside {venv} || fail"
-    yield f"    tell inside {_pick(kind, uv)} || fail"
-    yield f"    tell inside {_install(kind, uv)} || fail"
-    yield "fi"
+    if recipe.is_shared and not _is_proven(recipe.software):
+        yield from _in_the_room(kind, uv, venv)
+    else:
+        yield f"tell {venv} || fail"
+        yield f"if {_pick(kind, uv, by_wheels=True)} > ../said 2>&1 &&"
+        yield f"    tell {_install(kind, uv, by_wheels=True)}; then :; else"
+        yield "    echo 'Not all of it is there as wheels. Building from source where it must be …'"
+        yield "    rm -rf env lock"
+        yield from (f"    {line}" for line in _in_the_room(kind, uv, venv))
+        yield "fi"
     yield "echo 'Compiling …'"
     # Not the environment's own Python, which runs what packages leave for its start: some files here are still
     # those of the cache.
     yield f"inside {quote(recipe.python)} -I -S -m compileall -q -j 0 env/lib > /dev/null 2>&1 || true"
+
+
+def _in_the_room(kind: str, uv: str, venv: str) -> Iterator[str]:
+    yield f"tell inside {venv} || fail"
+    yield f"tell inside {_pick(kind, uv)} || fail"
+    yield f"tell inside {_install(kind, uv)} || fail"
+
+
+def _is_proven(software: Software) -> bool:
+    """Whether all that is installed may be there as wheels, each known by its hash. Those of names and versions uv
+    finds itself."""
+    if software.kind != "uv":
+        return not any("git+" in text for _, text in software.files)
+    packages = tomllib.loads(dict(software.files)["uv.lock"]).get("package", [])
+    files = [file for one in packages for file in (one.get("sdist"), *(one.get("wheels") or ())) if file]
+    if any("git" in one.get("source", {}) for one in packages):
+        return False
+    return all(isinstance(file, dict) and str(file.get("hash")).startswith("sha256:") for file in files)
 
 
 def _pick(kind: str, uv: str, by_wheels: bool = False) -> str:
@@ -114,7 +139,7 @@ def _pick(kind: str, uv: str, by_wheels: bool = False) -> str:
     if kind == "uv":
         return f"{uv} export --quiet --frozen --no-emit-project --no-dev --no-header --output-file lock"
     only = " --only-binary :all:" if by_wheels else ""
-    words = "--quiet --generate-hashes --no-header --python env/bin/python --output-file lock"
+    words = "--quiet --generate-hashes --emit-index-url --no-header --python env/bin/python --output-file lock"
     return f"{uv} pip compile {words}{only} requirements.txt"
 
 
@@ -122,7 +147,7 @@ def _install(kind: str, uv: str, by_wheels: bool = False) -> str:
     if kind == "uv":
         only = " --no-build" if by_wheels else ""
         return f"env UV_PROJECT_ENVIRONMENT=env {uv} sync --frozen --no-install-project --no-dev{only}"
-    only = " --only-binary :all:" if by_wheels else ""
+    only = " --only-binary :all: --require-hashes" if by_wheels else ""
     return f"{uv} pip sync --python env/bin/python{only} lock"
 
 

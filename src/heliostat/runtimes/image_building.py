@@ -14,7 +14,7 @@ from shlex import join, quote
 
 from heliostat.models.images import ARCHIVE, SIF
 from heliostat.runtimes.contract import SEALED, SEALED_DESCRIPTOR, TOOL_PATH
-from heliostat.runtimes.podman import FETCH
+from heliostat.runtimes.podman import FETCH, WITHOUT_OWN_SETTINGS
 
 _CONTEXT = ".heliostat-context"
 _SIGNATURES = "--signature-policy=/etc/containers/policy.json"  # the node's: not that of the person
@@ -126,4 +126,4 @@ def _opened(folder: str) -> list[str]:
 @cache
 def _functions() -> str:
     text = Path(__file__).with_name("image_building.sh").read_text(encoding="utf-8").rstrip()
-    return text.replace("@FETCH@", quote(FETCH))
+    return text.replace("@FETCH@", quote(FETCH)).replace("@WITHOUT_OWN_SETTINGS@\n", WITHOUT_OWN_SETTINGS)

@@ -51,6 +51,11 @@ enter() {
         *) export CONTAINERS_REGISTRIES_CONF="/etc/containers/$file" ;;
         esac
     done
+    without_own_settings
+}
+
+without_own_settings() {
+@WITHOUT_OWN_SETTINGS@
 }
 
 leave() {

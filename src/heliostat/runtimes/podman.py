@@ -22,17 +22,31 @@ from heliostat.runtimes.variables import as_lines, split
 
 _PROGRAM = "podman"
 _WITHOUT_CGROUPS = frozenset({"crun", "krun"})  # that can run a container in the cgroup it is started in
-FETCH = """\
-store=$1 run=$2 image=$3 archive=$4
-in_store() {
+# What somebody has set for themselves would lead names of allowed registries elsewhere. Their logins stay.
+WITHOUT_OWN_SETTINGS = """\
+own=$HOME/.config/containers
+if [ -e "$own/registries.conf.d" ] || [ -e "$own/registries.d" ] || [ -e "$own/certs.d" ]; then
+    mkdir -p "$run/home/.config/containers"
+    ln -sfn "$own/auth.json" "$run/home/.config/containers/auth.json"
+    ln -sfn "$HOME/.docker" "$run/home/.docker"
+    export HOME="$run/home"
+fi
+"""
+FETCH = f"""\
+store=$1 run=$2 image=$3 archive=$4 noted=$5
+{WITHOUT_OWN_SETTINGS}\
+in_store() {{
     podman --root="$store" --runroot="$run/i" --tmpdir="$run/j" --storage-driver=overlay \\
         --log-level=error "$@"
-}
+}}
 rm -rf "$store/libpod" # knows where the run before kept its things, and minds that this one keeps them elsewhere
 in_store image exists "$image" && exit
-[ -z "$archive" ] || { in_store load --quiet --input "$archive" >/dev/null; exit; }
+[ -z "$archive" ] || {{ in_store load --quiet --input "$archive" >/dev/null; exit; }}
 echo "heliostat: fetching $image" >&2
-in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" >/dev/null
+said=$(in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" 2>&1 >/dev/null) && exit
+printf '%s\\n' "$said" >&2
+[ -z "$noted" ] || {{ echo "failed $image"; printf %s "$said" | tail -c 2000; }} >"$noted"
+exit 125
 """
 
 
@@ -113,7 +127,7 @@ def _before(task: Task, image: str, confinement: Confinement) -> str:
 def _there(task: Task, image: str, confinement: Confinement) -> str:
     """Usually one look into a file, which finds its digest. Who waits for another's download finds it done."""
     words = ["flock", "-o", f"{confinement.store}/lock", "/bin/sh", "-c", FETCH, "fetch"]
-    words += [confinement.store, confinement.run, image, task.archive or ""]
+    words += [confinement.store, confinement.run, image, task.archive or "", task.digest_file or ""]
     fetch, look = " ".join(map(quote, words)), _digest(image, confinement)
     if task.digest_file is None:
         return f"{look} >/dev/null || {fetch}"

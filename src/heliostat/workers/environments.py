@@ -22,7 +22,8 @@ from heliostat.engines.environment import environment_folder
 from heliostat.engines.folders import JobFolder
 from heliostat.engines.peoples_files import open_below
 from heliostat.models import Cause, Ended, Job
-from heliostat.models.environments import CANNOT_BUILD, OUR_SCRIPTS, PUSH
+from heliostat.models.environments import CANNOT_BUILD, IMAGE_BUILD, OUR_SCRIPTS, PUSH
+from heliostat.models.images import rules_words
 from heliostat.models.quantities import parse_memory
 from heliostat.models.states import TERMINAL, JobState
 from heliostat.store import environments as stored
@@ -56,13 +57,18 @@ def settle_build(settings: Settings, job: Job, seen: Ended) -> Ended:
     if seen.cause is not Cause.EXITED:
         return seen
     if seen.exit_code != 0:
-        return replace(seen, detail=CANNOT_BUILD + (last_words(work) or f"exit code {seen.exit_code}"))
+        return replace(seen, detail=CANNOT_BUILD + _why(job, work, seen.exit_code))
     try:
         _take_over(settings, job.environment, work, is_shared=job.unix_user == settings.environments_builder)
     except (OSError, subprocess.SubprocessError, CannotTakeOver) as error:
         log.warning("environment_not_taken_over", environment=job.environment, error=str(error))
         return replace(seen, exit_code=1, detail=f"{CANNOT_BUILD}{error}")
     return seen
+
+
+def _why(job: Job, work: str, exit_code: int | None) -> str:
+    said = last_words(work)
+    return (job.kind == IMAGE_BUILD and rules_words(said)) or said or f"exit code {exit_code}"
 
 
 def _clear(home: Home, job: Job, work: str) -> None:
@@ -92,6 +98,8 @@ def _take_over(settings: Settings, digest: str, work: str, *, is_shared: bool) -
         raise CannotTakeOver("the build has left no folder of its own")
     if is_shared:
         _make_everybodys(str(taking))
+    else:
+        os.chmod(taking, 0o700)  # everybody can read its name among the words of its owner's processes
     if os.path.lexists(ready):
         _to_trash(settings.home, digest)
     os.rename(taking, ready)

@@ -1,4 +1,5 @@
-"""Pushes of images: what the end of one means, what it is at the registry, and logins nobody needs any more."""
+"""Why an image did not come. Pushes of images: what the end of one means, what it is at the registry, and logins
+nobody needs any more."""
 
 import contextlib
 import os
@@ -9,16 +10,32 @@ from datetime import datetime
 from functools import partial
 
 from heliostat.config import Home
+from heliostat.engines.environment import IMAGE_FILE
 from heliostat.engines.folders import JobFolder
-from heliostat.models import Cause, Ended
-from heliostat.models.images import push_words
+from heliostat.models import Cause, Ended, Job
+from heliostat.models.images import fetch_words, push_words
 from heliostat.store import images as stored
 from heliostat.store.database import Store
 from heliostat.store.jobs import get_jobs
-from heliostat.workers.leftovers import last_words, read_safely
+from heliostat.workers.leftovers import last_words, plain_lines, read_safely
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LOGIN_SECONDS = 3600.0  # in which its job must have been stored
+_NOT_BEGUN = (125, 126)  # with which an attempt ends whose container was not begun
+_MOST_NOTED_BYTES = 3000
+_FAILED = "failed "
+_LONGEST = 1000
+
+
+def settle_fetch(home: Home, job: Job, seen: Ended) -> Ended:
+    """With the reason, if its image did not come. Repeatable."""
+    if seen.cause is not Cause.EXITED or seen.exit_code not in _NOT_BEGUN:
+        return seen
+    noted = read_safely(JobFolder.of(home.jobs, job.id).checkpoints, _MOST_NOTED_BYTES, IMAGE_FILE) or ""
+    if not noted.startswith(_FAILED):
+        return seen
+    image, _, said = plain_lines(noted.removeprefix(_FAILED)).partition("\n")
+    return replace(seen, detail=fetch_words(image, said)[:_LONGEST])
 
 
 def settle_push(work: str, seen: Ended) -> Ended:

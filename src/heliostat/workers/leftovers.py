@@ -7,7 +7,11 @@ _MOST_WORDS_BYTES = 4000
 
 def last_words(work: str) -> str:
     """What the tool said last, as one text without signs that could steer a terminal."""
-    text = read_safely(f"{work}/why", _MOST_WORDS_BYTES) or ""
+    return plain_lines(read_safely(f"{work}/why", _MOST_WORDS_BYTES) or "")
+
+
+def plain_lines(text: str) -> str:
+    """Without signs that could steer a terminal, and without empty lines."""
     lines = [" ".join("".join(sign for sign in line if sign.isprintable()).split()) for line in text.splitlines()]
     return "\n".join(line for line in lines if line)
 

@@ -25,7 +25,7 @@ from heliostat.workers.leftovers import read_safely
 
 log = structlog.get_logger()
 _GATHER_SECONDS = 0.5  # many starts share one commit
-_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_DIGEST = re.compile(r'".*?(sha256:[0-9a-f]{64})', re.S)  # else it says why there is none
 _LOOK_BACK = timedelta(minutes=10)  # what may have ended just before the server did
 
 
@@ -111,7 +111,7 @@ class Recorder:
         if job.spec.image is None:
             return None
         text = read_safely(f"{JobFolder.of(self._jobs, job.id).checkpoints}/{IMAGE_FILE}", 1000) or ""
-        return found[0] if (found := _DIGEST.search(text)) else None
+        return found[1] if (found := _DIGEST.match(text)) else None
 
     def _hear(self, changes: Changes) -> None:
         started = [(event.job_id, event.attempt) for event in changes.events if event.state is JobState.RUNNING]

@@ -19,6 +19,7 @@ from heliostat.models import Ended, Job, JobId
 from heliostat.models.workflows import Metric
 from heliostat.store.database import Store, Transaction
 from heliostat.store.results import put_metrics, put_outputs
+from heliostat.workers.images import settle_fetch
 from heliostat.workers.notebooks import settle_notebook
 
 METRICS_FILE, METRICS_DOCUMENT = "metrics.jsonl", "metrics.json"
@@ -42,7 +43,7 @@ class Results:
 
     def settle(self, job: Job, seen: Ended) -> Ended:
         """Repeatable: after a crash the same files are read once more, and written over."""
-        seen = settle_notebook(self._home, job, seen)
+        seen = settle_notebook(self._home, job, settle_fetch(self._home, job, seen))
         if job.part is None:
             return seen
         values, metrics = values_of(self._home, job), metrics_of(self._home, job.id)

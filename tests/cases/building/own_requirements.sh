@@ -16,12 +16,12 @@ inside() { "$@"; }
 printf %s 'torch
 ' > requirements.txt
 tell /srv/h/environments/tools/uv venv --quiet --relocatable --python /usr/bin/python3.11 env || fail
-if /srv/h/environments/tools/uv pip compile --quiet --generate-hashes --no-header --python env/bin/python --output-file lock --only-binary :all: requirements.txt > ../said 2>&1 &&
-    tell /srv/h/environments/tools/uv pip sync --python env/bin/python --only-binary :all: lock; then :; else
+if /srv/h/environments/tools/uv pip compile --quiet --generate-hashes --emit-index-url --no-header --python env/bin/python --output-file lock --only-binary :all: requirements.txt > ../said 2>&1 &&
+    tell /srv/h/environments/tools/uv pip sync --python env/bin/python --only-binary :all: --require-hashes lock; then :; else
     echo 'Not all of it is there as wheels. Building from source where it must be …'
     rm -rf env lock
     tell inside /srv/h/environments/tools/uv venv --quiet --relocatable --python /usr/bin/python3.11 env || fail
-    tell inside /srv/h/environments/tools/uv pip compile --quiet --generate-hashes --no-header --python env/bin/python --output-file lock requirements.txt || fail
+    tell inside /srv/h/environments/tools/uv pip compile --quiet --generate-hashes --emit-index-url --no-header --python env/bin/python --output-file lock requirements.txt || fail
     tell inside /srv/h/environments/tools/uv pip sync --python env/bin/python lock || fail
 fi
 echo 'Compiling …'

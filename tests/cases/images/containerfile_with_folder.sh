@@ -52,6 +52,17 @@ enter() {
         *) export CONTAINERS_REGISTRIES_CONF="/etc/containers/$file" ;;
         esac
     done
+    without_own_settings
+}
+
+without_own_settings() {
+own=$HOME/.config/containers
+if [ -e "$own/registries.conf.d" ] || [ -e "$own/registries.d" ] || [ -e "$own/certs.d" ]; then
+    mkdir -p "$run/home/.config/containers"
+    ln -sfn "$own/auth.json" "$run/home/.config/containers/auth.json"
+    ln -sfn "$HOME/.docker" "$run/home/.docker"
+    export HOME="$run/home"
+fi
 }
 
 leave() {
@@ -65,7 +76,14 @@ leave() {
 fetch() { # an image to begin with, into those this person has here; it counts as used now
     hash=$(printf %s "$1" | sha256sum)
     : >"$store/use/$(printf %.32s "$hash")"
-    flock -o "$store/lock" /bin/sh -c 'store=$1 run=$2 image=$3 archive=$4
+    flock -o "$store/lock" /bin/sh -c 'store=$1 run=$2 image=$3 archive=$4 noted=$5
+own=$HOME/.config/containers
+if [ -e "$own/registries.conf.d" ] || [ -e "$own/registries.d" ] || [ -e "$own/certs.d" ]; then
+    mkdir -p "$run/home/.config/containers"
+    ln -sfn "$own/auth.json" "$run/home/.config/containers/auth.json"
+    ln -sfn "$HOME/.docker" "$run/home/.docker"
+    export HOME="$run/home"
+fi
 in_store() {
     podman --root="$store" --runroot="$run/i" --tmpdir="$run/j" --storage-driver=overlay \
         --log-level=error "$@"
@@ -74,7 +92,10 @@ rm -rf "$store/libpod" # knows where the run before kept its things, and minds t
 in_store image exists "$image" && exit
 [ -z "$archive" ] || { in_store load --quiet --input "$archive" >/dev/null; exit; }
 echo "heliostat: fetching $image" >&2
-in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" >/dev/null
+said=$(in_store pull --quiet --signature-policy=/etc/containers/policy.json "$image" 2>&1 >/dev/null) && exit
+printf '"'"'%s\n'"'"' "$said" >&2
+[ -z "$noted" ] || { echo "failed $image"; printf %s "$said" | tail -c 2000; } >"$noted"
+exit 125
 ' fetch "$store" "$run" "$1" ''
 }
 

@@ -1,4 +1,7 @@
-"""Conda environments, built by a stand-in for micromamba: with which words, and what it may touch."""
+"""Conda environments, built by a stand-in for micromamba: with which words, and what it may touch.
+
+Real packages are in `test_local_environments_of_conda_packages`.
+"""
 
 import json
 import shutil

@@ -271,6 +271,13 @@ def test_no_gpu_is_left_out_in_silence(way: Way) -> None:
     assert "nvidia-smi" in way.out(job, "stderr")
 
 
+def test_an_image_that_does_not_come_is_told_as_that(server: RunningServer, ann: Person) -> None:
+    image = "127.0.0.1:1/lab/x:1"
+    job = server.run(ann.uid, command=["true"], image=image, memory="64M", cpus=1)
+    assert job["state"] == "failed"
+    assert job["reason"].startswith(f"{image} cannot be fetched: the registry does not answer"), job
+
+
 def test_what_could_not_be_kept_within_slurms_limits_is_refused_at_once(server: RunningServer) -> None:
     answer = server.ask("POST", "/jobs", {"command": ["true"], "image": IMAGE})
     assert (answer.status, "outside of Slurm's limits" in answer.error["message"]) == (422, True)

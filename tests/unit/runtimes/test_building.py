@@ -1,5 +1,9 @@
-"""The scripts that build environments, word for word; and that nothing in a file reaches a shell unquoted."""
+"""The scripts that build environments, word for word; and that nothing in a file reaches a shell unquoted.
 
+After a change that is meant, UPDATE_CASES=1 writes them anew; read the difference.
+"""
+
+import os
 import subprocess
 from pathlib import Path
 
@@ -17,6 +21,14 @@ RECIPES = {
         "uv",
         {"pyproject.toml": "[project]\n", "uv.lock": "version = 1\n"},
         "/srv/h/environments/cache",
+    ),
+    "shared_uv_without_hashes": (
+        "uv",
+        {
+            "pyproject.toml": "[project]\n",
+            "uv.lock": '[[package]]\nname = "a"\nwheels = [{ url = "https://x/a.whl" }]\n',
+        },
+        CACHE,
     ),
     "own_conda": ("conda", {"environment.yml": "dependencies: [python]\n"}, None),
 }
@@ -36,7 +48,10 @@ def recipe(kind: str, files: dict[str, str], cache: str | None) -> Recipe:
 
 @pytest.mark.parametrize("name", RECIPES)
 def test_the_script_is_exactly_this(name):
-    assert build_script(recipe(*RECIPES[name])) == (CASES / f"{name}.sh").read_text()
+    script, case = build_script(recipe(*RECIPES[name])), CASES / f"{name}.sh"
+    if os.environ.get("UPDATE_CASES"):
+        case.write_text(script)
+    assert script == case.read_text()
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -58,3 +73,20 @@ def test_the_shared_cache_is_not_in_the_room():
     assert "environments/cache" not in room
     assert "--unshare-all" in room
     assert '--bind "$PWD" "$PWD"' in room
+
+
+@pytest.mark.parametrize(
+    ("kind", "files"),
+    [
+        ("requirements", {"requirements.txt": "torch\nmine @ git+https://example.org/mine\n"}),
+        ("uv", {"uv.lock": '[[package]]\nname = "a"\nsource = { git = "https://example.org/a" }\n'}),
+        ("uv", {"uv.lock": '[[package]]\nname = "a"\nwheels = [{ url = "https://x/a.whl", hash = "md5:0" }]\n'}),
+        ("uv", {"uv.lock": '[[package]]\nname = "a"\nwheels = ["a"]\n'}),
+    ],
+)
+def test_what_is_no_wheel_or_not_proven_is_fetched_in_the_room_alone(kind, files):
+    """There the cache that all share is not."""
+    lines = build_script(recipe(kind, files, CACHE)).splitlines()
+    assert [line for line in lines if "/tools/uv " in line and "inside" not in line] == []
+    alone = build_script(recipe(kind, files, None))
+    assert "--only-binary" in alone or "--no-build" in alone

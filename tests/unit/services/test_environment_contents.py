@@ -1,5 +1,7 @@
 """What may stand in the files of an environment, and which of them mean the same."""
 
+import time
+
 import pytest
 
 from heliostat.errors import Invalid
@@ -97,6 +99,15 @@ def test_names_versions_hashes_and_addresses_are_taken(line):
         "torch $(id)",
         "torch\x1b[2J",
         "torch --global-option=x",
+        "torch==2.4 --config-settings=build=x",
+        "torch>=2 --index-url=x",
+        "torch==2; python_version>'3' --no-binary=x",
+        "torch==${SECRET}",
+        "pkg @ https://example.org/x.whl ; python_version>'3' --config-settings=x",
+        "pkg @ https://example.org/x.whl\\ \ntorch",
+        "--index-url https://example.org/simple\\ \ntorch",
+        "pkg @ https://example.org/${HOME}/x.whl",
+        "--index-url https://example.org/${UV_DEFAULT_INDEX}\ntorch",
         "--hash=sha256:00",
         "# nothing",
         "",
@@ -171,6 +182,22 @@ def test_a_lock_with_packages_of_ones_own_is_refused(source):
         checked(Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text))))
 
 
+def test_a_lock_that_names_its_packages_by_an_older_word_is_refused():
+    """uv reads that too, so what stands there would be looked at by nobody."""
+    text = LOCK.replace("[[package]]", "[[distribution]]").replace('registry = "SOURCE"', 'path = "/root/x.whl"')
+    with pytest.raises(Invalid, match="of today"):
+        checked(Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text))))
+
+
+def test_of_a_file_in_a_lock_both_address_and_path_are_looked_at():
+    with pytest.raises(Invalid):
+        checked(lock("https://x.org/simple", 'https://x.org/a.whl", path = "/root/a.whl'))
+
+
+def locked(text: str) -> Software:
+    return Software("uv", (("pyproject.toml", PROJECT), ("uv.lock", text)))
+
+
 def conda(text: str) -> Software:
     return Software("conda", (("environment.yml", text),))
 
@@ -200,6 +227,30 @@ def test_of_a_conda_file_channels_and_packages_are_left():
 def test_a_hostile_conda_file_is_refused(text):
     with pytest.raises(Invalid):
         checked(conda(text))
+
+
+@pytest.mark.parametrize(
+    "software",
+    [
+        requirements("a=" + ";" * 200_000 + "@"),
+        requirements("a" + " " * 200_000 + "x"),
+        requirements("a [" + " " * 200_000 + "x"),
+        requirements("a (" + " " * 200_000 + "x"),
+        requirements("a" + "a." * 200_000 + "!@"),
+        requirements("a @ https://x.org/y" + " ;" * 200_000 + "\\"),
+        conda("dependencies: ['a " + "= " * 30_000 + "@']"),
+        locked("a." * 100_000 + "a = 1\n"),
+        locked("a = { " + '"a" . ' * 100_000 + "a = 1 }\n"),
+        locked("a = " + "1" * 100_000 + "\n"),
+    ],
+    ids="semicolons blanks extras bracket dots address conda keys inline-keys number".split(),
+)
+def test_a_line_made_to_be_slow_is_refused_at_once(software):
+    """While a pattern is tried, the whole server waits."""
+    began = time.process_time()
+    with pytest.raises(Invalid):
+        checked(software)
+    assert time.process_time() - began < 2
 
 
 def test_too_much_an_unknown_kind_and_no_version_are_refused():

@@ -1,5 +1,6 @@
 """What a Containerfile may begin with, and the one that is written for packages."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,6 +29,25 @@ def test_images_to_begin_with_are_written_in_full():
     assert begun.bases == ("docker.io/library/python:3.11", "ghcr.io/x/y:latest")
 
 
+@pytest.mark.parametrize(
+    ("check", "text"),
+    [
+        (checked_containerfile, "FROM localhost/x\nRUN " + "--mount=" * 30_000 + " --from=evil.org/x\n"),
+        (checked_containerfile, "FROM" + " " * 100_000 + "localhost/x" + " " * 100_000 + "y z\n"),
+        (checked_containerfile, "FROM localhost/x\n" + "\\ " * 100_000 + "x\nFROM evil.org/x\n"),
+        (checked_definition, "\n" * 200_000 + "x"),
+        (checked_definition, "Bootstrap: docker" + " " * 200_000 + "x\nFrom: localhost/x\n"),
+    ],
+    ids=["mounts", "from", "backslashes", "lines", "blanks"],
+)
+def test_a_file_made_to_be_slow_is_refused_at_once(check, text):
+    """While a pattern is tried, the whole server waits."""
+    began = time.process_time()
+    with pytest.raises(Invalid):
+        check(text, STRICT)
+    assert time.process_time() - began < 2
+
+
 def test_one_that_is_left_open_is_taken_where_all_are_allowed():
     text = "ARG V=3\nFROM python:$V\n"
     assert checked_containerfile(text, OPEN).text == text
@@ -51,6 +71,10 @@ def test_one_that_is_left_open_is_taken_where_all_are_allowed():
         "FROM localhost/x\nCOPY --fr\\ \nom=evil.example.org/y /a /b\n",
         "FROM localhost/x\nCOPY --from=later.org/x /a /b\nFROM localhost/y AS later.org/x\n",
         "  from --platform=linux/amd64 evil.example.org/y\n",
+        "FROM localhost/x\nRUN --mount=type=bind,target=/\x1c,from=evil.example.org/y true\n",
+        "FROM localhost/x\nRUN --mount=type=bind,from=localhost/x,from=evil.example.org/y true\n",
+        "\ufeffFROM evil.example.org/y\nFROM localhost/x\nCOPY --from=0 /a /b\n",
+        "\ufeff# escape=`\nFROM localhost/x\nCOPY --fr`\nom=evil.example.org/y /a /b\n",
     ],
 )
 def test_an_image_of_another_registry_is_refused(text):

@@ -8,6 +8,7 @@ nobody listens to it any more; told to go (the whole job is), it stays as long a
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import sys
@@ -18,7 +19,6 @@ from typing import cast
 from heliostat.engines.relay import frames
 from heliostat.engines.relay.flow import Inflow, Outflow
 from heliostat.engines.relay.frames import Frame
-from heliostat.engines.relay.last_words import LastWords
 from heliostat.engines.relay.listeners import Held, NotListening, find_held
 from heliostat.engines.relay.members import Members, all_pids
 
@@ -135,7 +135,6 @@ class _Connection(asyncio.Protocol):
         self._out, self._in = Outflow(number, send), Inflow(number, send)
         self._unheard = 0  # bytes that the server has not taken
         self._is_full = self._has_begun = self._has_heard_all = self._has_said_all = self._is_lost = False
-        self._last_words = LastWords()
         self._transport: asyncio.Transport
 
     def begin(self) -> None:
@@ -170,7 +169,6 @@ class _Connection(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.Transport", transport)
         self._transport.pause_reading()
-        self._last_words.keep(transport)
 
     def data_received(self, data: bytes) -> None:
         if not self._has_begun:
@@ -187,10 +185,9 @@ class _Connection(asyncio.Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._is_lost = True
-        for data in self._last_words.heard():
-            if self._has_begun:
-                self._out.write(data)
         if self._has_begun:
+            if exc is not None and not self._has_said_all:
+                self._out.write(_unread(self._transport))
             self._out.finish(frames.CLOSE)
         self._forget_if_over()
 
@@ -213,6 +210,17 @@ class _Connection(asyncio.Protocol):
     def _finish_if_both(self) -> None:
         if self._has_heard_all and self._has_said_all:
             self._transport.close()
+
+
+def _unread(transport: asyncio.Transport) -> bytes:
+    """What a server said before it hung up on us. Where we find that out by writing, asyncio reads no more."""
+    said = b""
+    with transport.get_extra_info("socket").dup() as connection:
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            for part in iter(lambda: connection.recv(_MOST_AT_ONCE), b""):
+                said += part
+    return said
 
 
 class _Out:

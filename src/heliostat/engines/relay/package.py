@@ -8,7 +8,7 @@ from shlex import quote
 
 from heliostat.engines.environment import DEFAULT_PATH
 
-_MODULES = ("frames", "flow", "last_words", "listeners", "members", "inside")
+_MODULES = ("frames", "flow", "listeners", "members", "inside")
 _PACKAGES = ("heliostat", "heliostat/engines", "heliostat/engines/relay")
 _MAIN = "from heliostat.engines.relay.inside import main\n\nmain()\n"
 

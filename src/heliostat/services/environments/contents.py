@@ -15,13 +15,19 @@ from heliostat.models.environments import KINDS, MOST_CHARACTERS, Software
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _EXTRAS = r"(?:\s*\[[A-Za-z0-9._,\s-]*\])?"
-_PLAIN = re.compile(rf"{_NAME}{_EXTRAS}\s*(?:\(?\s*[<>=!~][^@/\\]*)?(?:;[^@\\]*)?")
+_PLAIN = re.compile(rf"{_NAME}{_EXTRAS} ?(?:\(? ?[<>=!~][^@/\\;]*)?(?:;[^@\\]*)?")  # of single blanks
 _BY_URL = re.compile(rf"{_NAME}{_EXTRAS}\s*@\s*(?P<url>\S+)(?:\s+;.*)?")
 _HASH = re.compile(r"\s--hash[= ](?:sha256|sha384|sha512):[0-9a-f]+")
 _FLAGS = ("--pre", "--prefer-binary")
 _INDEXES = ("--index-url", "-i", "--extra-index-url")
 _LINE_HINT = "Write names as on PyPI: torch==2.4.1, numpy>=2, or NAME @ https://…; the rest belongs elsewhere."
 _PYTHON = re.compile(r"3\.\d{1,2}")
+_BETWEEN = re.compile(r"[=\[\]{},\n]")
+_MOST_DOTS = 100  # of one name in TOML: the time to read it grows with their square
+_LOCK_KEYS = {  # others might be older words for packages, which uv reads too
+    *("version", "revision", "requires-python", "resolution-markers", "supported-markers", "required-markers"),
+    *("conflicts", "options", "manifest", "package"),
+}
 _LOCK_SOURCES = {"registry", "url", "git", "virtual", "editable", "subdirectory"}
 
 
@@ -81,13 +87,17 @@ def requirement_lines(text: str, trusted: tuple[str, ...]) -> Iterator[str]:
 def _check_line(line: str, where: str, trusted: tuple[str, ...]) -> None:
     if not line.isprintable():
         raise _wrong(f"{where} holds signs that cannot be printed.", _LINE_HINT)
+    if "$" in line or "\\" in line:  # which uv fills in, or joins with the next line
+        hint = "Write out what it means, in one line: it must be the same for all."
+        raise _wrong(f"{where}: {line[:80]!a} holds a variable or a backslash.", hint)
     if line.startswith("-"):
         _check_option(line, where, trusted)
         return
-    bare = _HASH.sub("", f" {line}").strip()
-    if found := _BY_URL.fullmatch(bare):
+    bare = " ".join(_HASH.sub("", f" {line}").split())
+    found = _BY_URL.fullmatch(bare)
+    if found and " -" not in bare:
         _check_url(found["url"], where, trusted, also="git+https")
-    elif not _PLAIN.fullmatch(bare):
+    elif not _PLAIN.fullmatch(bare) or " -" in bare:
         raise _wrong(f"{where}: {line[:80]!a} is not the name of a package.", _LINE_HINT)
 
 
@@ -120,7 +130,7 @@ def _check_url(url: str, where: str, trusted: tuple[str, ...], also: str = "") -
     if secret:
         raise _wrong(
             f"{where}: the address holds a password or name.",
-            "Others can read it there. An admin can set the index with its password outside: uv_variables.",
+            "Others can read it there. Ask an admin for an index that needs none.",
         )
 
 
@@ -170,17 +180,22 @@ def _python_of(wanted: object) -> str | None:
 
 
 def _check_lock(text: str, trusted: tuple[str, ...]) -> None:
-    packages = _toml(text, "uv.lock").get("package", [])
-    if not isinstance(packages, list) or not all(isinstance(one, dict) for one in packages):
-        raise _wrong("uv.lock has no packages.", "Run `uv lock` again.")
+    whole = _toml(text, "uv.lock")
+    packages = whole.get("package", [])
+    if whole.keys() - _LOCK_KEYS or not isinstance(packages, list) or not all(map(_is_table, packages)):
+        raise _wrong("uv.lock is not as a uv of today writes it.", "Run `uv lock` again.")
     for one in packages:
         where = f"uv.lock, {str(one.get('name'))[:60]!a}"
         source = one.get("source", {})
         _check_source(source if isinstance(source, dict) else {"": ""}, where, trusted)
         files = [one.get("sdist"), *(one.get("wheels") or [])]
-        for file in files:
-            if isinstance(file, dict) and ("path" in file or "url" in file):
-                _check_url(str(file.get("url", file.get("path"))), where, trusted)
+        for file in filter(_is_table, files):
+            for address in (file[key] for key in ("url", "path") if key in file):
+                _check_url(str(address), where, trusted)
+
+
+def _is_table(value: object) -> bool:
+    return isinstance(value, dict)
 
 
 def _check_source(source: dict[str, Any], where: str, trusted: tuple[str, ...]) -> None:
@@ -192,9 +207,11 @@ def _check_source(source: dict[str, Any], where: str, trusted: tuple[str, ...]) 
 
 
 def _toml(text: str, name: str) -> dict[str, Any]:
+    if any(part.count(".") > _MOST_DOTS for part in _BETWEEN.split(text)):
+        raise _wrong(f"{name} has a name of too many parts.", "Mend that line; the format is TOML.")
     try:
         return tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:  # among them numbers that nobody needs
         raise _wrong(
             f"{name} cannot be read: {str(error)[:200]}.", "Mend that line; the format is TOML."
         ) from None

@@ -15,10 +15,10 @@ CONTAINERFILE, DEFINITION, UPLOAD, NAME = "Containerfile", "image.def", "upload"
 _FROM = re.compile(
     r"(?P<before>\s*FROM\s+(?:--platform=\S+\s+)?)(?P<image>\S+)(?P<after>(?:\s+AS\s+(?P<stage>\S+))?\s*)", re.I
 )
+_NO_TEXT = set("\0\x1c\x1d\x1e\x1f")  # the last ones are blanks to Python, and none to the tools that build
 _CONTINUED = re.compile(r"\\[ \t]*\n")
 _BEGINS = re.compile(r"\s*FROM\b", re.I)
-_OTHER_FROM = re.compile(r"(?:--from=|--mount=\S*\bfrom=)(?P<image>[^\s,]+)", re.I)
-_DEFINITION_FROM = re.compile(r"^\s*(Bootstrap|From)\s*:\s*(.*?)\s*$", re.I | re.M)
+_OTHER_FROM = re.compile(r"\bfrom=(?P<image>[^,]+)", re.I)
 _PIP = "PIP_BREAK_SYSTEM_PACKAGES=1 PIP_ROOT_USER_ACTION=ignore python3 -m pip install --no-cache-dir"
 _UV_EXPORT = "uv export --quiet --frozen --no-emit-project --no-dev --no-header --output-file requirements.txt"
 _INSTALL = {
@@ -63,8 +63,15 @@ def _check_whole_lines(lines: list[str], rules: Rules) -> None:
                 raise _wrong(f"{line.strip()[:80]!a} goes over several lines.", "Write FROM in one.")
             begun = _FROM.fullmatch(line)
             stages += [begun["stage"].lower()] if begun and begun["stage"] else []
-        for found in _OTHER_FROM.finditer(line):
-            _check_other(found["image"], stages, rules)
+        for image in _other_images(line):
+            _check_other(image, stages, rules)
+
+
+def _other_images(line: str) -> Iterator[str]:
+    """Of the words that may name one: `--from=`, `--mount=…,from=`."""
+    for word in line.split():
+        if "--from=" in word.lower() or "--mount=" in word.lower():
+            yield from (found["image"] for found in _OTHER_FROM.finditer(word))
 
 
 def _whole_lines(lines: list[str]) -> list[str]:
@@ -76,20 +83,28 @@ def _whole_lines(lines: list[str]) -> list[str]:
 def checked_definition(text: str, rules: Rules) -> Begun:
     """Of apptainer. Raises Invalid."""
     text = _checked_text(text, "definition file")
-    said = {name.lower(): value for name, value in _DEFINITION_FROM.findall(text)}
+    begun = list(_headers(text))
+    said = dict(begun)
     if "bootstrap" not in said:
         raise _wrong(
             "The definition file has no Bootstrap.", "Begin it with Bootstrap: docker and From: python:3.11."
         )
     if not rules.settings.allowed_registries:
         return Begun(text, ())
-    if said["bootstrap"].lower() != "docker" or len(_DEFINITION_FROM.findall(text)) != 2:
+    if said["bootstrap"].lower() != "docker" or len(begun) != 2:
         raise _wrong(
             "Only images of some registries are allowed here.",
             "Begin with one of them: Bootstrap: docker, From: …",
         )
     _check_base(said.get("from", ""), rules)
     return Begun(text, ())
+
+
+def _headers(text: str) -> Iterator[tuple[str, str]]:
+    for line in text.split("\n"):
+        name, colon, value = line.partition(":")
+        if colon and name.strip().lower() in ("bootstrap", "from"):
+            yield name.strip().lower(), value.strip()
 
 
 def written_for(software: Software, base: str, rules: Rules) -> Begun:
@@ -105,9 +120,9 @@ def _checked_text(text: str, name: str) -> str:
         raise _wrong(
             f"The {name} has more than {MOST_CHARACTERS // 1024} KiB.", "Copy what is large from the folder."
         )
-    if "\0" in text or not text.strip():
+    if _NO_TEXT & set(text) or not text.strip():
         raise _wrong(f"The {name} is empty, or no text.", "Send a text.")
-    return text.replace("\r\n", "\n")
+    return text.removeprefix("\ufeff").replace("\r\n", "\n")  # the tool that builds passes over such a mark
 
 
 def _check_line(lines: list[str], number: int) -> None:

@@ -15,7 +15,7 @@ from heliostat.services.environments.orders import take_order
 
 _HERE = Path(__file__).parent
 _PARTS = tuple(_HERE / name for name in ("kernels.py", "private.py", "guard.py", "launcher.py"))
-_OF_ITS_OWN = re.compile(r"^\s*[\"']?jupyterlab\b", re.MULTILINE | re.IGNORECASE)
+_OF_ITS_OWN = re.compile(r"^[ \t]*[\"']?jupyterlab\b", re.MULTILINE | re.IGNORECASE)
 
 
 def launcher() -> str:
@@ -38,9 +38,13 @@ def tools_for(context: Context, app: str, request: JobRequest) -> Software | Non
     if not is_wanted or not context.engine.capabilities.equips or request.spec.image is not None:
         return None
     asked = request.environment
-    if isinstance(asked, Software) and any(_OF_ITS_OWN.search(text) for _, text in asked.files):
+    if isinstance(asked, Software) and names_jupyterlab(asked):
         return None
     return jupyter_software(settings)
+
+
+def names_jupyterlab(software: Software) -> bool:
+    return any(_OF_ITS_OWN.search(text) for _, text in software.files)
 
 
 def jupyter_software(settings: Settings) -> Software:

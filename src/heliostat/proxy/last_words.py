@@ -1,10 +1,8 @@
 """What a server said before it hung up on whoever was still talking to it.
 
 The kernel keeps it, but an event loop that fails to write closes the socket unread. A second descriptor of the
-same socket lets it be heard. Standard library of Python 3.7 only, as it goes into jobs too.
+same socket lets it be heard.
 """
-
-from __future__ import annotations
 
 import asyncio
 import os
