@@ -260,7 +260,7 @@ def _locked(project: str, index: Index) -> str:
         ("tiny @ file:///root/tiny-1.0.whl", "cannot be used"),
         ("tiny @ git+ssh://git@example.org/x", "cannot be used"),
         ("tiny @ git+file:///root/x", "cannot be used"),
-        ("tiny; import_os\n$(touch /tmp/x)", "not the name"),
+        ("tiny; import_os\n$(touch /tmp/x)", "variable"),
         ("tiny \\\n -r x", "not the name"),
     ],
 )
