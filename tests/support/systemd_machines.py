@@ -8,6 +8,7 @@ with machines("gpu1", "gpu2") as (one, two):
 """
 
 import contextlib
+import fcntl
 import os
 import shutil
 import signal
@@ -41,17 +42,24 @@ WantedBy=sysinit.target
 
 
 def why_no_machines() -> str | None:
+    """Waits while the Debian is being made."""
     if os.geteuid() != 0:
         return "only root can boot a machine"
     if missing := [name for name in ("systemd-nspawn", "nsenter", "ip") if shutil.which(name) is None]:
         return f"not installed: {', '.join(missing)}"
-    if not (_DEBIAN / ".ready").exists():
-        return "there is no Debian to boot: scripts/install-test-machine could not make it (debootstrap, network)"
     if not all((_GROUPS / name).is_dir() for name in _CONTROLLERS):
         return "machines are booted only where control groups are of version 1, beside the unified ones"
+    if not _is_made():
+        return "there is no Debian to boot: scripts/install-test-machine makes it (debootstrap, network)"
     if not (_DEBIAN / _python().relative_to("/")).exists() and _python().is_relative_to("/usr"):
         return f"the machine has no {_python()}, with which Heliostat is installed here"
     return None
+
+
+def _is_made() -> bool:
+    with contextlib.suppress(FileNotFoundError), Path(f"{_DEBIAN}.lock").open() as lock:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+    return (_DEBIAN / ".ready").exists()
 
 
 class Machine:

@@ -9,7 +9,6 @@ import pytest
 from integration.running_server import wait_for
 from support.systemd_machines import Machine, machines, why_no_machines
 
-pytestmark = pytest.mark.skipif(why_no_machines() is not None, reason=why_no_machines() or "")
 LOOK = "apt-get -qq update; apt-get -qq -y install --no-install-recommends slurmd >&2; slurmd -C; nvidia-smi -L"
 SERVICES = "munge mariadb slurmdbd slurmctld slurmd"
 REPORT = "python3 -c 'kept = bytearray(80 << 20); print(len(kept))'"
@@ -17,6 +16,8 @@ REPORT = "python3 -c 'kept = bytearray(80 << 20); print(len(kept))'"
 
 @pytest.fixture(scope="module")
 def both() -> Iterator[list[Machine]]:
+    if why := why_no_machines():
+        pytest.skip(why)
     with machines("gpu1", "gpu2") as found:
         for one in found:
             one.run("useradd --create-home --uid 2001 ann")
