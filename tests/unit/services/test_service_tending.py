@@ -28,6 +28,9 @@ class FakeController:
     def unfinished_jobs_of(self, user: str) -> int:
         return 0
 
+    def reason(self, job: Job) -> str:
+        return "has just been submitted"
+
 
 class PortMachines(Machines):
     name = "made-up"
