@@ -107,7 +107,7 @@ def test_its_variables_reach_it_as_they_are_and_no_command_line(way: Way) -> Non
     job_id = way.submit('echo "$KEY|$LINES_OF|$DOCKER_HOST|$HELIOSTAT_JOB_ID"; sleep 60', env=strange)
     wait_for(lambda: SECRET in way.out(job_id), "its output", lambda: way.out(job_id, "stderr"))
     assert way.out(job_id) == f"{SECRET}|a\nb 'c' \"$d\"|tcp://{SECRET}|{job_id}\n"
-    commands = [path.read_bytes() for path in Path("/proc").glob("[0-9]*/cmdline") if path.exists()]
+    commands = [_read(path) for path in Path("/proc").glob("[0-9]*/cmdline")]
     assert not [words for words in commands if SECRET.encode() in words]
     way.cancel(job_id)
     nothing_is_left(way.server, job_id)
