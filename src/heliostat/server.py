@@ -242,7 +242,7 @@ def _lock(home: Home) -> Iterator[None]:
     """Waits a moment: what a server was just starting when it was killed holds its lock until it is a program."""
     deadline = time.monotonic() + _LOCK_SECONDS
     with open(home.lock, "a", encoding="utf-8") as file:
-        while not _is_locked(file):
+        while not _could_lock(file):
             if time.monotonic() > deadline:
                 raise Conflict(
                     f"Heliostat is already running on {home.path}.",
@@ -252,8 +252,8 @@ def _lock(home: Home) -> Iterator[None]:
         yield
 
 
-def _is_locked(file: TextIO) -> bool:
-    """By us, from now on."""
+def _could_lock(file: TextIO) -> bool:
+    """Then it is ours from now on."""
     with contextlib.suppress(BlockingIOError):
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True

@@ -5,6 +5,7 @@ same socket lets it be heard.
 """
 
 import asyncio
+import contextlib
 import os
 import socket
 from collections.abc import Iterator
@@ -23,7 +24,8 @@ class LastWords:
         """From now on, until `heard`. A connection that has no socket of its own loses no words."""
         seen = transport.get_extra_info("socket")
         if self._kept is None and seen is not None and seen.fileno() >= 0:
-            self._kept = socket.socket(fileno=os.dup(seen.fileno()))
+            with contextlib.suppress(OSError):  # no descriptor is left: the request itself needs none
+                self._kept = socket.socket(fileno=os.dup(seen.fileno()))
 
     def heard(self) -> Iterator[bytes]:
         """Nobody else reads from it any more."""

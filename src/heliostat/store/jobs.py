@@ -21,7 +21,6 @@ from heliostat.store.rows import (
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
-_MANY = 500  # SQLite allows only so many variables in one statement
 _SOME = tuple(f"id{number}" for number in range(16))
 _SOME_JOBS = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id.in_([bindparam(name) for name in _SOME])))
 _ONE_JOB = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id == bindparam("id")))

@@ -126,13 +126,14 @@ def limits_over(pid: int, v1: tuple[str, str], v2: str) -> set[int]:
 
 
 def test_what_runs_inside_is_under_the_limits_the_job_asked_for(way: Way) -> None:
-    job_id = way.submit("echo ready; sleep 4711")
-    wait_for(lambda: "ready" in way.out(job_id), "it to run", lambda: way.out(job_id, "stderr"))
+    job_id = way.submit("sleep 4711")
     words = b"sleep\0004711\0"
-    inside = [int(file.parent.name) for file in Path("/proc").glob("[0-9]*/cmdline") if _read(file) == words]
+
+    def inside() -> list[int]:
+        return [int(file.parent.name) for file in Path("/proc").glob("[0-9]*/cmdline") if _read(file) == words]
+
     try:
-        assert inside
-        for pid in inside:
+        for pid in wait_for(inside, "it to run", lambda: way.out(job_id, "stderr")):
             assert min(limits_over(pid, ("cpu", "cpu.cfs_quota_us"), "cpu.max")) == 100_000
             assert min(limits_over(pid, ("memory", "memory.limit_in_bytes"), "memory.max")) == 256 * 2**20
             assert min(limits_over(pid, ("pids", "pids.max"), "pids.max")) == 200

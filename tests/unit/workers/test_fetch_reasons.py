@@ -7,24 +7,13 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home
-from heliostat.models import Cause, Ended, Job, JobSpec, JobState, Resources
+from heliostat.models import Cause, Ended
 from heliostat.workers.images import settle_fetch
+from unit.services.site import a_job
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 FAILED = Ended("7.1", NOW, Cause.EXITED, 125)
-JOB = Job(
-    id=7,
-    kind="batch",
-    name="train",
-    state=JobState.RUNNING,
-    user="ann",
-    unix_user="ann",
-    project="default",
-    resources=Resources(),
-    spec=JobSpec(),
-    submitted_at=NOW,
-    attempt=1,
-)
+JOB = replace(a_job(7, NOW), attempt=1)
 
 
 @pytest.fixture

@@ -32,8 +32,6 @@ from heliostat.runtimes.contract import (
     Limits,
 )
 
-_WHERE: dict[str, str] = {}  # programs that were found once
-
 
 @dataclass(frozen=True, slots=True)
 class Place:
@@ -69,7 +67,7 @@ def tool_room(settings: Settings, person: Person) -> str:
 def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) -> tuple[Command, ...]:
     """One for each of its tasks. Raises Refused."""
     runtime = RUNTIMES[attempt.job.spec.runtime or place.settings.container_runtime]
-    if runtime.program and not _is_installed(runtime.program):
+    if runtime.program and shutil.which(runtime.program, path=TOOL_PATH) is None:
         raise Refused(f"{runtime.program} is not installed on this machine, so nothing can run by {runtime.name}")
     if runtime.name == "podman":
         _check_sub_ids(person)
@@ -212,15 +210,6 @@ def _most_processes() -> int:
 @cache
 def _process_numbers() -> int:
     return int(Path("/proc/sys/kernel/pid_max").read_text())
-
-
-def _is_installed(program: str) -> bool:
-    if os.access(_WHERE.get(program, ""), os.X_OK):
-        return True
-    found = shutil.which(program, path=TOOL_PATH)
-    if found is not None:
-        _WHERE[program] = found
-    return found is not None
 
 
 @cache
