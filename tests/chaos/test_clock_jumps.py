@@ -10,11 +10,10 @@ from pathlib import Path
 import pytest
 
 from chaos.stage import Stage
-from heliostat.engines.local import launch
-from heliostat.engines.local.processes import boot_id
 from heliostat.models import Cause, Ended, JobState, Started
 from support.server import Server
 from support.waiting import wait_until
+from support.wrapper import ToldWrapper
 
 YEAR = 365 * 86400
 
@@ -129,28 +128,20 @@ def test_a_server_whose_clock_jumps_keeps_running_and_waiting_jobs(
 def test_the_time_limit_of_a_wrapper_does_not_depend_on_the_wall_clock(
     clock: FakeClock, tmp_path: Path, jump: int
 ) -> None:
-    trace = tmp_path / "1.1"
-    payload = tmp_path / "payload"
-    payload.write_text(f"date +%Y >{tmp_path}/year; exec sleep 600\n")
     began = time.monotonic()
-    wrapper = subprocess.Popen(
-        ["/bin/sh", launch._WRAPPER, trace, boot_id(), "2", "1", "", "exec", "/bin/sh", payload],
-        env={"PATH": os.environ["PATH"], **clock.environ},
-        start_new_session=True,
-    )
+    wrapper = ToldWrapper(tmp_path, clock.environ)
     try:
+        wrapper.tell("1.1", f"date +%Y >{tmp_path}/year; exec sleep 600", limit=2)
         wait_until((tmp_path / "year").exists, "the payload runs")
         clock.set(jump)
         seen = subprocess.run(
             ["date", "+%Y"], env={**os.environ, **clock.environ}, capture_output=True, text=True, check=True
         )
         assert abs(int(seen.stdout) - time.gmtime().tm_year) in (2, 3, 4), "the clock was not faked"
-        wrapper.wait(10)
+        assert wrapper.hear() == "1.1"
         took = time.monotonic() - began
     finally:
-        if wrapper.poll() is None:
-            os.killpg(wrapper.pid, 9)
-            wrapper.wait(5)
+        wrapper.end()
     assert 0.9 <= took < 4
-    assert trace.with_name("1.1.timed_out").exists()
-    assert trace.with_name("1.1.started").read_text().split()[-1] == "143"
+    assert wrapper.trace("1.1", "timed_out").exists()
+    assert wrapper.status("1.1") == "143"

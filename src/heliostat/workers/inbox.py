@@ -4,11 +4,17 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
 from heliostat.models import Observation, Started
 from heliostat.store.database import Changes
 
 _COMPANY_SECONDS = 0.015  # how long the word that something runs waits for others to share its commit
+# Between rounds, so that what happens quickly shares one; the first after a pause is made at once. The longer a
+# round takes, the longer is the breath: those who are to be answered meanwhile need the interpreter too.
+_SHORTEST_BREATH_SECONDS, _LONGEST_BREATH_SECONDS = 0.01, 0.03
+_BREATH_PER_ROUND = 5
+_INSTANT_SECONDS = 0.0005
 
 
 @dataclass(slots=True)
@@ -33,6 +39,7 @@ class Inbox:
         self._news = News()
         self._wake = threading.Condition()
         self.is_closed = False
+        self._taken_at = -inf
 
     @property
     def is_empty(self) -> bool:
@@ -59,10 +66,15 @@ class Inbox:
 
     def take(self, longest: Callable[[], float | None]) -> News:
         """Waits until there is some, or so many seconds."""
+        earliest = self._taken_at + _breath(time.monotonic() - self._taken_at)
         with self._wake:
             if self.is_empty and not self.is_closed:
                 self._wake.wait(longest())
-            deadline = time.monotonic() + _COMPANY_SECONDS
+        if (left := earliest - time.monotonic()) > _INSTANT_SECONDS:
+            time.sleep(left)
+        with self._wake:
+            self._taken_at = time.monotonic()
+            deadline = self._taken_at + _COMPANY_SECONDS
             while self._news.only_starts and (left := deadline - time.monotonic()) > 0 and not self.is_closed:
                 self._wake.wait(left)
             news, self._news = self._news, News()
@@ -85,3 +97,7 @@ class Inbox:
         with self._wake:
             self.is_closed = True
             self._wake.notify()
+
+
+def _breath(round_seconds: float) -> float:
+    return min(max(_SHORTEST_BREATH_SECONDS, round_seconds * _BREATH_PER_ROUND), _LONGEST_BREATH_SECONDS)

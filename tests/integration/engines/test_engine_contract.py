@@ -1,5 +1,7 @@
 """What every engine promises, asked of every engine."""
 
+import os
+import signal
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -382,16 +384,28 @@ def test_after_a_restart_nobody_stands_in_a_line_any_more(line: Bench) -> None:
     assert line.reports_of(second) == []
 
 
-def test_a_line_goes_on_while_nobody_looks(line: Bench) -> None:
+def test_nobody_of_a_line_begins_while_no_server_is_there(line: Bench) -> None:
     first, second = line.in_overtime(0.5), line.finishing(8)
     lined_up = behind(first, second)
     line.start(first, *lined_up)
     line.wait_for_start(first)
     line.restart()
-    trace = line.folder / "home" / "attempts" / f"{second.id}.started"
-    line.wait_until(lambda: trace.exists() and trace.read_text().endswith(" 008\n"), "its end on disk")
-    started, ended = line.engine.observe(lined_up)
-    assert isinstance(started, Started)
+    trace = line.folder / "home" / "attempts" / f"{first.id}.started"
+    line.wait_until(lambda: not trace.read_text().endswith("---\n"), "its end on disk")
+    line.let_another_one_finish()
+    (ended,) = line.engine.observe(lined_up)
     assert isinstance(ended, Ended)
-    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 8)
-    assert started.at <= ended.at
+    assert ended.cause is Cause.NOT_STARTED
+
+
+def test_who_stands_behind_one_whose_wrapper_was_killed_is_given_back(line: Bench) -> None:
+    first, second, third = line.running_long(), line.finishing(3), line.finishing(4)
+    lined_up = behind(first, second, third)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    trace = line.folder / "home" / "attempts" / f"{first.id}.started"
+    line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "its wrapper has claimed it")
+    os.kill(int(trace.read_text().split()[0]), signal.SIGKILL)
+    assert line.wait_for_end(first).cause is Cause.LOST
+    assert [line.wait_for_end(one).cause for one in (second, third)] == [Cause.NOT_STARTED] * 2
+    assert [len(line.reports_of(one)) for one in (second, third)] == [1, 1]

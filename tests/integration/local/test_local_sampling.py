@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -164,4 +165,5 @@ def _as_running(pid: int) -> Any:
     from heliostat.engines.local.ungrouped import UngroupedProcesses
 
     attempt = SimpleNamespace(id="7.1", devices=())
-    return SimpleNamespace(attempt=attempt, claim=Claim(pid), group=UngroupedProcesses("none", "7.1"))
+    wrapper, group = SimpleNamespace(claim=Claim(pid)), UngroupedProcesses("none", "7.1")
+    return SimpleNamespace(attempt=attempt, wrapper=wrapper, began_at=time.monotonic(), group=group)

@@ -1,32 +1,35 @@
 #!/bin/sh
-# Runs one attempt and leaves its trace on disk, so that it needs no server while it runs.
+# Runs attempts one after the other and leaves the trace of each on disk, so that none needs a server while it runs.
 #
-#   attempt.sh TRACE BOOT_ID LIMIT_SECONDS GRACE_SECONDS "CGROUP_FILES" exec PROGRAM...
-#   attempt.sh TRACE BOOT_ID LIMIT_SECONDS GRACE_SECONDS "CGROUP_FILES" . SCRIPT
+#   attempt.sh BOOT_ID SERVER_PID TRACES JOBS MARK "CGROUPS"
 #
-# TRACE.started    "pid start-time boot-id exit-status", the time in seconds since boot. Made with O_EXCL: whoever makes it (this script, or a server
-#                  that gave the attempt up) decides whether the attempt ever runs. The exit status is written over
-#                  dashes that are there from the start, so that a disk that has become full cannot swallow it.
-# TRACE.timed_out  there when the time limit ended it.
-# TRACE.limit      a longer limit in seconds since the start, from the server, who may write it at any time.
-# TRACE.payload    the payload's pid; only without cgroups.
+# Descriptor 5 leads to the server, which sends a line for each attempt, numbers only ("-": none):
 #
-# Where descriptor 5 is open, another attempt runs in the place of this one: it holds the other end (its descriptor 6), and
-# when it is gone it is this one's turn.
+#   ATTEMPT LIMIT_SECONDS GRACE_SECONDS UID GID SCRIPT SEALED
 #
-# The payload's script comes on descriptor 8, so that its secrets never touch the disk; those of a container on 7.
-# With HELIOSTAT_CONTAINED, TERM is for what runs in the container, not for the tools that hold it.
+# and hears the attempt's name when it is over. UID and GID are those of another user; SCRIPT and SEALED are descriptors of
+# the server: the payload's script, and what only its container may see. Their secrets never touch the disk. When the
+# server is gone or hangs up, the attempt that runs is the last one.
 #
-# It stays outside the attempt's cgroup and, when the server is root, runs as root: the payload can neither starve
+# TRACES/ATTEMPT.started    "pid start-time boot-id exit-status", the time in seconds since boot. Made with O_EXCL: whoever makes it (this script, or
+#                  a server that gave the attempt up) decides whether the attempt ever runs. The exit status is written
+#                  over dashes that are there from the start, so that a disk that has become full cannot swallow it.
+# TRACES/ATTEMPT.timed_out  there when the time limit ended it.
+# TRACES/ATTEMPT.limit      a longer limit in seconds since the start, from the server, who may write it at any time.
+# TRACES/ATTEMPT.payload    the payload's pid; only without cgroups.
+#
+# In a container TERM is for what runs inside, not for the tools that hold it.
+#
+# It stays outside the attempts' cgroups and, when the server is root, runs as root: a payload can neither starve
 # nor kill it. It must not read anything the payload's user can write.
 
-trace=$1 boot=$2 limit=$3 grace=$4 groups=$5 contained=$HELIOSTAT_CONTAINED
-shift 5
-exec 9>&2 2>/dev/null # the shell's own remarks ("Killed") do not belong into the job's log
+boot=$1 server=$2 traces=$3 jobs=$4 mark=$5 cgroups=$6
+exec >/dev/null 2>&1 # the shell's own remarks ("Killed") do not belong into anybody's log
+trap : TERM INT HUP QUIT # signals to the payload's process group reach us too
 
 members() { # of the cgroup and of those below it, which only a container makes
-    top=${groups%% *}
-    for file in "$top" "${top%/*}"/*/cgroup.procs "${top%/*}"/*/*/cgroup.procs; do
+    top=${cgroups%% *}/$name
+    for file in "$top/cgroup.procs" "$top"/*/cgroup.procs "$top"/*/*/cgroup.procs; do
         [ ! -e "$file" ] || cat "$file"
     done
 }
@@ -49,9 +52,9 @@ insiders() {
 }
 
 signal_all() { # without a cgroup: the process group, and the payload in case it left it
-    if [ -n "$groups" ]; then
+    if [ -n "$cgroups" ]; then
         targets=''
-        [ -z "$contained" ] || [ "$1" = KILL ] || targets=$(insiders)
+        [ "$sealed" = - ] || [ "$1" = KILL ] || targets=$(insiders)
         for pid in ${targets:-$(members)}; do kill -s "$1" "$pid"; done
     else
         read -r payload <"$trace.payload"
@@ -65,13 +68,21 @@ seconds_since_boot() { # unlike the wall clock, nobody sets it
     now=${uptime%.*}
 }
 
+pause() { # the mark is for a server that finds us without our wrapper; a signal to the process group ends it early
+    HELIOSTAT_MARK=$mark-$name sleep "$1" &
+    sleeper=$!
+    wait "$sleeper" || kill -s KILL "$sleeper"
+    sleeper=''
+}
+
 watch_the_limit() {
-    trap : TERM INT HUP QUIT USR1 USR2 # signals to the payload's process group reach us too
+    trap : TERM INT HUP QUIT USR1 USR2
+    trap '[ -z "$sleeper" ] || kill -s KILL "$sleeper"; exit' VTALRM # from our wrapper: it is over
     seconds_since_boot
     begin=$now
     end=$((begin + limit))
     while [ "$now" -lt "$end" ]; do
-        sleep $((end - now))
+        pause $((end - now))
         seconds_since_boot
         if [ -e "$trace.limit" ]; then
             read -r limit <"$trace.limit"
@@ -80,32 +91,48 @@ watch_the_limit() {
     done
     true >"$trace.timed_out" # not ":": when the file cannot be made, that would end this shell
     signal_all TERM
-    sleep "$grace"
+    pause "$grace"
     signal_all KILL
 }
 
-if [ -e /proc/self/fd/5 ]; then
-    read -r _ <&5
-    exec 5<&-
-fi
-seconds_since_boot
-start_time=$uptime
-set -C
-echo "$$ $start_time $boot ---" >"$trace.started" || exit 0
-set +C
-
-trap : TERM INT HUP QUIT
-[ "$limit" = 0 ] || watch_the_limit <&- >&- 6>&- 7<&- 8<&- 9>&- &
-
-(
-    for file in $groups; do echo 0 >"$file" || exit 125; done
-    if [ -z "$groups" ]; then
+payload() {
+    for cgroup in $cgroups; do echo 0 >"$cgroup/$name/cgroup.procs" || exit 125; done
+    if [ -z "$cgroups" ]; then
         read -r pid _ </proc/self/stat
         echo "$pid" >"$trace.payload"
     fi
-    exec 2>&9 9>&- 6>&-
+    logs=$jobs/${name%.*}/${name#*.}
+    exec >>"$logs.stdout" 2>>"$logs.stderr" 5<&-
     trap - TERM INT HUP QUIT
-    "$@"
-)
-printf '%s %s %s %03d\n' $$ "$start_time" "$boot" $? 1<>"$trace.started"
-[ "$limit" = 0 ] || kill -s KILL -- "-$$" # takes the watch and its sleep along
+    if [ "$uid" = - ]; then
+        . /proc/self/fd/8 # into our own fork: one program less to start
+        exit
+    fi
+    exec /usr/bin/setpriv --reuid="$uid" --regid="$gid" --init-groups --inh-caps=-all /bin/sh /proc/self/fd/8
+}
+
+attempt() {
+    trace=$traces/$name
+    seconds_since_boot
+    start_time=$uptime
+    set -C
+    echo "$$ $start_time $boot ---" >"$trace.started" || name_taken=yes
+    set +C
+    [ -z "$name_taken" ] || return
+    if [ "$limit" != 0 ]; then
+        watch_the_limit <&- 5<&- 7<&- 8<&- &
+        watch=$!
+    fi
+    (payload)
+    printf '%s %s %s %03d\n' $$ "$start_time" "$boot" $? 1<>"$trace.started"
+    [ "$limit" = 0 ] || kill -s VTALRM "$watch"
+}
+
+while read -r name limit grace uid gid script sealed <&5; do
+    name_taken=''
+    case $sealed in
+        -) attempt 8<"/proc/$server/fd/$script" ;;
+        *) attempt 7<"/proc/$server/fd/$sealed" 8<"/proc/$server/fd/$script" ;;
+    esac
+    echo "$name" >&5
+done

@@ -95,18 +95,18 @@ class V1Tree:
     def __init__(self, bases: dict[str, str]) -> None:
         """`bases` gives the installation's folder for each hierarchy."""
         self._bases = bases
-        self._folders = tuple(dict.fromkeys(bases.values()))
+        self.folders = tuple(dict.fromkeys(bases.values()))
         # Our folder has the files that the groups inside it will have: we look once.
-        self._files = frozenset(name for folder in self._folders for name in os.listdir(folder))
+        self._files = frozenset(name for folder in self.folders for name in os.listdir(folder))
         self.controllers = frozenset(name for name, file in _LIMIT_FILES.items() if file in self._files)
         missing = ", ".join(sorted(_LIMIT_FILES.keys() - self.controllers))
-        first = self._folders[0]
+        first = self.folders[0]
         self.description = f"cgroup v1 at {first} and alike" + (f", without {missing}" if missing else "")
 
     def create(self, name: str, limits: Limits) -> V1Group:
         group = self._group(files.checked_name(name))
         try:
-            made = [files.make_folder(f"{folder}/{name}") for folder in self._folders]
+            made = [files.make_folder(f"{folder}/{name}") for folder in self.folders]
             for file, text in self._settings(limits, all(made)):
                 files.write_file(f"{self._bases[file.partition('.')[0]]}/{name}/{file}", text)
         except OSError:
@@ -116,7 +116,7 @@ class V1Tree:
 
     def find(self, name: str) -> V1Group | None:
         files.checked_name(name)
-        found = any(os.path.isdir(f"{folder}/{name}") for folder in self._folders)
+        found = any(os.path.isdir(f"{folder}/{name}") for folder in self.folders)
         return self._group(name) if found else None
 
     def warm_up(self) -> None:
@@ -126,10 +126,10 @@ class V1Tree:
         files.enter_where_we_are(os.path.dirname(base), ours)
 
     def names(self) -> list[str]:
-        return list({name for folder in self._folders for name in files.group_names(folder)})
+        return list({name for folder in self.folders for name in files.group_names(folder)})
 
     def remove(self) -> bool:
-        return not self.names() and all(files.remove_folder(folder) for folder in self._folders)
+        return not self.names() and all(files.remove_folder(folder) for folder in self.folders)
 
     def _group(self, name: str) -> V1Group:
         folders = {controller: f"{base}/{name}" for controller, base in self._bases.items()}

@@ -82,6 +82,7 @@ class V2Tree:
         """`enabled` are the controllers that the groups inside the folder will have."""
         self._root = root
         self._folder = folder
+        self.folders: tuple[str, ...] = (folder,)
         # Our folder has the files that the groups inside it will have, those of other controllers aside.
         self._files = frozenset(
             name for name in os.listdir(folder) if name.partition(".")[0] in enabled | {"cgroup"}

@@ -64,6 +64,7 @@ class CgroupTree(Protocol):
     """The groups of one installation."""
 
     description: str
+    folders: tuple[str, ...]  # each has one of a group, by its name; none: there are no cgroups
     controllers: frozenset[str]  # those of memory, cpu and pids whose limits the kernel will enforce
 
     def create(self, name: str, limits: Limits) -> Group:

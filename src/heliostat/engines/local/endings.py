@@ -3,9 +3,11 @@
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import inf
 
 from heliostat.engines.local.cgroups import Group
-from heliostat.engines.local.trace import Claim, Ending
+from heliostat.engines.local.trace import Ending
+from heliostat.engines.local.wrappers import Order, Wrapper
 from heliostat.models import Attempt, AttemptId, Cause, Ended
 
 _KILLED = 137
@@ -16,14 +18,14 @@ class Running:
     """An attempt under way, as the engine knows it."""
 
     attempt: Attempt
-    claim: Claim
+    wrapper: Wrapper
     group: Group
     signals: tuple[str, ...] = ()  # those it was asked to stop with
     is_contained: bool = False  # in a container
     out_of_memory: bool = False
     is_over: bool = False  # nothing of it is left to run; its devices are not yet given back
-    baton: int | None = None  # a descriptor that ends with its wrapper: who stands behind it waits for that
-    is_given_up: bool = False  # it stands behind another, and will never start
+    order: Order | None = None  # None: an earlier server's
+    began_at: float = -inf  # by a clock that is never set; of an earlier server's, nobody knows
 
 
 def holders(running: Iterable[Running]) -> dict[str, list[AttemptId]]:

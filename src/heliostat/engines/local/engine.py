@@ -1,5 +1,6 @@
 """Runs jobs on this machine. They need no server while they run, and outlive it."""
 
+import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -34,14 +35,13 @@ from heliostat.models.sessions import Listening
 
 log = structlog.get_logger()
 _SWEEP_SECONDS = 600.0
-_WARM_SECONDS = 0.008
+_PAUSE_SECONDS = 0.05
 
 
 class LocalEngine:
     """The engine of one machine."""
 
     name = "local"
-    capabilities = Capabilities(contains=True, equips=True, lines_up=True)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -50,6 +50,7 @@ class LocalEngine:
         found = find_cgroups(self._instance)
         self._no_cgroups = found.reason if isinstance(found, NoCgroups) else None
         self._groups: CgroupTree = UngroupedTree(self._instance) if isinstance(found, NoCgroups) else found
+        self.capabilities = Capabilities(contains=True, equips=True, lines_up=self._no_cgroups is None)
         self._supervision = Supervision(settings, self._instance, self._traces, self._groups)
         self._running, self._lock = self._supervision.running, self._supervision.lock
         self._watch, self._reapers = self._supervision.watch, self._supervision.reapers
@@ -73,11 +74,13 @@ class LocalEngine:
         return [this_node(self._settings.node_name, self._devices.now(), notes)]
 
     def expect_start(self) -> None:
-        """The first entry into a cgroup after a pause costs up to 10 ms: let that pass while the job is stored."""
+        """A wrapper takes a while to start, and the first entry into a cgroup after a pause up to 10 ms: let that
+        pass while the job is stored."""
         now = time.monotonic()
-        if now - self._last_entry > _WARM_SECONDS:
+        if now - self._last_entry > _PAUSE_SECONDS:
             self._last_entry = now
             self._reapers.submit(self._groups.warm_up)
+            self._reapers.submit(self._supervision.expect_start)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         self._last_entry = time.monotonic()
@@ -204,6 +207,7 @@ class LocalEngine:
     def close(self) -> None:
         self._starter.shutdown()
         self._watch.close()
+        self._supervision.close()
         self._devices.close()
         self._reapers.shutdown(wait=False, cancel_futures=True)
         self._groups.remove()  # unless there are jobs inside
@@ -245,31 +249,24 @@ class LocalEngine:
         place = Place(self._settings, self._instance, self._devices.files(attempt.devices))
         payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib, place))
         group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings))
-        try:
+        with contextlib.ExitStack() as unless_told:
+            unless_told.callback(group.remove)
             if payload.commands:
                 containers.open_groups(group.enter_files)
+            order = launch.make_order(payload, folder)
+            unless_told.callback(order.close)
             with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
                 if attempt.id not in self._queued:
-                    group.remove()
                     return
                 self._supervision.begin(attempt)
-                ahead = self._supervision.ahead_of(attempt)
-                turn = ahead.baton if ahead else None
-                claim, baton = launch.spawn(payload, folder, self._traces.path(attempt.id), group, turn)
-                running = Running(attempt, claim, group, is_contained=bool(payload.commands), baton=baton)
-                if ahead:
-                    self._supervision.line.add(running, ahead)
-                else:
-                    self._running[attempt.id] = running
+                wrapper = self._supervision.wrapper_for(attempt)
+                running = Running(attempt, wrapper, group, is_contained=bool(payload.commands))
+                if self._supervision.hand_over(running, order):
+                    self._report([self._supervision.started(attempt.id)])  # its end waits for the lock
                 self._queued.discard(attempt.id)
                 if not payload.commands and not payload.places.tool:
                     self._uncontained.add(attempt.id)
-        except OSError:
-            group.remove()
-            raise
-        if ahead is None:
-            self._report([self._supervision.started(attempt.id)])
-        self._supervision.keep_watching(running)
+            unless_told.pop_all()
 
     def _sweep(self) -> None:
         with self._lock:

@@ -1,43 +1,24 @@
-"""Lays out an attempt's files and starts its wrapper."""
+"""Lays out an attempt's files and says what its wrapper is to run."""
 
 import contextlib
 import errno
-import fcntl
 import os
-import signal
 import socket
 from dataclasses import dataclass
-from pathlib import Path
 
 from heliostat.config import Settings
 from heliostat.engines.containers import check_rules
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, check_software, lay_out, open_log
-from heliostat.engines.local.cgroups import Group, Limits
+from heliostat.engines.local.cgroups import Limits
 from heliostat.engines.local.containers import Place as ContainerPlace
 from heliostat.engines.local.containers import commands_of, tool_rooms
-from heliostat.engines.local.processes import boot_id
-from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Places, payload_argv, payload_script
-from heliostat.engines.local.spawn import Program
-from heliostat.engines.local.spawn import spawn as start_program
-from heliostat.engines.local.trace import Claim
-from heliostat.engines.local.ungrouped import MARK
+from heliostat.engines.local.script import Places, payload_script
+from heliostat.engines.local.wrappers import Order
 from heliostat.models import Attempt, JobId
-from heliostat.runtimes.contract import SEALED_DESCRIPTOR, Command
+from heliostat.runtimes.contract import Command
 
-_WRAPPER = str(Path(__file__).with_name("attempt.sh"))
-_TURN_DESCRIPTOR, _HELD_DESCRIPTOR = 5, 6  # see attempt.sh
-_ABOVE = 20  # all descriptors of the wrapper
 _FIRST_PORT, _PORTS = 20_000, 10_000  # below those the kernel gives to outgoing connections
-_WRAPPER_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
-_DEFAULT_SIGNALS = (
-    signal.SIGPIPE,
-    signal.SIGINT,
-    signal.SIGTERM,
-    signal.SIGHUP,
-    signal.SIGCHLD,
-    signal.SIGXFSZ,
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,44 +75,20 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
     return Payload(attempt, person, places, limit, commands_of(attempt, person, places, site.container))
 
 
-def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group, behind: int | None) -> tuple[Claim, int]:
-    """Start the wrapper in a session of its own, its output going to the job's log files.
-
-    Its turn comes when the baton of the one it stands behind ends, or at once. Returns its own baton too.
-    """
+def make_order(payload: Payload, folder: JobFolder) -> Order:
+    """Make its log files, and tell a wrapper what to run as whom."""
     job, person = payload.attempt.job, payload.person
-    argv = [
-        "/bin/sh",
-        _WRAPPER,
-        trace,
-        boot_id(),
-        str(payload.limit_seconds),
-        str(job.spec.grace_seconds),
-        " ".join(group.enter_files),
-        *payload_argv(person, person.uid != os.geteuid()),
-    ]
-    with contextlib.ExitStack() as stack, contextlib.ExitStack() as unless_started:
-        out, err = (open_log(folder.log(job.attempt, stream), person, stack) for stream in ("stdout", "stderr"))
-        text = payload_script(payload.attempt, person, payload.places, payload.commands)
-        script = _in_memory(text.encode("utf-8", "surrogateescape"), stack)
-        told, held = os.pipe2(os.O_CLOEXEC)
-        baton, held = _above(told, unless_started), _above(held, stack)
-        turn = {_HELD_DESCRIPTOR: held} | ({} if behind is None else {_TURN_DESCRIPTOR: behind})
-        sealed = {SEALED_DESCRIPTOR: _in_memory(payload.commands[0].sealed, stack)} if payload.commands else {}
-        program = Program(
-            argv=argv,
-            environment=_wrapper_environment(payload),
-            descriptors={1: out, 2: err, SCRIPT_DESCRIPTOR: script, **sealed, **turn},
-            default_signals=_DEFAULT_SIGNALS,
-        )
-        claim = Claim(start_program(program))
-        unless_started.pop_all()
-        return claim, baton
-
-
-def _wrapper_environment(payload: Payload) -> dict[str, str]:
-    marked = {**_WRAPPER_ENVIRONMENT, MARK: payload.places.mark}  # so that what it leaves can be found
-    return marked | ({"HELIOSTAT_CONTAINED": "1"} if payload.commands else {})
+    with contextlib.ExitStack() as stack:
+        for stream in ("stdout", "stderr"):
+            open_log(folder.log(job.attempt, stream), person, stack)
+    text = payload_script(payload.attempt, person, payload.places, payload.commands)
+    with contextlib.ExitStack() as unless_made:
+        script = _in_memory(text.encode("utf-8", "surrogateescape"), unless_made)
+        sealed = _in_memory(payload.commands[0].sealed, unless_made) if payload.commands else None
+        unless_made.pop_all()
+    other = (person.uid, person.gid) if person.uid != os.geteuid() else (None, None)
+    numbers = (payload.limit_seconds, job.spec.grace_seconds, *other, script, sealed)
+    return Order(payload.attempt.id, numbers, [script] if sealed is None else [script, sealed])
 
 
 def free_port(job_id: JobId) -> int:
@@ -146,15 +103,7 @@ def free_port(job_id: JobId) -> int:
 
 def _in_memory(content: bytes, stack: contextlib.ExitStack) -> int:
     """An open file without a name."""
-    descriptor = _above(os.memfd_create("payload"), stack)
+    descriptor = os.memfd_create("payload")
+    stack.callback(os.close, descriptor)
     os.write(descriptor, content)
     return descriptor
-
-
-def _above(descriptor: int, stack: contextlib.ExitStack) -> int:
-    """The same open file, where no descriptor of the wrapper's will be put upon it; closed in the end."""
-    moved = descriptor if descriptor >= _ABOVE else fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, _ABOVE)
-    if moved != descriptor:
-        os.close(descriptor)
-    stack.callback(os.close, moved)
-    return moved

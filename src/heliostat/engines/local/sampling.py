@@ -4,7 +4,6 @@ Files are opened anew at each look: to keep them open would save a hundredth of 
 are what a busy server runs out of first.
 """
 
-import os
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -12,12 +11,10 @@ from dataclasses import dataclass
 
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.endings import Running
-from heliostat.engines.local.processes import start_time
 from heliostat.engines.local.ungrouped import UngroupedProcesses
 from heliostat.engines.local.usage import Usage, busy_cpu_seconds, memory_used_mib, usage_of_trees
 from heliostat.models import AttemptId, Device, DeviceReading, Reading, Readings
 
-_TICKS = os.sysconf("SC_CLK_TCK")
 _YOUNG_SECONDS = 120.0  # for whom what it used since its start says what it uses now
 _SHORTEST_SECONDS = 0.2  # between two looks that say anything
 
@@ -40,7 +37,9 @@ class UsageReader:
 
     def read(self, node: str, running: Sequence[Running]) -> Readings:
         devices = {device.uuid: device for device in self._devices.now()}
-        ungrouped = {one.attempt.id: one.claim.pid for one in running if isinstance(one.group, UngroupedProcesses)}
+        ungrouped = {
+            one.attempt.id: one.wrapper.claim.pid for one in running if isinstance(one.group, UngroupedProcesses)
+        }
         trees = usage_of_trees(ungrouped) if ungrouped else {}
         holders = Counter(uuid for one in running for uuid in one.attempt.devices)
         marks, self._marks = self._marks, {}
@@ -90,8 +89,5 @@ def _cores_between(before: _Mark, now: _Mark) -> float | None:
 
 
 def _cores_since_start(one: Running, cpu_seconds: float) -> float | None:
-    born = one.claim.start_time or start_time(one.claim.pid)
-    if born is None:
-        return None
-    seconds = time.clock_gettime(time.CLOCK_BOOTTIME) - born / _TICKS
+    seconds = time.monotonic() - one.began_at
     return cpu_seconds / seconds if _SHORTEST_SECONDS <= seconds <= _YOUNG_SECONDS else None

@@ -16,8 +16,7 @@ from heliostat.models import Attempt, Place
 from heliostat.runtimes import shell
 from heliostat.runtimes.contract import Command
 
-SCRIPT_DESCRIPTOR = 8
-_SCRIPT = f"/proc/self/fd/{SCRIPT_DESCRIPTOR}"
+_DESCRIPTOR = 8  # see attempt.sh
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ def payload_script(attempt: Attempt, person: Person, places: Places, commands: S
     environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
     run = shell.become(payload_words(attempt, places))
     lines = [
-        f"exec {SCRIPT_DESCRIPTOR}<&-",
+        f"exec {_DESCRIPTOR}<&-",
         "umask 022",
         *shell.exports(environment),
         f"cd -- {quote(places.workdir)} || {{",
@@ -68,9 +67,8 @@ def _contained(attempt: Attempt, commands: Sequence[Command]) -> str:
     """The tools run with an environment of their own."""
     runs = [shell.run(command) for command in commands]
     lines = [
-        f"exec {SCRIPT_DESCRIPTOR}<&-",
+        f"exec {_DESCRIPTOR}<&-",
         "umask 022",
-        "unset HELIOSTAT_CONTAINED",
         *shell.hold(commands[0], 125),
         *shell.prelude(commands[0]),
         *(_gang(attempt, runs) if runs_side_by_side(attempt) else [runs[0]]),
@@ -90,14 +88,6 @@ def task_environment(place: Place, rank: int) -> dict[str, str]:
     """What differs between the tasks of one attempt. All run on this machine."""
     ranks = dict.fromkeys(("HELIOSTAT_TASK", "HELIOSTAT_TASK_INDEX", "RANK", "LOCAL_RANK"), str(rank))
     return {**_visible(place.devices), **ranks}
-
-
-def payload_argv(person: Person, as_another_user: bool) -> list[str]:
-    """What the wrapper runs. `.` reads the script into the wrapper's own fork: one program less to start."""
-    if not as_another_user:
-        return [".", _SCRIPT]
-    identity = [f"--reuid={person.uid}", f"--regid={person.gid}", "--init-groups", "--inh-caps=-all"]
-    return ["exec", "/usr/bin/setpriv", *identity, "/bin/sh", _SCRIPT]
 
 
 def _visible(devices: tuple[str, ...]) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Attempts under way on this machine: watched by their wrappers' pidfds, cleared up after, and their ends told."""
+"""Attempts under way on this machine: from the word to a wrapper until they are cleared up and their ends told."""
 
 import os
 import threading
@@ -25,13 +25,13 @@ from heliostat.engines.local.endings import (
     utc_now,
 )
 from heliostat.engines.local.insiders import signal_container
-from heliostat.engines.local.line import Line
 from heliostat.engines.local.log_order import LogOrder
 from heliostat.engines.local.machine import node_name
 from heliostat.engines.local.processes import boot_time, start_time
-from heliostat.engines.local.trace import Ending, Traces
+from heliostat.engines.local.trace import Claim, Ending, Traces
 from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
 from heliostat.engines.local.watch import Watch
+from heliostat.engines.local.wrappers import Order, Wrapper, Wrappers, wrapper_argv
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Place, Started
 
 log = structlog.get_logger()
@@ -44,18 +44,31 @@ class ProcessesLeft(Exception):
 
 
 class Supervision:
-    """What runs, from the moment its wrapper was started until its end is told."""
+    """What runs, from the moment its wrapper is told until its end is told."""
 
     def __init__(self, settings: Settings, instance: str, traces: Traces, groups: CgroupTree) -> None:
         self._settings, self._instance, self._traces, self._groups = settings, instance, traces, groups
         self.lock = threading.Lock()
         self.running: dict[AttemptId, Running] = {}
-        self.line = Line()  # those that stand behind others
+        self.lined_up: dict[AttemptId, Running] = {}  # those that stand behind others
         self.report: Report = lambda observations: None
         self.devices = Devices(settings.simulate_gpus, instance, self._holders)
         self.watch = Watch()
         self.reapers = ThreadPoolExecutor(4, "reaper")
+        argv = wrapper_argv(settings.home, instance, groups.folders)
+        self.wrappers = Wrappers(argv, self.watch, self.lock, self)
         self._log_order = LogOrder()
+
+    def expect_start(self) -> None:
+        with self.lock:
+            self.wrappers.expect()
+
+    def close(self) -> None:
+        """What runs goes on. The watch is closed before."""
+        self.wrappers.close()
+        for running in [*self.running.values(), *self.lined_up.values()]:
+            if running.order:
+                running.order.close()
 
     def begin(self, attempt: Attempt) -> None:
         """Just before its wrapper is started: from here on nothing of its log is missed."""
@@ -70,7 +83,6 @@ class Supervision:
             return [Ended(attempt.id, utc_now(), Cause.NOT_STARTED)]
         was_before_boot = attempt.job.started_at is not None and attempt.job.started_at < boot_time()
         if self._traces.disown(attempt.id) and not was_before_boot:
-            self._clear_line_of(attempt)
             if unused := self._groups.find(attempt.id):
                 unused.remove()
             return [Ended(attempt.id, utc_now(), Cause.NOT_STARTED)]
@@ -83,10 +95,11 @@ class Supervision:
         claim = self._traces.claim(attempt.id)
         if claim is None:
             return ended_before_boot(attempt, self._traces.ending(attempt.id))
-        group = self._groups.find(attempt.id) or self._marked(attempt)
-        running = Running(attempt, claim, group, is_contained=attempt.job.spec.wants_container)
+        group = self._groups.find(attempt.id) or self._marked(attempt.id, claim)
+        wrapper = Wrapper(claim, runs=[attempt.id])
+        running = Running(attempt, wrapper, group, is_contained=attempt.job.spec.wants_container)
         self.begin(attempt)
-        if not self._begin_watching(running):
+        if not self._watched(running):
             if end := self._usual_end(running):
                 self._log_order.end(attempt.id)
                 return end
@@ -94,88 +107,119 @@ class Supervision:
             self.reapers.submit(self._end, running)
         return self.started(attempt.id, self._traces.claimed_at(attempt.id))
 
-    def _clear_line_of(self, attempt: Attempt) -> None:
-        """Its wrapper may stand in the line of an earlier server, and must not come when it is long forgotten."""
-        if attempt.job.handed_over:
-            self._marked(attempt).kill()
-
-    def started(self, attempt_id: AttemptId, at: datetime | None = None) -> Started:
-        return Started(attempt_id, at or utc_now(), (Place(node_name(self._settings.node_name), ()),))
-
-    def ahead_of(self, attempt: Attempt) -> Running | None:
-        """Behind whom it stands; None: there is nobody, or nobody any more. To be asked with the lock."""
-        behind = attempt.behind or ""
-        before = self.running.get(behind) or self.line.get(behind)
-        last = self.line.last(before) if before else None
-        return last if last is not None and last.baton is not None else None
-
-    def take_out(self, attempt_id: AttemptId) -> bool:
-        """Of the line, for good. False: it is not there, or it has just started."""
-        with self.lock:
-            running = self.line.get(attempt_id)
-            if running is None or not self._traces.disown(attempt_id):
-                return False
-            self.line.give_up(running)
-            return True
-
-    def keep_watching(self, running: Running) -> None:
-        """It runs, so nothing may say that it could not be started: not even that no descriptor is left for it."""
-        try:
-            if not self._begin_watching(running):
-                self._wrapper_ended(running)
-        except OSError as error:
-            log.warning("attempt_not_watched", attempt=running.attempt.id, error=repr(error))
-            self.watch.call_after(1.0, lambda: self.keep_watching(running))
-
-    def _begin_watching(self, running: Running) -> bool:
-        """False when it is over already."""
-        claim = running.claim
+    def _watched(self, running: Running) -> bool:
+        """One that an earlier server has started. False when it is over already."""
+        claim = running.wrapper.claim
         if isinstance(running.group, UngroupedProcesses):
             running.group.led_by(claim)
         try:
             pidfd = os.pidfd_open(claim.pid)
         except ProcessLookupError:
             return False
-        if claim.start_time is not None and start_time(claim.pid) != claim.start_time:
+        if start_time(claim.pid) != claim.start_time:
             os.close(pidfd)
             return False
         with self.lock:
-            if self.line.get(running.attempt.id) is None:
-                self.running[running.attempt.id] = running
-        self.watch.on_exit(pidfd, lambda: self._wrapper_ended(running))
+            self.running[running.attempt.id] = running
+        self.watch.on_exit(pidfd, lambda: self.gone(running.wrapper))
         return True
 
-    def _wrapper_ended(self, running: Running) -> None:
-        begun = self._next_begins(running)
-        if running.is_given_up:
-            self._log_order.end(running.attempt.id)
-            running.group.remove()
-            self._tell(begun)
-            return
+    def started(self, attempt_id: AttemptId, at: datetime | None = None) -> Started:
+        return Started(attempt_id, at or utc_now(), (Place(node_name(self._settings.node_name), ()),))
+
+    def wrapper_for(self, attempt: Attempt) -> Wrapper:
+        """That of the one it stands behind, if that still has something to run. To be asked with the lock."""
+        behind = attempt.behind or ""
+        before = self.running.get(behind) or self.lined_up.get(behind)
+        if before is not None and before.wrapper.line is not None and before.wrapper.told:
+            return before.wrapper
+        return self.wrappers.take()
+
+    def hand_over(self, running: Running, order: Order) -> bool:
+        """Whether it runs now; or others are before it. With the lock. OSError when its wrapper is gone."""
+        wrapper, attempt_id = running.wrapper, running.attempt.id
+        if isinstance(running.group, UngroupedProcesses):
+            running.group.led_by(wrapper.claim)
+        runs_now, running.began_at = not wrapper.told, time.monotonic()
+        try:
+            wrapper.tell(order)
+        except OSError:
+            self.wrappers.hang_up(wrapper)
+            raise
+        running.order = order
+        (self.running if runs_now else self.lined_up)[attempt_id] = running
+        return runs_now
+
+    def take_out(self, attempt_id: AttemptId) -> bool:
+        """Of the line, for good. False: it is not there, or it has just started."""
+        with self.lock:
+            running = self.lined_up.get(attempt_id)
+            if running is None or not self._traces.disown(attempt_id):
+                return False
+            del self.lined_up[attempt_id]
+        running.group.remove()
+        self._let_go(running)
+        return True
+
+    def heard(self, wrapper: Wrapper) -> None:
+        self._tell([seen for attempt_id in wrapper.hear() for seen in self._over(wrapper, attempt_id)])
+
+    def gone(self, wrapper: Wrapper) -> None:
+        """Nobody knows whether it has begun with those it was still told to run."""
+        seen = [seen for attempt_id in wrapper.hear() for seen in self._over(wrapper, attempt_id)]
+        with self.lock:
+            self.wrappers.hang_up(wrapper)
+        never = [attempt_id for attempt_id in wrapper.told if self.take_out(attempt_id)]
+        seen += [Ended(attempt_id, utc_now(), Cause.NOT_STARTED) for attempt_id in never]
+        while wrapper.told:
+            seen += self._over(wrapper, wrapper.told[0])
+        self._tell(seen)
+
+    def _over(self, wrapper: Wrapper, attempt_id: AttemptId) -> list[Observation]:
+        """The start of the next one is told together with its end, so that its place is never seen empty."""
+        with self.lock:
+            wrapper.told.remove(attempt_id)
+            running, begun = self.running.get(attempt_id), self._begin_next(wrapper)
+            if not wrapper.told:
+                self._rest(wrapper)
+        seen: list[Observation] = [self.started(begun.attempt.id)] if begun else []
+        return seen + self._end_soon(running) if running else seen
+
+    def _begin_next(self, wrapper: Wrapper) -> Running | None:
+        """Whose turn it is, if that is news; those that were taken out let others pass."""
+        for attempt_id in wrapper.told:
+            if running := self.lined_up.pop(attempt_id, None):
+                self.running[attempt_id], running.began_at = running, time.monotonic()
+                return running
+            if attempt_id in self.running:
+                break
+        return None
+
+    def _rest(self, wrapper: Wrapper) -> None:
+        """Without cgroups its session tells whose a process is: then it is for one attempt only."""
+        if self._groups.folders and wrapper.line is not None:
+            self.wrappers.put_back(wrapper)
+        else:
+            self.wrappers.hang_up(wrapper)
+
+    def _end_soon(self, running: Running) -> list[Observation]:
+        """Its end, if that is known at once."""
         try:
             end = self._usual_end(running)
         except OSError:
             end = None  # no descriptor left, say: the reaper tries until it knows
-        if end:
-            self._tell_end(end, begun)
-        else:
-            self._tell(begun)
+        if end is None:
             self.reapers.submit(self._end, running)
+            return []
+        self._let_go(running)
+        return [end]
 
-    def _next_begins(self, gone: Running) -> list[Observation]:
-        """Whose turn it is, now that this wrapper is gone. Its own may have come before we knew of that."""
+    def _let_go(self, running: Running) -> None:
+        self._log_order.end(running.attempt.id)
         with self.lock:
-            if gone.baton is not None:
-                os.close(gone.baton)
-                gone.baton = None
-            if self.line.get(gone.attempt.id) and self._traces.disown(gone.attempt.id):
-                self.line.give_up(gone)  # somebody has killed it
-                return [Ended(gone.attempt.id, utc_now(), Cause.NOT_STARTED)]
-            begun = [gone] if self.line.leave(gone) else []
-            if after := self.line.next_after(gone):
-                begun.append(after)
-            self.running.update({one.attempt.id: one for one in begun})
-        return [self.started(one.attempt.id) for one in begun]
+            self.running.pop(running.attempt.id, None)
+        if running.order:
+            running.order.close()
 
     def _usual_end(self, running: Running) -> Ended | None:
         """With an exit status and nothing left. Only a group that is empty can be removed."""
@@ -192,13 +236,15 @@ class Supervision:
             self._give_back_devices(running)
         except (ProcessesLeft, OSError) as error:
             log.warning("attempt_not_finished", attempt=running.attempt.id, error=repr(error))
-            self.watch.call_after(5.0, lambda: self._wrapper_ended(running))
+            self.watch.call_after(5.0, lambda: self._tell(self._end_soon(running)))
         else:
-            self._tell_end(end)
+            self._let_go(running)
+            self.report([end])
 
     def _clear(self, running: Running) -> Ended:
         """Nothing of it may be left when its end is told: its devices go to somebody else."""
         ending = self._traces.ending(running.attempt.id)
+        was_run = ending.exit_code is not None or not self._traces.disown(running.attempt.id)
         for tries in range(100):
             if self._removed(running, ending):
                 break
@@ -209,7 +255,9 @@ class Supervision:
                 raise ProcessesLeft(running.attempt.id, running.group.pids()[:20])
             # The kernel may call a group busy for a moment after its last process, most often after a container.
             time.sleep(min(0.01, 0.0005 * 2**tries))
-        if ending.exit_code is None and not self._marked(running.attempt).kill():
+        if not was_run:
+            return Ended(running.attempt.id, utc_now(), Cause.NOT_STARTED)
+        if ending.exit_code is None and not self._marked(running.attempt.id, running.wrapper.claim).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
         return ended(running, ending)
 
@@ -232,12 +280,6 @@ class Supervision:
         if seen:
             self.report(seen)
 
-    def _tell_end(self, end: Ended, begun: Sequence[Observation] = ()) -> None:
-        self._log_order.end(end.attempt_id)
-        with self.lock:
-            self.running.pop(end.attempt_id, None)
-        self.report([*begun, end])
-
     def terminate(self, running: Running, signal: Signals) -> None:
         """The payload enters its group a moment after the wrapper has started: the signal waits for it."""
         has_entered = bool(running.group.pids())
@@ -252,6 +294,8 @@ class Supervision:
         if running := self.running.get(attempt_id):
             self.reapers.submit(running.group.kill)
 
-    def _marked(self, attempt: Attempt) -> Group:
+    def _marked(self, attempt_id: AttemptId, wrapper: Claim) -> Group:
         """What carries its mark: all there can be left when its cgroup is gone, or outside of it."""
-        return UngroupedTree(self._instance).create(attempt.id, Limits())
+        processes = UngroupedTree(self._instance).create(attempt_id, Limits())
+        processes.led_by(wrapper)
+        return processes

@@ -14,6 +14,7 @@ from heliostat.models import AttemptId
 
 _SUFFIXES = ("started", "timed_out", "payload", "limit")
 _DISOWNED = b"disowned\n"
+_TICKS = os.sysconf("SC_CLK_TCK")
 _MOST_BYTES = 4096  # of a trace, which has less than a hundred
 
 
@@ -65,9 +66,8 @@ class Traces:
         if words is None or words[2] != boot_id():
             return None
         pid = int(words[0])
-        if self._is_wrapper(pid, attempt_id):
-            return Claim(pid, start_time(pid) or 0)
-        return Claim(pid, 0)
+        born = start_time(pid) or 0
+        return Claim(pid, born if born <= round(float(words[1]) * _TICKS) and self._is_wrapper(pid) else 0)
 
     def ending(self, attempt_id: AttemptId) -> Ending:
         """To be asked once the wrapper is gone."""
@@ -118,11 +118,10 @@ class Traces:
             if attempt_id not in kept and entry.stat().st_mtime < before:
                 self.remove([attempt_id])
 
-    def _is_wrapper(self, pid: int, attempt_id: AttemptId) -> bool:
-        """Whether the process of this number is still the one that made the claim: nobody else names the trace."""
+    def _is_wrapper(self, pid: int) -> bool:
+        """Of this installation. One that was there when the claim was made has made it: numbers are unique."""
         with contextlib.suppress(OSError):
-            arguments = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
-            return self.path(attempt_id).encode() in arguments[:4]
+            return os.fsencode(self.folder) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:6]
         return False
 
     def _is_disowned(self, attempt_id: AttemptId, patience_seconds: float = 5.0) -> bool:

@@ -73,6 +73,7 @@ class UngroupedTree:
 
     description = "no cgroups: memory and cpu limits are not enforced"
     controllers: frozenset[str] = frozenset()
+    folders: tuple[str, ...] = ()
 
     def __init__(self, instance: str) -> None:
         self._instance = instance

@@ -16,13 +16,14 @@ Action = Callable[[], object]
 
 
 class Watch:
-    """Calls back, in its own thread, when a process ends or a time comes. Callbacks must be quick."""
+    """Calls back, in its own thread, when a process ends, somebody writes or a time comes. All must be quick."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._actions: dict[int, Action] = {}
+        self._readers: dict[int, Action] = {}
         self._timers: list[tuple[float, int, Action]] = []
         self._counter = itertools.count()
         self._lock = threading.Lock()
@@ -35,6 +36,15 @@ class Watch:
         with self._lock:
             self._actions[pidfd] = action
         self._epoll.register(pidfd, select.EPOLLIN | select.EPOLLONESHOT)
+
+    def on_readable(self, descriptor: int, action: Action) -> None:
+        """Whenever there is something to read, until it is dropped. It stays the caller's."""
+        self._readers[descriptor] = action
+        self._epoll.register(descriptor, select.EPOLLIN)
+
+    def drop(self, descriptor: int) -> None:
+        if self._readers.pop(descriptor, None) and not self._closed:
+            self._epoll.unregister(descriptor)
 
     def call_after(self, seconds: float, action: Action) -> None:
         with self._lock:
@@ -57,6 +67,8 @@ class Watch:
                 if descriptor == self._wake:
                     with contextlib.suppress(BlockingIOError):
                         os.eventfd_read(self._wake)
+                elif reader := self._readers.get(descriptor):
+                    _call(reader)
                 else:
                     self._ended(descriptor)
             for action in self._due():
@@ -64,7 +76,9 @@ class Watch:
 
     def _ended(self, pidfd: int) -> None:
         with self._lock:
-            action = self._actions.pop(pidfd)
+            action = self._actions.pop(pidfd, None)
+        if action is None:
+            return  # a reader that was dropped a moment ago
         self._epoll.unregister(pidfd)
         with contextlib.suppress(ChildProcessError):  # not our child: the server was restarted since
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)

@@ -14,7 +14,9 @@ def settle_containers(
     context: Context, user: User, projects: Mapping[str | None, str], requests: Sequence[JobRequest]
 ) -> list[JobRequest]:
     """With what was left open decided. Raises Invalid; `projects` says what each project named there means."""
-    rules, home = rules_of(context.settings), _home_of(user.unix_user)
+    rules = rules_of(context.settings)
+    asks = any(request.spec.image or request.spec.runtime for request in requests)
+    home = _home_of(user.unix_user) if asks else None  # to look it up takes longer than all the rest
 
     def settled(request: JobRequest) -> JobRequest:
         asker = Asker(user.name, home, projects[request.project])

@@ -1,6 +1,6 @@
 """What is read of the GPUs that attempts hold."""
 
-import os
+import time
 from types import SimpleNamespace
 from typing import Any
 
@@ -18,8 +18,7 @@ SHARED = Device(
 
 def running(number: int, *devices: str, usage: Any = lambda: Usage(1.0, 10.0)) -> Any:
     attempt = SimpleNamespace(id=f"{number}.1", devices=devices)
-    claim = SimpleNamespace(pid=os.getpid(), start_time=None)
-    return SimpleNamespace(attempt=attempt, claim=claim, group=SimpleNamespace(usage=usage))
+    return SimpleNamespace(attempt=attempt, began_at=time.monotonic(), group=SimpleNamespace(usage=usage))
 
 
 @pytest.fixture

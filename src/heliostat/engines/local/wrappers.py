@@ -1,0 +1,154 @@
+"""Wrappers: processes that run attempts one after the other, each told by a line of numbers (see attempt.sh)."""
+
+import contextlib
+import errno
+import os
+import socket
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ
+from threading import Lock
+from typing import Protocol
+
+from heliostat.config import Home
+from heliostat.engines.local.processes import boot_id
+from heliostat.engines.local.spawn import Program, spawn
+from heliostat.engines.local.trace import Claim
+from heliostat.engines.local.watch import Watch
+from heliostat.models import AttemptId
+
+_SCRIPT = str(Path(__file__).with_name("attempt.sh"))
+_LINE_DESCRIPTOR = 5
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
+_DEFAULT_SIGNALS = (SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGXFSZ)
+_IDLE_SECONDS = 0.3
+_MOST_BYTES = 4096
+
+
+class Hearing(Protocol):
+    """Who hears of them, in the thread of the watch."""
+
+    def heard(self, wrapper: "Wrapper") -> None:
+        """It has something to say."""
+
+    def gone(self, wrapper: "Wrapper") -> None:
+        """Its process has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a wrapper is to run. Its descriptors stay open until that is over, and are closed once."""
+
+    attempt_id: AttemptId
+    numbers: Sequence[int | None]
+    descriptors: Sequence[int]
+
+    def line(self) -> bytes:
+        words = ["-" if number is None else str(number) for number in self.numbers]
+        return f"{self.attempt_id} {' '.join(words)}\n".encode()
+
+    def close(self) -> None:
+        for descriptor in self.descriptors:
+            os.close(descriptor)
+
+
+class Wrapper:
+    """One of them. Without a line it is an earlier server's, or we have hung up: it leaves after what it runs."""
+
+    def __init__(self, claim: Claim, line: int | None = None, runs: Sequence[AttemptId] = ()) -> None:
+        self.claim, self.line = claim, line
+        self.told = deque(runs)  # what it runs, then what it is to run next
+        self.idle_since = 0.0
+        self._unfinished = b""
+
+    def tell(self, order: Order) -> None:
+        """OSError when it is gone."""
+        if self.line is None:
+            raise BrokenPipeError(errno.EPIPE, "its wrapper is gone")
+        os.write(self.line, order.line())
+        self.told.append(order.attempt_id)
+
+    def hear(self) -> list[AttemptId]:
+        """Those that are over, in order."""
+        *whole, self._unfinished = (self._unfinished + self._read()).split(b"\n")
+        return [name.decode("ascii") for name in whole]
+
+    def _read(self) -> bytes:
+        with contextlib.suppress(BlockingIOError, ConnectionResetError):
+            return os.read(self.line, _MOST_BYTES) if self.line is not None else b""
+        return b""
+
+
+def wrapper_argv(home: Home, mark: str, cgroups: Sequence[str]) -> list[str]:
+    places = [str(os.getpid()), str(home.attempts), str(home.jobs)]
+    return ["/bin/sh", _SCRIPT, boot_id(), *places, mark, " ".join(cgroups)]
+
+
+class Wrappers:
+    """Those we have started. `lock` guards them and is held by whoever calls, but for `close`."""
+
+    def __init__(self, argv: Sequence[str], watch: Watch, lock: Lock, hearing: "Hearing") -> None:
+        self._argv, self._watch, self._lock, self._hearing = argv, watch, lock, hearing
+        self._all: set[Wrapper] = set()
+        self._idle: list[Wrapper] = []
+        self._retires = False
+
+    def expect(self) -> None:
+        """One will be wanted soon."""
+        if not self._idle:
+            self.put_back(self._start())
+
+    def take(self) -> Wrapper:
+        """One that has nothing to do."""
+        return self._idle.pop() if self._idle else self._start()
+
+    def put_back(self, wrapper: Wrapper) -> None:
+        """It has nothing to do any more. Kept for a moment: to start one takes as long as many a job."""
+        wrapper.idle_since = time.monotonic()
+        self._idle.append(wrapper)
+        if not self._retires:
+            self._retires = True
+            self._watch.call_after(_IDLE_SECONDS, self._retire)
+
+    def hang_up(self, wrapper: Wrapper) -> None:
+        self._all.discard(wrapper)
+        if wrapper in self._idle:
+            self._idle.remove(wrapper)
+        if wrapper.line is not None:
+            self._watch.drop(wrapper.line)
+            os.close(wrapper.line)
+            wrapper.line = None
+
+    def close(self) -> None:
+        """What they run goes on."""
+        with self._lock:
+            for wrapper in list(self._all):
+                self.hang_up(wrapper)
+
+    def _start(self) -> Wrapper:
+        ours, theirs = socket.socketpair()
+        with ours, theirs, contextlib.ExitStack() as unless_watched:
+            pid = spawn(Program(self._argv, _ENVIRONMENT, {_LINE_DESCRIPTOR: theirs.fileno()}, _DEFAULT_SIGNALS))
+            unless_watched.callback(os.waitpid, pid, 0)
+            unless_watched.callback(ours.close)
+            pidfd = os.pidfd_open(pid)
+            unless_watched.pop_all()
+            ours.setblocking(False)
+            line = ours.detach()
+        wrapper = Wrapper(Claim(pid), line)
+        self._all.add(wrapper)
+        self._watch.on_exit(pidfd, lambda: self._hearing.gone(wrapper))
+        self._watch.on_readable(line, lambda: self._hearing.heard(wrapper))
+        return wrapper
+
+    def _retire(self) -> None:
+        with self._lock:
+            before = time.monotonic() - _IDLE_SECONDS
+            for wrapper in [one for one in self._idle if one.idle_since <= before]:
+                self.hang_up(wrapper)
+            self._retires = bool(self._idle)
+        if self._retires:
+            self._watch.call_after(_IDLE_SECONDS, self._retire)

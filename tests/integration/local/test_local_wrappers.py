@@ -1,0 +1,105 @@
+"""One wrapper runs attempts one after the other, and nothing of one reaches the next."""
+
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from support.waiting import wait_until
+from support.wrapper import ToldWrapper
+
+
+@pytest.fixture
+def wrapper(tmp_path: Path) -> Iterator[ToldWrapper]:
+    told = ToldWrapper(tmp_path)
+    yield told
+    told.end()
+
+
+def sleepers(wrapper: ToldWrapper) -> list[str]:
+    command = ["ps", "-o", "args=", "-s", str(wrapper.pid)]
+    listed = subprocess.run(command, check=False, capture_output=True, text=True)
+    return [line for line in listed.stdout.splitlines() if line.startswith("sleep")]
+
+
+def test_each_has_its_own_trace_and_output_and_is_told_in_turn(wrapper: ToldWrapper) -> None:
+    for number in range(1, 6):
+        wrapper.tell(f"{number}.1", f"echo this is {number}; exit {number}")
+    assert [wrapper.hear() for _ in range(5)] == [f"{number}.1" for number in range(1, 6)]
+    assert [wrapper.status(f"{number}.1") for number in range(1, 6)] == ["001", "002", "003", "004", "005"]
+    assert [wrapper.output(f"{number}.1") for number in (1, 5)] == ["this is 1\n", "this is 5\n"]
+
+
+def test_nothing_of_one_reaches_the_next(wrapper: ToldWrapper) -> None:
+    look = 'exec 8<&-; echo "$SECRET $(pwd) $(umask)"; echo /proc/self/fd/*; exec grep SigIgn /proc/self/status'
+    spoil = "export SECRET=1; cd /; umask 000; trap '' TERM; exec 6</dev/null; name=9.9 traces=/nowhere"
+    wrapper.tell("1.1", look)
+    wrapper.tell("2.1", f"{spoil}; sh -c 'exit 0'")
+    wrapper.tell("3.1", look)
+    assert [wrapper.hear() for _ in range(3)] == ["1.1", "2.1", "3.1"]
+    assert wrapper.output("3.1") == wrapper.output("1.1") != ""
+    assert "/fd/5" not in wrapper.output("3.1")
+
+
+def test_one_that_was_disowned_is_passed_over(wrapper: ToldWrapper, tmp_path: Path) -> None:
+    wrapper.trace("1.1").write_text("disowned\n")
+    wrapper.tell("1.1", f"touch {tmp_path}/ran")
+    wrapper.tell("2.1", "exit 7")
+    assert [wrapper.hear(), wrapper.hear()] == ["1.1", "2.1"]
+    assert wrapper.trace("1.1").read_text() == "disowned\n"
+    assert not (tmp_path / "ran").exists()
+    assert wrapper.status("2.1") == "007"
+
+
+def test_one_whose_script_cannot_be_opened_is_not_claimed(wrapper: ToldWrapper) -> None:
+    wrapper.tell("1.1", None)
+    wrapper.tell("2.1", "exit 7")
+    assert [wrapper.hear(), wrapper.hear()] == ["1.1", "2.1"]
+    assert not wrapper.trace("1.1").exists()
+
+
+def test_it_leaves_when_the_server_hangs_up(wrapper: ToldWrapper) -> None:
+    wrapper.tell("1.1", "exit 0")
+    wrapper.hear()
+    wrapper.hang_up()
+    wrapper.wait()
+
+
+def test_without_a_server_what_runs_is_the_last_one(wrapper: ToldWrapper) -> None:
+    wrapper.tell("1.1", "sleep 0.5; exit 3")
+    wrapper.tell("2.1", "exit 4")
+    wait_until(wrapper.trace("1.1").exists, "the first one runs")
+    wrapper.hang_up()
+    wrapper.wait()
+    assert wrapper.status("1.1") == "003"
+    assert not wrapper.trace("2.1").exists()
+
+
+@pytest.mark.parametrize("signal", ["TERM", "INT", "HUP", "QUIT"])
+def test_a_signal_to_its_own_process_group_ends_the_attempt_alone(wrapper: ToldWrapper, signal: str) -> None:
+    wrapper.tell("1.1", f"kill -s {signal} 0; exec sleep 5", limit=60)
+    assert wrapper.hear() == "1.1"
+    wrapper.tell("2.1", "exit 4")
+    assert wrapper.hear() == "2.1"
+    assert (int(wrapper.status("1.1")) > 128, wrapper.status("2.1")) == (True, "004")
+
+
+def test_a_limit_ends_one_and_not_the_next_and_leaves_nothing_that_waits(wrapper: ToldWrapper) -> None:
+    wrapper.tell("1.1", "exec sleep 600", limit=1)
+    wrapper.tell("2.1", "sleep 1; exit 4", limit=300)
+    wrapper.tell("3.1", "exit 5", limit=300)
+    assert [wrapper.hear() for _ in range(3)] == ["1.1", "2.1", "3.1"]
+    assert [wrapper.status(f"{number}.1") for number in (1, 2, 3)] == ["143", "004", "005"]
+    assert [wrapper.trace(f"{number}.1", "timed_out").exists() for number in (1, 2, 3)] == [True, False, False]
+    wait_until(lambda: not sleepers(wrapper), "no watch of a limit is left", 5)
+
+
+def test_a_watch_that_was_signalled_still_holds_the_limit(wrapper: ToldWrapper) -> None:
+    began = time.monotonic()
+    noisy = "trap : TERM; for _ in 1 2 3 4 5 6; do kill 0; sleep 0.1; done; exec sleep 600"
+    wrapper.tell("1.1", noisy, limit=2)
+    assert wrapper.hear() == "1.1"
+    assert wrapper.trace("1.1", "timed_out").exists()
+    assert 1 <= time.monotonic() - began < 8

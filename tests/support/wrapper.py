@@ -1,0 +1,71 @@
+"""A wrapper of attempts (see attempt.sh), told what to run as the server does, without one."""
+
+import os
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+
+from heliostat.config import Home
+from heliostat.engines.local.spawn import Program, spawn
+from heliostat.engines.local.wrappers import Order, wrapper_argv
+from support.waiting import wait_until
+
+
+class ToldWrapper:
+    """No cgroups, and everybody is us. `said` is what it has told to be over."""
+
+    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
+        self.home = Home(folder)
+        for made in (self.home.attempts, self.home.jobs):
+            made.mkdir(exist_ok=True)
+        self._line, theirs = socket.socketpair()
+        self._line.settimeout(20)
+        environment = {"PATH": os.environ["PATH"], **(environ or {})}
+        with theirs:
+            self.pid = spawn(Program(wrapper_argv(self.home, "told", ()), environment, {5: theirs.fileno()}))
+        self._scripts: list[int] = []
+
+    def tell(self, name: str, script: str | None, *, limit: int = 0, grace: float = 1) -> None:
+        """Without a script there is nothing to be opened where the order says."""
+        job, attempt = name.split(".")
+        (self.home.jobs / job).mkdir(exist_ok=True)
+        for stream in ("stdout", "stderr"):
+            (self.home.jobs / job / f"{attempt}.{stream}").touch()
+        descriptor = os.memfd_create("script")
+        os.write(descriptor, (script or "").encode())
+        self._scripts.append(descriptor)
+        number = descriptor if script is not None else 9999
+        self._line.send(Order(name, (limit, grace, None, None, number, None), ()).line())  # type: ignore[arg-type]
+
+    def hear(self) -> str:
+        """The next one that is over; nothing: it has hung up."""
+        said = b""
+        while not said.endswith(b"\n") and (byte := self._line.recv(1)):
+            said += byte
+        return said.decode().strip()
+
+    def hang_up(self) -> None:
+        self._line.close()
+        for descriptor in self._scripts:
+            os.close(descriptor)
+        self._scripts = []
+
+    def trace(self, name: str, suffix: str = "started") -> Path:
+        return self.home.attempts / f"{name}.{suffix}"
+
+    def status(self, name: str) -> str:
+        return self.trace(name).read_text().split()[-1]
+
+    def output(self, name: str) -> str:
+        job, attempt = name.split(".")
+        return (self.home.jobs / job / f"{attempt}.stdout").read_text()
+
+    def wait(self) -> None:
+        """Until its process has ended."""
+        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
+        wait_until(lambda: os.waitid(os.P_PID, self.pid, how), "the wrapper has left")
+
+    def end(self) -> None:
+        self.hang_up()
+        os.killpg(self.pid, 9)
+        os.waitpid(self.pid, 0)
