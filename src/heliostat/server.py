@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import gc
 import io
 import json
 import logging
@@ -98,6 +99,7 @@ def serve(
         stack.callback(settings.home.socket.unlink, missing_ok=True)
         proxy = ProxyServer(context, proxy_socket)
         proxy.start()
+        gc.freeze()  # what is there by now stays: nobody needs to look through it again and again
         stack.callback(proxy.close)
         ready(context, url)
         log.info("serving", url=url, home=str(settings.home.path), engine=context.engine.name)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from heliostat.config import Home
 from heliostat.engines.local.spawn import Program, spawn
-from heliostat.engines.local.wrappers import Order, wrapper_argv
+from heliostat.engines.local.wrappers import DEFAULT_SIGNALS, Order, wrapper_argv
 from support.waiting import wait_until
 
 
@@ -22,7 +22,10 @@ class ToldWrapper:
         self._line.settimeout(20)
         environment = {"PATH": os.environ["PATH"], **(environ or {})}
         with theirs:
-            self.pid = spawn(Program(wrapper_argv(self.home, "told", ()), environment, {5: theirs.fileno()}))
+            program = Program(
+                wrapper_argv(self.home, "told", ()), environment, {5: theirs.fileno()}, DEFAULT_SIGNALS
+            )
+            self.pid = spawn(program)
         self._scripts: list[int] = []
 
     def tell(self, name: str, script: str | None, *, limit: int = 0, grace: float = 1) -> None:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from heliostat.engines.inside import Inside
 from heliostat.models import (
@@ -27,6 +27,18 @@ from heliostat.models import (
     Waiting,
 )
 from heliostat.models.sessions import Listening
+
+T = TypeVar("T")
+_answers: dict[tuple[type, type], bool] = {}
+
+
+def does(engine: "Engine", what: type[T]) -> TypeGuard[T]:
+    """`isinstance` for those who ask it of a protocol with each request: Python compares all names each time."""
+    asked = (type(engine), what)
+    if asked not in _answers:
+        _answers[asked] = isinstance(engine, what)
+    return _answers[asked]
+
 
 Report = Callable[[Sequence[Observation]], None]
 

@@ -18,6 +18,7 @@ from heliostat.models.jobs import (
     Placement,
     Resources,
     attempt_id,
+    changed,
     job_of_attempt,
 )
 from heliostat.models.news import News
@@ -103,6 +104,7 @@ __all__ = [
     "Waiting",
     "WebLogin",
     "attempt_id",
+    "changed",
     "job_of_attempt",
     "may_move",
 ]

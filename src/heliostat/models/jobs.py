@@ -1,10 +1,12 @@
 """What someone asked to run, and each execution of it."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from datetime import datetime, timedelta
 from enum import StrEnum
+from operator import attrgetter
+from typing import Any
 
 from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.environments import Software
@@ -237,6 +239,21 @@ class Job:
     @property
     def is_over(self) -> bool:
         return self.state in TERMINAL
+
+
+_values_of = attrgetter(*(one.name for one in fields(Job)))
+_SETTERS: dict[str, Callable[[Job, Any], None]] = {one.name: getattr(Job, one.name).__set__ for one in fields(Job)}
+_ALL_SETTERS = tuple(_SETTERS.values())
+
+
+def changed(job: Job, **values: Any) -> Job:
+    """The same but for these values: `dataclasses.replace` for those who do it thousands of times a second."""
+    new = object.__new__(Job)
+    for set_it, value in zip(_ALL_SETTERS, _values_of(job), strict=True):
+        set_it(new, value)
+    for name, value in values.items():
+        _SETTERS[name](new, value)
+    return new
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,19 +7,18 @@ behind it are given back.
 
 from collections import deque
 from collections.abc import Iterable
-from dataclasses import replace
 from datetime import datetime
 from heapq import nsmallest
 
-from heliostat.models import AttemptId, Job, attempt_id
+from heliostat.models import AttemptId, Job, attempt_id, changed
 from heliostat.scheduling.relay import Relay
 from heliostat.scheduling.snapshot import Start
 
 _SEEN = 12  # of the last ends, all must have been short
 _SHORT_SECONDS = 0.1
 _MOMENT_SECONDS = 0.2  # of work in a lane
-_LONGEST = 8
-_MOST = 32  # who stand ready in all lanes together
+_LONGEST = 16
+_MOST = 64  # who stand ready in all lanes together
 PATIENCE_SECONDS = 0.3  # with whoever runs while others stand behind it
 
 
@@ -27,7 +26,7 @@ class _Lane:
     """`attempts` begins with the one that runs."""
 
     def __init__(self, first: Start, now: float) -> None:
-        self.like = replace(first.job, node=first.node)
+        self.like = changed(first.job, node=first.node)
         self.attempts = deque([attempt_id(first.job.id, first.job.attempt + 1)])
         self.moved_at = now
         self.is_closed = False
@@ -99,7 +98,7 @@ class Lanes:
         for lane in self._all():
             if len(lane.attempts) == 1 or lane.is_closed:
                 continue
-            if now - lane.moved_at > PATIENCE_SECONDS or lane.like.node not in relay.nodes:
+            if now - lane.moved_at > PATIENCE_SECONDS or not relay.lets_pass(lane.like):
                 lane.is_closed = True
                 found += list(lane.attempts)[1:]
         return found

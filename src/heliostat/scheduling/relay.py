@@ -57,6 +57,10 @@ class Relay:
             return None
         return [Start(self._line.popleft(), (Place(before.node or "", ()),)) for before in ended]
 
+    def lets_pass(self, before: Job) -> bool:
+        """Whether who stands ready behind that one may go before all who wait: those are its equals, if any."""
+        return before.node in self.nodes and (self._like is None or _are_equals(self._like, before))
+
     def next_like(self, before: Job, most: int) -> list[Job]:
         """The first of the line, who may start where that one ends."""
         found: list[Job] = []

@@ -54,6 +54,7 @@ log = structlog.get_logger()
 _RETRY_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 3600.0
 _LOOK_SECONDS = 5.0  # between looks for checkpoints
+_CATCH_UP_SECONDS = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +133,11 @@ class Controller:
     def fork(self) -> Board:
         """A copy of the queue to think with."""
         return self._queue.fork()
+
+    def newest(self) -> Board:
+        """The same, with what has been stored a moment ago. May wait for a round."""
+        self._inbox.wait_until_handled(_CATCH_UP_SECONDS)
+        return self.fork()
 
     def tally(self) -> tuple[list[Job], int]:
         """The jobs that start or run, and how many wait, as of the newest round."""

@@ -12,9 +12,8 @@ from heliostat.store.database import Changes
 _COMPANY_SECONDS = 0.015  # how long the word that something runs waits for others to share its commit
 # Between rounds, so that what happens quickly shares one; the first after a pause is made at once. The longer a
 # round takes, the longer is the breath: those who are to be answered meanwhile need the interpreter too.
-_SHORTEST_BREATH_SECONDS, _LONGEST_BREATH_SECONDS = 0.01, 0.03
-_BREATH_PER_ROUND = 5
-_INSTANT_SECONDS = 0.0005
+_SHORTEST_BREATH_SECONDS, _LONGEST_BREATH_SECONDS = 0.01, 0.04
+_BREATH_PER_ROUND = 6
 
 
 @dataclass(slots=True)
@@ -37,16 +36,23 @@ class Inbox:
 
     def __init__(self) -> None:
         self._news = News()
-        self._wake = threading.Condition()
-        self.is_closed = False
+        lock = threading.Lock()
+        self._wake, self._round_over = threading.Condition(lock), threading.Condition(lock)
+        self._closed = threading.Event()
         self._taken_at = -inf
+        self._put = self._taken = self._handled = 0  # how many changes
 
     @property
     def is_empty(self) -> bool:
         return not (self._news.changes or self._news.observations)
 
+    @property
+    def is_closed(self) -> bool:
+        return self._closed.is_set()
+
     def put_changes(self, changes: Changes) -> None:
         with self._wake:
+            self._put += 1
             self._news.changes.append(changes)
             self._wake.notify()
 
@@ -65,25 +71,33 @@ class Inbox:
             self._news.observations[:0] = observations
 
     def take(self, longest: Callable[[], float | None]) -> News:
-        """Waits until there is some, or so many seconds."""
+        """The round before is over. Waits until there is something, or so many seconds."""
         earliest = self._taken_at + _breath(time.monotonic() - self._taken_at)
         with self._wake:
+            self._handled = self._taken
+            self._round_over.notify_all()
             if self.is_empty and not self.is_closed:
                 self._wake.wait(longest())
-        if (left := earliest - time.monotonic()) > _INSTANT_SECONDS:
-            time.sleep(left)
+        for_company = time.monotonic() + _COMPANY_SECONDS
+        if (left := earliest - time.monotonic()) > 0:
+            self._closed.wait(left)
         with self._wake:
             self._taken_at = time.monotonic()
-            deadline = self._taken_at + _COMPANY_SECONDS
-            while self._news.only_starts and (left := deadline - time.monotonic()) > 0 and not self.is_closed:
+            while self._news.only_starts and (left := for_company - time.monotonic()) > 0 and not self.is_closed:
                 self._wake.wait(left)
-            news, self._news = self._news, News()
+            news, self._news, self._taken = self._news, News(), self._put
             return news
+
+    def wait_until_handled(self, seconds: float) -> None:
+        """Until a round has seen all changes there are now; no longer than that."""
+        with self._round_over:
+            until = self._put
+            self._round_over.wait_for(lambda: self._handled >= until or self.is_closed, seconds)
 
     def take_changes(self, is_news: Callable[[Sequence[Changes]], bool]) -> list[Changes]:
         """Those there are; a round more is to be made if they are news."""
         with self._wake:
-            changes, self._news.changes = self._news.changes, []
+            changes, self._news.changes, self._taken = self._news.changes, [], self._put
             if is_news(changes):
                 self._news.changes.append(Changes())
             return changes
@@ -94,9 +108,10 @@ class Inbox:
             self._news.changes = [Changes()]
 
     def close(self) -> None:
+        self._closed.set()
         with self._wake:
-            self.is_closed = True
             self._wake.notify()
+            self._round_over.notify_all()
 
 
 def _breath(round_seconds: float) -> float:

@@ -1,7 +1,7 @@
 """Writes what a round of the controller has seen and decided: in one transaction, each move guarded."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -16,6 +16,7 @@ from heliostat.models import (
     Observation,
     Retimed,
     Started,
+    changed,
     job_of_attempt,
 )
 from heliostat.scheduling.handover import parents_to_name
@@ -118,7 +119,7 @@ def _still_waits(job: Job | None, wanted: Job) -> bool:
 def _handed_over(tx: Transaction, job: Job, now: datetime) -> Job:
     values: dict[str, Any] = {"attempt": job.attempt + 1, "handed_over": True, "reason": None}
     moves.set_job(tx, job.id, values)
-    job = replace(job, **values)
+    job = changed(job, **values)
     moves.note_job(tx, job, "handed_over", None, now)
     return job
 

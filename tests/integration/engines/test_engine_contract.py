@@ -409,3 +409,19 @@ def test_who_stands_behind_one_whose_wrapper_was_killed_is_given_back(line: Benc
     assert line.wait_for_end(first).cause is Cause.LOST
     assert [line.wait_for_end(one).cause for one in (second, third)] == [Cause.NOT_STARTED] * 2
     assert [len(line.reports_of(one)) for one in (second, third)] == [1, 1]
+
+
+def test_one_whose_wrapper_has_gone_on_is_known_to_have_ended_after_a_restart(line: Bench) -> None:
+    first, second = line.finishing(3), line.running_long()
+    line.engine.on_observation(lambda seen: None)  # the server dies before it records anything
+    lined_up = behind(first, second)
+    line.engine.start([first, *lined_up])
+    trace = line.folder / "home" / "attempts" / f"{second.id}.started"
+    line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "the second one runs")
+    line.restart()
+    ended, started = line.engine.observe([first, *lined_up])
+    assert isinstance(ended, Ended)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 3)
+    assert isinstance(started, Started)
+    line.engine.stop(lined_up[0], 0)
+    assert line.wait_for_end(second).cause is Cause.STOPPED

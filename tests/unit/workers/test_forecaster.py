@@ -36,6 +36,8 @@ class Queue:
         self.forks += 1
         return a_board((a_node("a", gpus=1),), self.jobs)
 
+    newest = fork
+
 
 def running(number: int = 1) -> Job:
     return a_running_job(number, "a", ONE_GPU, devices=("a-0",), time_limit_seconds=3600)

@@ -1,6 +1,5 @@
 """Attempts under way on this machine: from the word to a wrapper until they are cleared up and their ends told."""
 
-import os
 import threading
 import time
 from collections.abc import Sequence
@@ -27,9 +26,9 @@ from heliostat.engines.local.endings import (
 from heliostat.engines.local.insiders import signal_container
 from heliostat.engines.local.log_order import LogOrder
 from heliostat.engines.local.machine import node_name
-from heliostat.engines.local.processes import boot_time, start_time
-from heliostat.engines.local.trace import Claim, Ending, Traces
-from heliostat.engines.local.ungrouped import UngroupedProcesses, UngroupedTree
+from heliostat.engines.local.processes import boot_time, open_pidfd
+from heliostat.engines.local.trace import Ending, Traces
+from heliostat.engines.local.ungrouped import UngroupedTree, led
 from heliostat.engines.local.watch import Watch
 from heliostat.engines.local.wrappers import Order, Wrapper, Wrappers, wrapper_argv
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Place, Started
@@ -64,11 +63,8 @@ class Supervision:
             self.wrappers.expect()
 
     def close(self) -> None:
-        """What runs goes on. The watch is closed before."""
+        """What runs goes on. The watch is closed before. Scripts stay open: a wrapper may be about to open one."""
         self.wrappers.close()
-        for running in [*self.running.values(), *self.lined_up.values()]:
-            if running.order:
-                running.order.close()
 
     def begin(self, attempt: Attempt) -> None:
         """Just before its wrapper is started: from here on nothing of its log is missed."""
@@ -95,11 +91,14 @@ class Supervision:
         claim = self._traces.claim(attempt.id)
         if claim is None:
             return ended_before_boot(attempt, self._traces.ending(attempt.id))
-        group = self._groups.find(attempt.id) or self._marked(attempt.id, claim)
+        group = self._groups.find(attempt.id) or self._marked(attempt.id)
+        if not self._groups.folders:
+            led(group, claim)
         wrapper = Wrapper(claim, runs=[attempt.id])
         running = Running(attempt, wrapper, group, is_contained=attempt.job.spec.wants_container)
         self.begin(attempt)
-        if not self._watched(running):
+        has_ended = self._traces.ending(attempt.id).exit_code is not None  # and its wrapper may have gone on
+        if has_ended or not self._watched(running):
             if end := self._usual_end(running):
                 self._log_order.end(attempt.id)
                 return end
@@ -109,19 +108,14 @@ class Supervision:
 
     def _watched(self, running: Running) -> bool:
         """One that an earlier server has started. False when it is over already."""
-        claim = running.wrapper.claim
-        if isinstance(running.group, UngroupedProcesses):
-            running.group.led_by(claim)
-        try:
-            pidfd = os.pidfd_open(claim.pid)
-        except ProcessLookupError:
-            return False
-        if start_time(claim.pid) != claim.start_time:
-            os.close(pidfd)
+        wrapper = running.wrapper
+        pidfd = open_pidfd(wrapper.claim.pid, wrapper.claim.start_time or 0)
+        if pidfd is None:
+            wrapper.is_gone = True
             return False
         with self.lock:
             self.running[running.attempt.id] = running
-        self.watch.on_exit(pidfd, lambda: self.gone(running.wrapper))
+        self.watch.on_exit(pidfd, lambda: self.gone(wrapper))
         return True
 
     def started(self, attempt_id: AttemptId, at: datetime | None = None) -> Started:
@@ -138,8 +132,7 @@ class Supervision:
     def hand_over(self, running: Running, order: Order) -> bool:
         """Whether it runs now; or others are before it. With the lock. OSError when its wrapper is gone."""
         wrapper, attempt_id = running.wrapper, running.attempt.id
-        if isinstance(running.group, UngroupedProcesses):
-            running.group.led_by(wrapper.claim)
+        led(running.group, wrapper.claim)
         runs_now, running.began_at = not wrapper.told, time.monotonic()
         try:
             wrapper.tell(order)
@@ -167,8 +160,10 @@ class Supervision:
     def gone(self, wrapper: Wrapper) -> None:
         """Nobody knows whether it has begun with those it was still told to run."""
         seen = [seen for attempt_id in wrapper.hear() for seen in self._over(wrapper, attempt_id)]
+        wrapper.is_gone = True
         with self.lock:
             self.wrappers.hang_up(wrapper)
+        self._groups.drop_spares()
         never = [attempt_id for attempt_id in wrapper.told if self.take_out(attempt_id)]
         seen += [Ended(attempt_id, utc_now(), Cause.NOT_STARTED) for attempt_id in never]
         while wrapper.told:
@@ -226,7 +221,8 @@ class Supervision:
         if running.attempt.devices and self.devices.are_real:
             return None  # the driver must be asked, which may take its time
         ending = self._traces.ending(running.attempt.id)
-        if ending.exit_code is None or not self._removed(running, ending):
+        is_plain = not running.is_contained and not running.attempt.devices
+        if ending.exit_code is None or not self._removed(running, ending, may_be_kept=is_plain):
             return None
         return ended(running, ending)
 
@@ -257,7 +253,7 @@ class Supervision:
             time.sleep(min(0.01, 0.0005 * 2**tries))
         if not was_run:
             return Ended(running.attempt.id, utc_now(), Cause.NOT_STARTED)
-        if ending.exit_code is None and not self._marked(running.attempt.id, running.wrapper.claim).kill():
+        if ending.exit_code is None and running.wrapper.is_gone and not self._left_by_wrapper(running).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
         return ended(running, ending)
 
@@ -271,10 +267,10 @@ class Supervision:
         with self.lock:
             return holders(self.running.values())
 
-    def _removed(self, running: Running, ending: Ending) -> bool:
+    def _removed(self, running: Running, ending: Ending, *, may_be_kept: bool = False) -> bool:
         if ending.exit_code != 0 and ran_out_of_memory(running, ending):  # the count goes with the group
             running.out_of_memory = True
-        return running.group.remove()
+        return running.group.retire() if may_be_kept else running.group.remove()
 
     def _tell(self, seen: Sequence[Observation]) -> None:
         if seen:
@@ -294,8 +290,10 @@ class Supervision:
         if running := self.running.get(attempt_id):
             self.reapers.submit(running.group.kill)
 
-    def _marked(self, attempt_id: AttemptId, wrapper: Claim) -> Group:
+    def _left_by_wrapper(self, running: Running) -> Group:
+        """Its watch of the limit, which is in its session but not in the cgroup."""
+        return led(self._marked(running.attempt.id), running.wrapper.claim)
+
+    def _marked(self, attempt_id: AttemptId) -> Group:
         """What carries its mark: all there can be left when its cgroup is gone, or outside of it."""
-        processes = UngroupedTree(self._instance).create(attempt_id, Limits())
-        processes.led_by(wrapper)
-        return processes
+        return UngroupedTree(self._instance).create(attempt_id, Limits())

@@ -2,7 +2,7 @@
 
 import os
 
-from heliostat.engines.local.cgroups import Limits
+from heliostat.engines.local.cgroups import Group, Limits
 from heliostat.engines.local.processes import kill_members, members, send_signal, start_time
 from heliostat.engines.local.trace import Claim
 from heliostat.engines.local.usage import Usage, usage_of
@@ -67,6 +67,9 @@ class UngroupedProcesses:
         """Nothing to remove; like a cgroup, it cannot be while processes are left."""
         return not self.pids()
 
+    def retire(self) -> bool:
+        return self.remove()
+
 
 class UngroupedTree:
     """Stands in for the cgroup tree."""
@@ -90,5 +93,15 @@ class UngroupedTree:
     def names(self) -> list[str]:
         return []
 
+    def drop_spares(self) -> None:
+        pass
+
     def remove(self) -> bool:
         return True
+
+
+def led(group: Group, wrapper: Claim) -> Group:
+    """Without a cgroup, those of the wrapper's session are the attempt's too."""
+    if isinstance(group, UngroupedProcesses):
+        group.led_by(wrapper)
+    return group

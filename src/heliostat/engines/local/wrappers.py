@@ -23,7 +23,7 @@ from heliostat.models import AttemptId
 _SCRIPT = str(Path(__file__).with_name("attempt.sh"))
 _LINE_DESCRIPTOR = 5
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
-_DEFAULT_SIGNALS = (SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGXFSZ)
+DEFAULT_SIGNALS = (SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGXFSZ)
 _IDLE_SECONDS = 0.3
 _MOST_BYTES = 4096
 
@@ -61,6 +61,7 @@ class Wrapper:
     def __init__(self, claim: Claim, line: int | None = None, runs: Sequence[AttemptId] = ()) -> None:
         self.claim, self.line = claim, line
         self.told = deque(runs)  # what it runs, then what it is to run next
+        self.is_gone = False
         self.idle_since = 0.0
         self._unfinished = b""
 
@@ -131,7 +132,7 @@ class Wrappers:
     def _start(self) -> Wrapper:
         ours, theirs = socket.socketpair()
         with ours, theirs, contextlib.ExitStack() as unless_watched:
-            pid = spawn(Program(self._argv, _ENVIRONMENT, {_LINE_DESCRIPTOR: theirs.fileno()}, _DEFAULT_SIGNALS))
+            pid = spawn(Program(self._argv, _ENVIRONMENT, {_LINE_DESCRIPTOR: theirs.fileno()}, DEFAULT_SIGNALS))
             unless_watched.callback(os.waitpid, pid, 0)
             unless_watched.callback(ours.close)
             pidfd = os.pidfd_open(pid)

@@ -8,9 +8,9 @@ from itertools import islice
 
 from sqlalchemy import bindparam, insert, select
 
-from heliostat.engines.contract import ChecksRequests, Foresees
+from heliostat.engines.contract import ChecksRequests, Foresees, does
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
-from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
+from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User, changed
 from heliostat.models.records import Code
 from heliostat.services.accounts.quotas import check_queued
 from heliostat.services.cluster.offers import default_project
@@ -56,7 +56,7 @@ def prepare_submission(
     With a key, `about` says what makes a request the same; None: all of it.
     """
     user = caller.user
-    if isinstance(context.engine, Foresees):
+    if does(context.engine, Foresees):  # type: ignore[type-abstract]
         context.engine.expect_start()
     digest = _digest(requests, about) if key else ""
     requests = name_images(context, caller, requests)
@@ -130,7 +130,7 @@ def _knows_nodes(context: Context) -> bool:
 
 def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Mapping[str, int]) -> None:
     """Each kind of request once: thousands may ask for the same."""
-    if not isinstance(context.engine, ChecksRequests):
+    if not does(context.engine, ChecksRequests):  # type: ignore[type-abstract]
         return
     kinds = {
         (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.project, job.priority_class): job
@@ -223,12 +223,12 @@ def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[
     array_ids: list[int] = []
     for request, draft in zip(requests, drafts, strict=True):
         if request.array is None:
-            jobs.append(replace(draft, id=tx.ids.draw("jobs")[0]))
+            jobs.append(changed(draft, id=tx.ids.draw("jobs")[0]))
             continue
         array_ids += tx.ids.draw("arrays")
         numbers = tx.ids.draw("jobs", len(request.array.indexes))
         jobs += [
-            replace(draft, id=number, array_id=array_ids[-1], array_index=index)
+            changed(draft, id=number, array_id=array_ids[-1], array_index=index)
             for number, index in zip(numbers, request.array.indexes, strict=True)
         ]
     return Submitted(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))

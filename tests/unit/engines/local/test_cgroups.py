@@ -422,3 +422,65 @@ def test_a_machine_without_the_file_system_is_told_so(tmp_path: Path) -> None:
     found = find_cgroups("ab12", tmp_path)
     assert isinstance(found, NoCgroups)
     assert "no cgroup hierarchy is mounted there" in found.reason
+
+
+# Groups that are used again
+
+
+def inodes(group: Group) -> list[int]:
+    return [folder.stat().st_ino for folder in folders(group)]
+
+
+@pytest.fixture
+def v1(tree: CgroupTree, version: str) -> CgroupTree:
+    if version != "v1":
+        pytest.skip("groups of cgroup v2 cannot get another name")
+    return tree
+
+
+SOME = Limits(memory_mib=256, cpus=1, pids=100)
+
+
+def test_a_retired_group_is_the_next_one_with_the_same_limits(v1: CgroupTree, run: Callable) -> None:
+    first = v1.create("12.1", SOME)
+    made = inodes(first)
+    assert run(first, "pass").wait(20) == 0
+    until(lambda: not first.pids())
+    assert first.retire()
+    other = v1.create("13.1", Limits(memory_mib=128))
+    assert inodes(other) != made
+    second = v1.create("14.1", SOME)
+    assert inodes(second) == made
+    assert v1.find("12.1") is None
+    assert setting(second, "pids.max") == "100"
+    assert (second.memory_peak_mib() or 0) <= 8
+    assert run(second, "print('inside')").communicate()[0] == "inside\n"
+
+
+def test_a_group_that_is_not_as_new_is_not_kept(v1: CgroupTree, run: Callable) -> None:
+    needs(v1, "memory")
+    used = v1.create("12.1", SOME)
+    assert run(used, "bytearray(64 << 20)").wait(20) == 0
+    until(used.retire)
+    nested = v1.create("13.1", SOME)
+    (folders(nested)[0] / "inner").mkdir()
+    assert nested.retire()
+    small = v1.create("14.1", Limits(memory_mib=16))
+    assert small.retire()
+    busy = v1.create("15.1", SOME)
+    process = run(busy, IGNORES_TERM)
+    assert process.stdout.readline() == "ready\n"
+    assert not busy.retire()
+    assert v1.names() == ["15.1"]
+
+
+def test_what_was_kept_goes_with_the_tree_and_may_be_gone_before(v1: CgroupTree) -> None:
+    first = v1.create("12.1", SOME)
+    assert first.retire()
+    folders(first)[0].rmdir()
+    second = v1.create("13.1", SOME)
+    assert v1.names() == ["13.1"]
+    assert setting(second, "pids.max") == "100"
+    assert second.retire()
+    v1.drop_spares()
+    assert v1.names() == []
