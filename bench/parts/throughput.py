@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from statistics import median
 
@@ -13,6 +14,8 @@ from bench.settings import Settings
 
 PART = "throughput"
 JOBS_BELOW = ("Heliostat", "HyperQueue")  # the jobs of others are not children of the processes that stay
+
+_REST_SECONDS = 1.0  # what stays a moment for the next job counts with its server once it has ended
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
@@ -32,6 +35,7 @@ def _of(peer: Peer, settings: Settings) -> Iterator[Figure]:
         if not rates:
             yield Figure(PART, form, peer.name, None, "", "higher", "has no such form")
             continue
+        time.sleep(_REST_SECONDS)
         spent = seconds_of(peer.server_pids().values()) - before
         spread = f"{min(rates):.0f} to {max(rates):.0f} in {len(rates)} runs"
         if peer.name in JOBS_BELOW:

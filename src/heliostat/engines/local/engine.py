@@ -45,6 +45,7 @@ class LocalEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._jobs = settings.home.jobs
         self._instance = containers.instance_of(settings)
         self._traces = Traces(settings.home.attempts)
         found = find_cgroups(self._instance)
@@ -214,7 +215,7 @@ class LocalEngine:
         containers.leave(Place(self._settings, self._instance))
 
     def _folder(self, job_id: JobId) -> JobFolder:
-        return JobFolder.of(self._settings.home.jobs, job_id)
+        return JobFolder.of(self._jobs, job_id)
 
     def _unqueue(self, attempt_id: AttemptId) -> bool:
         """It is not to be started. False: it has been, or was never to be."""

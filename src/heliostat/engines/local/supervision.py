@@ -47,6 +47,7 @@ class Supervision:
 
     def __init__(self, settings: Settings, instance: str, traces: Traces, groups: CgroupTree) -> None:
         self._settings, self._instance, self._traces, self._groups = settings, instance, traces, groups
+        self._jobs = settings.home.jobs
         self.lock = threading.Lock()
         self.running: dict[AttemptId, Running] = {}
         self.lined_up: dict[AttemptId, Running] = {}  # those that stand behind others
@@ -67,8 +68,8 @@ class Supervision:
         self.wrappers.close()
 
     def begin(self, attempt: Attempt) -> None:
-        """Just before its wrapper is started: from here on nothing of its log is missed."""
-        folder = JobFolder.of(self._settings.home.jobs, attempt.job.id)
+        """Just before its wrapper is told: from here on nothing of its log is missed."""
+        folder = JobFolder.of(self._jobs, attempt.job.id)
         self._log_order.begin(attempt.id, partial(folder.log, attempt.job.attempt))
 
     def take_up(self, attempt: Attempt) -> list[Observation]:
