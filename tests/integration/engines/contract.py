@@ -147,6 +147,10 @@ class Bench:
         """Ends soon by itself."""
         return self._attempt(f"exit {exit_code}", {SECONDS: "0.5", EXIT: str(exit_code)})
 
+    def leaving_something(self) -> Attempt:
+        """Ends soon by itself, but for a process in the background."""
+        return self._attempt("sleep 600 & exit 0", {SECONDS: "0.5"})
+
     def in_overtime(self, seconds: float) -> Attempt:
         """Runs for so long with a limit of one second that it may exceed."""
         attempt = self._attempt(f"sleep {seconds}", {SECONDS: str(seconds)}, time_limit_seconds=1)

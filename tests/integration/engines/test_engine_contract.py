@@ -2,9 +2,11 @@
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from contract import DEADLINE_SECONDS, ENGINES, EXIT, SECONDS, Bench, as_running, slurm
@@ -425,3 +427,44 @@ def test_one_whose_wrapper_has_gone_on_is_known_to_have_ended_after_a_restart(li
     assert isinstance(started, Started)
     line.engine.stop(lined_up[0], 0)
     assert line.wait_for_end(second).cause is Cause.STOPPED
+
+
+def test_a_stop_ends_one_that_has_just_begun_in_its_line(line: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = line.finishing(), line.running_long()
+    lined_up = behind(first, second)
+    heard = threading.Event()
+    supervision = line.engine._supervision  # type: ignore[attr-defined]
+    over = supervision._over
+    monkeypatch.setattr(supervision, "_over", lambda *words: heard.wait(20) and over(*words))
+    line.start(first, *lined_up)
+    trace = line.folder / "home" / "attempts" / f"{second.id}.started"
+    line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "the second one runs")
+    line.engine.stop(lined_up[0], 0)
+    heard.set()
+    assert line.wait_for_end(second).cause is Cause.STOPPED
+
+
+def test_nobody_stands_behind_one_whose_wrapper_has_gone_on_with_another(line: Bench) -> None:
+    supervision = line.engine._supervision  # type: ignore[attr-defined]
+    reapers, supervision.reapers = supervision.reapers, Later()  # what the first leaves is not cleared up yet
+    first, other, second = line.leaving_something(), line.running_long(), line.finishing(5)
+    line.start(first)
+    line.wait_until(lambda: bool(supervision.wrappers._idle), "its wrapper has said that it is over")
+    line.start(other)
+    line.wait_for_start(other)
+    line.start(*behind(first, second))
+    assert line.wait_for_end(second).exit_code == 5
+    later, supervision.reapers = supervision.reapers, reapers
+    for asked in later.asked:
+        reapers.submit(*asked)
+    assert line.wait_for_end(first).exit_code == 0
+    line.engine.stop(other, 0)
+    line.wait_for_end(other)
+
+
+class Later:
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def submit(self, *asked: Any) -> None:
+        self.asked.append(asked)

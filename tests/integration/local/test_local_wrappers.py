@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from heliostat.engines.local.processes import boot_id, start_time
+from heliostat.engines.local.trace import Claim, Traces
 from support.waiting import wait_until
 from support.wrapper import ToldWrapper
 
@@ -103,3 +105,40 @@ def test_a_watch_that_was_signalled_still_holds_the_limit(wrapper: ToldWrapper) 
     assert wrapper.hear() == "1.1"
     assert wrapper.trace("1.1", "timed_out").exists()
     assert 1 <= time.monotonic() - began < 8
+
+
+def test_quick_ones_leave_no_watch_of_their_limit(wrapper: ToldWrapper) -> None:
+    for number in range(1, 151):
+        wrapper.tell(f"{number}.1", "exit 0", limit=7777)
+        assert wrapper.hear() == f"{number}.1"
+    wait_until(lambda: not sleepers(wrapper), "no watch of a limit is left", 5)
+
+
+def test_the_claim_says_when_its_wrapper_was_born(wrapper: ToldWrapper) -> None:
+    wrapper.tell("1.1", "exit 0")
+    wrapper.hear()
+    traces = Traces(wrapper.home.attempts)
+    assert traces.claim("1.1") == Claim(wrapper.pid, start_time(wrapper.pid))
+    text = wrapper.trace("1.1").read_text()
+    wrapper.trace("1.1").write_text(text.replace(boot_id(), "another-boot"))
+    assert traces.claim("1.1") is None
+
+
+def test_the_claim_of_an_older_version_is_that_of_the_process_that_names_its_trace(tmp_path: Path) -> None:
+    traces = Traces(tmp_path)
+    old = subprocess.Popen(["sh", "-c", "sleep 60; :", traces.path("1.1")])
+    try:
+        for number, born in (("1.1", start_time(old.pid)), ("2.1", 0)):
+            (tmp_path / f"{number}.started").write_text(f"{old.pid} 1.00 {boot_id()} ---\n")
+            assert traces.claim(number) == Claim(old.pid, born)
+    finally:
+        old.kill()
+        old.wait()
+
+
+def test_an_empty_claim_is_nobodys_only_after_a_while(tmp_path: Path) -> None:
+    traces = Traces(tmp_path)
+    (tmp_path / "1.1.started").touch()
+    assert not traces.disown("1.1", at_once=True)
+    assert traces.disown("2.1", at_once=True)
+    assert traces.disown("2.1", at_once=True)

@@ -77,7 +77,8 @@ def test_who_is_held_or_cancelled_while_waiting_leaves_slurms_queue(
 ) -> None:
     first = server.submit(command=["sleep", "600"], gpus=4, gpu_type="t4")
     wait_for(lambda: server.show(first)["state"] == "running", "the first runs")
-    second, third = (server.submit(command=["true"], gpus=4, gpu_type="t4") for _ in range(2))
+    # Unlike each other, as like ones may be handed over as one array.
+    second, third = (server.submit(command=["true"], gpus=4, gpu_type="t4", memory=mib) for mib in (64, 65))
     wait_for(lambda: len(with_four_gpus(slurm)) == 3, "all are in Slurm")
     server.ask("POST", f"/jobs/{second}/hold")
     server.ask("POST", f"/jobs/{third}/cancel")

@@ -11,7 +11,7 @@
 # the server: the payload's script, and what only its container may see. Their secrets never touch the disk. When the
 # server is gone or hangs up, the attempt that runs is the last one.
 #
-# TRACES/ATTEMPT.started    "pid start-time boot-id exit-status", the time in seconds since boot. Made with O_EXCL: whoever makes it (this script, or
+# TRACES/ATTEMPT.started    "pid start-time boot-id:birth exit-status", the time in seconds since boot, the birth of the wrapper in ticks since boot. Made with O_EXCL: whoever makes it (this script, or
 #                  a server that gave the attempt up) decides whether the attempt ever runs. The exit status is written
 #                  over dashes that are there from the start, so that a disk that has become full cannot swallow it.
 # TRACES/ATTEMPT.timed_out  there when the time limit ended it.
@@ -25,7 +25,10 @@
 
 boot=$1 server=$2 traces=$3 jobs=$4 mark=$5 cgroups=$6
 exec >/dev/null 2>&1 # the shell's own remarks ("Killed") do not belong into anybody's log
-trap : TERM INT HUP QUIT # signals to the payload's process group reach us too
+trap : TERM INT HUP QUIT USR1 USR2 # signals to the payload's process group reach us too
+read -r stat </proc/$$/stat
+set -- ${stat##*) }
+boot=$boot:${20} # when this process was born: no other with its number was
 
 members() { # of the cgroup and of those below it, which only a container makes
     top=${cgroups%% *}/$name
@@ -71,13 +74,20 @@ seconds_since_boot() { # unlike the wall clock, nobody sets it
 pause() { # the mark is for a server that finds us without our wrapper; a signal to the process group ends it early
     HELIOSTAT_MARK=$mark-$name sleep "$1" &
     sleeper=$!
+    [ -z "$over" ] || leave
     wait "$sleeper" || kill -s KILL "$sleeper"
     sleeper=''
 }
 
+leave() {
+    [ -z "$sleeper" ] || kill -s KILL "$sleeper"
+    exit
+}
+
 watch_the_limit() {
+    sleeper='' over=''
     trap : TERM INT HUP QUIT USR1 USR2
-    trap '[ -z "$sleeper" ] || kill -s KILL "$sleeper"; exit' VTALRM # from our wrapper: it is over
+    trap 'over=yes; [ -z "$sleeper" ] || leave' VTALRM # from our wrapper; while a sleep begins, that comes to its end
     seconds_since_boot
     begin=$now
     end=$((begin + limit))
@@ -89,6 +99,7 @@ watch_the_limit() {
             end=$((begin + limit))
         fi
     done
+    [ -z "$over" ] || leave
     true >"$trace.timed_out" # not ":": when the file cannot be made, that would end this shell
     signal_all TERM
     pause "$grace"
@@ -103,7 +114,7 @@ payload() {
     fi
     logs=$jobs/${name%.*}/${name#*.}
     exec >>"$logs.stdout" 2>>"$logs.stderr" 5<&-
-    trap - TERM INT HUP QUIT
+    trap - TERM INT HUP QUIT USR1 USR2
     if [ "$uid" = - ]; then
         . /proc/self/fd/8 # into our own fork: one program less to start
         exit

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection
 from contextlib import suppress
 
 MIB = 1 << 20
-_LINKS_OF_ONE_ALONE = 2  # for the name and for "."; one more for each ".." inside
 BATCH = 256  # processes held open at once: far below the usual limit of 1024 open files
 _NAME = re.compile(r"[0-9]+(\.[0-9]+)*")  # neither "." nor ".." passes
 _GONE = frozenset({errno.ENOENT, errno.ENODEV})  # ENODEV: removed while we held the file open
@@ -119,14 +118,6 @@ def with_nested(folder: str) -> list[str]:
     return found
 
 
-def is_alone(folder: str) -> bool:
-    """Whether it is there, without groups inside."""
-    try:
-        return os.stat(folder).st_nlink == _LINKS_OF_ONE_ALONE
-    except FileNotFoundError:
-        return False
-
-
 def read_pids(folder: str) -> list[int]:
     """The processes of this group and of those inside it."""
     texts = [read_file(f"{group}/cgroup.procs") for group in with_nested(folder)]
@@ -213,7 +204,8 @@ def _remove_one(path: str) -> bool:
 
 def _child_names(folder: str) -> list[str]:
     try:
-        if os.stat(folder).st_nlink == _LINKS_OF_ONE_ALONE:  # spares us a listing of 60 files
+        # A link for the name, one for "." and one for each ".." inside: two spares us a listing of 60 files.
+        if os.stat(folder).st_nlink == 2:
             return []
         with os.scandir(folder) as entries:
             return [entry.name for entry in entries if entry.is_dir(follow_symlinks=False)]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -20,20 +20,14 @@ _HIERARCHIES = ("pids", "cpu", "memory")
 _INSTEAD_OF_PIDS = "freezer"
 _LIMIT_FILES = {"memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us", "pids": "pids.max"}
 _PERIOD_MICROSECONDS = 100_000  # the kernel's default, so we need not write it
-_MOST_SPARES = 64  # as many as may stand ready
-_LITTLE_MIB = 8  # that a group may have used in all if another is to have it
 _UNLIMITED = frozenset({"-1", "max"})  # what a new group has
-
-Keep = Callable[["V1Group"], bool]
-"""Whether it is kept for another."""
 
 
 class V1Group:
-    def __init__(self, folders: dict[str, str], counts_cpu: bool = False, keep: Keep | None = None) -> None:
+    def __init__(self, folders: dict[str, str], counts_cpu: bool = False) -> None:
         """`folders` gives the group's folder for each hierarchy; that of cpu may come with cpuacct."""
         self._by_controller = folders
         self._counts_cpu = counts_cpu
-        self._keep = keep
         self._folders = tuple(dict.fromkeys(folders.values()))  # one mount can hold several controllers
         self.enter_files = tuple(f"{folder}/cgroup.procs" for folder in self._folders)
 
@@ -76,22 +70,6 @@ class V1Group:
         removed = [files.remove_folder(folder) for folder in self._folders]
         return all(removed)
 
-    def retire(self) -> bool:
-        return bool(self._keep and self._keep(self)) or self.remove()
-
-    def is_as_new(self) -> bool:
-        """Nobody is in it, and hardly anything of what was read and written there can be left."""
-        if not all(files.is_alone(folder) for folder in self._folders) or self.pids():
-            return False
-        return (self.memory_peak_mib() or 0) <= _LITTLE_MIB
-
-    def renew(self) -> None:
-        """What is counted from now on is somebody else's."""
-        if "memory" in self._by_controller:
-            files.write_file(f"{self._by_controller['memory']}/memory.max_usage_in_bytes", "0")
-        if self._counts_cpu:
-            files.write_file(f"{self._by_controller['cpu']}/cpuacct.usage", "0")
-
     def _nested_memory_folders(self) -> list[str]:
         return files.with_nested(self._by_controller["memory"]) if "memory" in self._by_controller else []
 
@@ -124,12 +102,9 @@ class V1Tree:
         missing = ", ".join(sorted(_LIMIT_FILES.keys() - self.controllers))
         first = self.folders[0]
         self.description = f"cgroup v1 at {first} and alike" + (f", without {missing}" if missing else "")
-        self._spares: list[tuple[Limits, str]] = []
 
     def create(self, name: str, limits: Limits) -> V1Group:
-        group = self._group(files.checked_name(name), lambda group: self._kept(group, name, limits))
-        if self._had_spare(group, name, limits):
-            return group
+        group = self._group(files.checked_name(name))
         try:
             made = [files.make_folder(f"{folder}/{name}") for folder in self.folders]
             for file, text in self._settings(limits, all(made)):
@@ -153,40 +128,12 @@ class V1Tree:
     def names(self) -> list[str]:
         return list({name for folder in self.folders for name in files.group_names(folder)})
 
-    def drop_spares(self) -> None:
-        while self._spares:
-            self._group(self._spares.pop()[1]).remove()
-
     def remove(self) -> bool:
-        self.drop_spares()
         return not self.names() and all(files.remove_folder(folder) for folder in self.folders)
 
-    def _group(self, name: str, keep: Keep | None = None) -> V1Group:
+    def _group(self, name: str) -> V1Group:
         folders = {controller: f"{base}/{name}" for controller, base in self._bases.items()}
-        return V1Group(folders, "cpu" in folders and "cpuacct.usage" in self._files, keep)
-
-    def _kept(self, group: V1Group, name: str, limits: Limits) -> bool:
-        """For the next one with the same limits: to make a group takes long, and to unmake it longer."""
-        has_room = limits.memory_mib is None or limits.memory_mib >= 8 * _LITTLE_MIB
-        if len(self._spares) >= _MOST_SPARES or not has_room or not group.is_as_new():
-            return False
-        self._spares.append((limits, name))
-        return True
-
-    def _had_spare(self, group: V1Group, name: str, limits: Limits) -> bool:
-        """Whether one that was kept is this group now."""
-        spare = next((spare for spare in self._spares if spare[0] == limits), None)
-        if spare is None:
-            return False
-        self._spares.remove(spare)
-        try:
-            for folder in self.folders:
-                os.rename(f"{folder}/{spare[1]}", f"{folder}/{name}")
-            group.renew()
-        except OSError:  # somebody has removed it, or a part of it
-            self._group(spare[1]).remove()
-            return False
-        return True
+        return V1Group(folders, "cpu" in folders and "cpuacct.usage" in self._files)
 
     def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
         memory = "-1" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)

@@ -59,9 +59,6 @@ class V2Group:
     def remove(self) -> bool:
         return files.remove_folder(self._folder)
 
-    def retire(self) -> bool:
-        return self.remove()  # it cannot get another name
-
     def _is_empty(self) -> bool:
         # Covers the groups inside in one look, so that nobody slips from one to another while we read.
         return files.counter(files.read_file(f"{self._folder}/cgroup.events"), "populated") == 0
@@ -115,9 +112,6 @@ class V2Tree:
 
     def names(self) -> list[str]:
         return files.group_names(self._folder)
-
-    def drop_spares(self) -> None:
-        pass
 
     def remove(self) -> bool:
         return not self.names() and files.remove_folder(self._folder)

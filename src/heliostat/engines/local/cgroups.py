@@ -59,9 +59,6 @@ class Group(Protocol):
     def remove(self) -> bool:
         """Remove the group and those inside it. Gone is success; False while processes are left in it."""
 
-    def retire(self) -> bool:
-        """The same where nobody minds who has it next: it may be kept for another, under its name."""
-
 
 class CgroupTree(Protocol):
     """The groups of one installation."""
@@ -85,9 +82,6 @@ class CgroupTree(Protocol):
 
     def names(self) -> Sequence[str]:
         """Every group there is, in no order; also one that was removed only in part."""
-
-    def drop_spares(self) -> None:
-        """Remove what was kept."""
 
     def remove(self) -> bool:
         """Remove the folder of the installation, when no group is left in it."""

@@ -112,10 +112,7 @@ class LocalEngine:
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
         if self._supervision.take_out(attempt.id):
             return
-        with self._lock:
-            running = self._running.get(attempt.id)
-            was_queued = attempt.id in self._queued
-            self._queued.discard(attempt.id)
+        running, was_queued = self._supervision.running_one(attempt.id), self._unqueue(attempt.id)
         if was_queued:
             self._report([Ended(attempt.id, utc_now(), Cause.STOPPED)])
         if running is None:
@@ -256,10 +253,11 @@ class LocalEngine:
                 containers.open_groups(group.enter_files)
             order = launch.make_order(payload, folder)
             unless_told.callback(order.close)
+            self._supervision.begin(attempt)
+            unless_told.callback(self._supervision.never_began, attempt.id)
             with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
                 if attempt.id not in self._queued:
                     return
-                self._supervision.begin(attempt)
                 wrapper = self._supervision.wrapper_for(attempt)
                 running = Running(attempt, wrapper, group, is_contained=bool(payload.commands))
                 if self._supervision.hand_over(running, order):

@@ -72,6 +72,9 @@ class Supervision:
         folder = JobFolder.of(self._jobs, attempt.job.id)
         self._log_order.begin(attempt.id, partial(folder.log, attempt.job.attempt))
 
+    def never_began(self, attempt_id: AttemptId) -> None:
+        self._log_order.end(attempt_id)
+
     def take_up(self, attempt: Attempt) -> list[Observation]:
         """One that an earlier server has started, was about to, or had stand behind another."""
         if attempt.id in self.running:
@@ -126,7 +129,7 @@ class Supervision:
         """That of the one it stands behind, if that still has something to run. To be asked with the lock."""
         behind = attempt.behind or ""
         before = self.running.get(behind) or self.lined_up.get(behind)
-        if before is not None and before.wrapper.line is not None and before.wrapper.told:
+        if before is not None and before.wrapper.line is not None and behind in before.wrapper.told:
             return before.wrapper
         return self.wrappers.take()
 
@@ -148,12 +151,19 @@ class Supervision:
         """Of the line, for good. False: it is not there, or it has just started."""
         with self.lock:
             running = self.lined_up.get(attempt_id)
-            if running is None or not self._traces.disown(attempt_id):
+            if running is None or not self._traces.disown(attempt_id, at_once=True):
                 return False
             del self.lined_up[attempt_id]
         running.group.remove()
         self._let_go(running)
         return True
+
+    def running_one(self, attempt_id: AttemptId) -> Running | None:
+        """Also one that has just begun in its line, before its wrapper could say so."""
+        with self.lock:
+            if running := self.lined_up.pop(attempt_id, None):
+                self.running[attempt_id], running.began_at = running, time.monotonic()
+            return self.running.get(attempt_id)
 
     def heard(self, wrapper: Wrapper) -> None:
         self._tell([seen for attempt_id in wrapper.hear() for seen in self._over(wrapper, attempt_id)])
@@ -164,7 +174,6 @@ class Supervision:
         wrapper.is_gone = True
         with self.lock:
             self.wrappers.hang_up(wrapper)
-        self._groups.drop_spares()
         never = [attempt_id for attempt_id in wrapper.told if self.take_out(attempt_id)]
         seen += [Ended(attempt_id, utc_now(), Cause.NOT_STARTED) for attempt_id in never]
         while wrapper.told:
@@ -222,8 +231,7 @@ class Supervision:
         if running.attempt.devices and self.devices.are_real:
             return None  # the driver must be asked, which may take its time
         ending = self._traces.ending(running.attempt.id)
-        is_plain = not running.is_contained and not running.attempt.devices
-        if ending.exit_code is None or not self._removed(running, ending, may_be_kept=is_plain):
+        if ending.exit_code is None or not self._removed(running, ending):
             return None
         return ended(running, ending)
 
@@ -268,10 +276,10 @@ class Supervision:
         with self.lock:
             return holders(self.running.values())
 
-    def _removed(self, running: Running, ending: Ending, *, may_be_kept: bool = False) -> bool:
+    def _removed(self, running: Running, ending: Ending) -> bool:
         if ending.exit_code != 0 and ran_out_of_memory(running, ending):  # the count goes with the group
             running.out_of_memory = True
-        return running.group.retire() if may_be_kept else running.group.remove()
+        return running.group.remove()
 
     def _tell(self, seen: Sequence[Observation]) -> None:
         if seen:

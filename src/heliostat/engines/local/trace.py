@@ -14,7 +14,7 @@ from heliostat.models import AttemptId
 
 _SUFFIXES = ("started", "timed_out", "payload", "limit")
 _DISOWNED = b"disowned\n"
-_TICKS = os.sysconf("SC_CLK_TCK")
+_PATIENCE_SECONDS = 5.0
 _MOST_BYTES = 4096  # of a trace, which has less than a hundred
 
 
@@ -50,12 +50,12 @@ class Traces:
     def exists(self, attempt_id: AttemptId) -> bool:
         return os.path.exists(self.path(attempt_id, ".started"))
 
-    def disown(self, attempt_id: AttemptId) -> bool:
-        """Make sure the attempt never runs. False: too late, a wrapper has claimed it."""
+    def disown(self, attempt_id: AttemptId, *, at_once: bool = False) -> bool:
+        """Make sure the attempt never runs. False: too late, a wrapper has claimed it; or, at once, may have."""
         try:
             descriptor = os.open(self.path(attempt_id, ".started"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
-            return self._is_disowned(attempt_id)
+            return self._is_disowned(attempt_id, 0.0 if at_once else _PATIENCE_SECONDS)
         with open(descriptor, "wb") as file:
             file.write(_DISOWNED)
         return True
@@ -63,11 +63,13 @@ class Traces:
     def claim(self, attempt_id: AttemptId) -> Claim | None:
         """Who runs it since this boot."""
         words, _ = self._read(attempt_id)
-        if words is None or words[2] != boot_id():
+        boot, _, born = words[2].partition(":") if words else ("", "", "")
+        if words is None or boot != boot_id():
             return None
         pid = int(words[0])
-        born = start_time(pid) or 0
-        return Claim(pid, born if born <= round(float(words[1]) * _TICKS) and self._is_wrapper(pid) else 0)
+        if not born:  # made by a version whose wrappers name the trace
+            return Claim(pid, (start_time(pid) or 0) if self._names_trace(pid, attempt_id) else 0)
+        return Claim(pid, int(born))
 
     def ending(self, attempt_id: AttemptId) -> Ending:
         """To be asked once the wrapper is gone."""
@@ -80,7 +82,7 @@ class Traces:
     def claimed_at(self, attempt_id: AttemptId) -> datetime | None:
         """When its wrapper began, if that was since this boot."""
         words, _ = self._read(attempt_id)
-        if words is None or words[2] != boot_id():
+        if words is None or words[2].partition(":")[0] != boot_id():
             return None
         return datetime.now(UTC) - timedelta(seconds=time.clock_gettime(time.CLOCK_BOOTTIME) - float(words[1]))
 
@@ -118,19 +120,18 @@ class Traces:
             if attempt_id not in kept and entry.stat().st_mtime < before:
                 self.remove([attempt_id])
 
-    def _is_wrapper(self, pid: int) -> bool:
-        """Of this installation. One that was there when the claim was made has made it: numbers are unique."""
+    def _names_trace(self, pid: int, attempt_id: AttemptId) -> bool:
         with contextlib.suppress(OSError):
-            return os.fsencode(self.folder) in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:6]
+            return self.path(attempt_id).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:4]
         return False
 
-    def _is_disowned(self, attempt_id: AttemptId, patience_seconds: float = 5.0) -> bool:
+    def _is_disowned(self, attempt_id: AttemptId, patience_seconds: float) -> bool:
         """Empty for long: whoever made the file died before it could write, and nothing ran."""
         deadline = time.monotonic() + patience_seconds
         path = Path(self.path(attempt_id, ".started"))
         while not (text := path.read_bytes()) and time.monotonic() < deadline:
             time.sleep(0.01)
-        return text in (b"", _DISOWNED)
+        return text == _DISOWNED or (not text and patience_seconds > 0)
 
     def _read(self, attempt_id: AttemptId) -> tuple[list[str] | None, float]:
         """The words of its wrapper, once they are complete, and when they were written.

@@ -67,9 +67,6 @@ class UngroupedProcesses:
         """Nothing to remove; like a cgroup, it cannot be while processes are left."""
         return not self.pids()
 
-    def retire(self) -> bool:
-        return self.remove()
-
 
 class UngroupedTree:
     """Stands in for the cgroup tree."""
@@ -92,9 +89,6 @@ class UngroupedTree:
 
     def names(self) -> list[str]:
         return []
-
-    def drop_spares(self) -> None:
-        pass
 
     def remove(self) -> bool:
         return True
