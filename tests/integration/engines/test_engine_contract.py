@@ -12,6 +12,8 @@ import pytest
 from contract import DEADLINE_SECONDS, ENGINES, EXIT, SECONDS, Bench, as_running, slurm
 
 from heliostat.engines.contract import ExtendsLimits, TakesSamples
+from heliostat.engines.local import launch
+from heliostat.engines.local.wrappers import Order
 from heliostat.models import Attempt, Cause, Ended, JobState, NodeState, Observation, Started
 
 
@@ -460,6 +462,23 @@ def test_nobody_stands_behind_one_whose_wrapper_has_gone_on_with_another(line: B
     assert line.wait_for_end(first).exit_code == 0
     line.engine.stop(other, 0)
     line.wait_for_end(other)
+
+
+def test_one_whose_script_cannot_be_read_is_told_as_not_started(
+    line: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = launch.make_order
+
+    def spoilt(*what: Any) -> Order:
+        order = make(*what)
+        return replace(order, numbers=(*order.numbers[:4], 99999, None))
+
+    monkeypatch.setattr(launch, "make_order", spoilt)
+    attempt = line.finishing()
+    line.start(attempt)
+    end = line.wait_for_end(attempt)
+    assert end.cause is Cause.NOT_STARTED
+    assert "script" in (end.detail or "")
 
 
 class Later:

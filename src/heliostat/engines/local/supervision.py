@@ -36,6 +36,7 @@ from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Plac
 log = structlog.get_logger()
 # The tool that holds a container tells the exit code and goes; its last process is gone a moment later by itself.
 _ENDS_BY_ITSELF, _MOMENT_SECONDS = 8, 0.0002
+_NEVER_BEGAN = "it could not be started: its supervising shell was killed, or could not read its script"
 
 
 class ProcessesLeft(Exception):
@@ -261,7 +262,7 @@ class Supervision:
             # The kernel may call a group busy for a moment after its last process, most often after a container.
             time.sleep(min(0.01, 0.0005 * 2**tries))
         if not was_run:
-            return Ended(running.attempt.id, utc_now(), Cause.NOT_STARTED)
+            return Ended(running.attempt.id, utc_now(), Cause.NOT_STARTED, detail=_NEVER_BEGAN)
         if ending.exit_code is None and running.wrapper.is_gone and not self._left_by_wrapper(running).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
         return ended(running, ending)
