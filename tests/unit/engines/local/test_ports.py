@@ -12,10 +12,22 @@ from heliostat.engines.local.ports import NotListening, find_listening
 US = [os.getpid()]
 
 
+def listener_on(address: str) -> socket.socket:
+    """On a port that nobody else has on the other family either: other tests listen too."""
+    family, other = (socket.AF_INET6, socket.AF_INET) if ":" in address else (socket.AF_INET, socket.AF_INET6)
+    while True:
+        listener = socket.create_server((address, 0), family=family)
+        try:
+            socket.create_server(("", listener.getsockname()[1]), family=other).close()
+        except OSError:
+            listener.close()
+        else:
+            return listener
+
+
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0", "::1", "::"])
 def test_a_socket_on_the_loopback_that_we_hold_is_found(address: str) -> None:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.create_server((address, 0), family=family) as listener:
+    with listener_on(address) as listener:
         port = listener.getsockname()[1]
         found = find_listening(port, US)
         assert (found.host, found.port) == ("::1" if address == "::1" else "127.0.0.1", port)
