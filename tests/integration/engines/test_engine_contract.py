@@ -481,6 +481,19 @@ def test_one_whose_script_cannot_be_read_is_told_as_not_started(
     assert "script" in (end.detail or "")
 
 
+def test_a_start_that_fails_leaves_no_watch_of_its_log(line: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervision = line.engine._supervision  # type: ignore[attr-defined]
+
+    def fails() -> None:
+        raise OSError("no process can be started: told by the test")
+
+    monkeypatch.setattr(supervision.wrappers, "take", fails)
+    attempt = line.finishing()
+    line.start(attempt)
+    assert line.wait_for_end(attempt).cause is Cause.NOT_STARTED
+    assert supervision._log_order._numbers == {}
+
+
 class Later:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []

@@ -79,7 +79,7 @@ def test_without_a_server_what_runs_is_the_last_one(wrapper: ToldWrapper) -> Non
     assert not wrapper.trace("2.1").exists()
 
 
-@pytest.mark.parametrize("signal", ["TERM", "INT", "HUP", "QUIT"])
+@pytest.mark.parametrize("signal", ["TERM", "INT", "HUP", "QUIT", "USR1", "USR2"])
 def test_a_signal_to_its_own_process_group_ends_the_attempt_alone(wrapper: ToldWrapper, signal: str) -> None:
     wrapper.tell("1.1", f"kill -s {signal} 0; exec sleep 5", limit=60)
     assert wrapper.hear() == "1.1"
