@@ -134,7 +134,7 @@ class Controller:
         """A copy of the queue to think with."""
         return self._queue.fork()
 
-    def newest(self) -> Board:
+    def up_to_date(self) -> Board:
         """The same, with what has been stored a moment ago. May wait for a round."""
         self._inbox.wait_until_handled(_CATCH_UP_SECONDS)
         return self.fork()

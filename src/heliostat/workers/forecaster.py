@@ -120,7 +120,7 @@ class Forecaster:
         if not self._foresees:
             return Answer(None, ())
         with self._only_once(job.user), self._turn():
-            now, board = self._now(), self._controller.newest()
+            now, board = self._now(), self._controller.up_to_date()
             known = None if instead_of is None else board.jobs.get(instead_of.id)
             if known is not None:
                 board.put(replace(known, state=JobState.CANCELLED, ended_at=now), now)

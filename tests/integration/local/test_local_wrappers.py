@@ -128,6 +128,7 @@ def test_the_claim_of_an_older_version_is_that_of_the_process_that_names_its_tra
     traces = Traces(tmp_path)
     old = subprocess.Popen(["sh", "-c", "sleep 60; :", traces.path("1.1")])
     try:
+        wait_until(Path(f"/proc/{old.pid}/cmdline").read_bytes, "it has become that program")
         for number, born in (("1.1", start_time(old.pid)), ("2.1", 0)):
             (tmp_path / f"{number}.started").write_text(f"{old.pid} 1.00 {boot_id()} ---\n")
             assert traces.claim(number) == Claim(old.pid, born)

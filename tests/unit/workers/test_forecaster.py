@@ -36,7 +36,7 @@ class Queue:
         self.forks += 1
         return a_board((a_node("a", gpus=1),), self.jobs)
 
-    newest = fork
+    up_to_date = fork
 
 
 def running(number: int = 1) -> Job:

@@ -11,9 +11,10 @@
 # the server: the payload's script, and what only its container may see. Their secrets never touch the disk. When the
 # server is gone or hangs up, the attempt that runs is the last one.
 #
-# TRACES/ATTEMPT.started    "pid start-time boot-id:birth exit-status", the time in seconds since boot, the birth of the wrapper in ticks since boot. Made with O_EXCL: whoever makes it (this script, or
-#                  a server that gave the attempt up) decides whether the attempt ever runs. The exit status is written
-#                  over dashes that are there from the start, so that a disk that has become full cannot swallow it.
+# TRACES/ATTEMPT.started    "pid start-time boot-id:birth exit-status", the time in seconds since boot, the birth of
+#                           this process in ticks. Made with O_EXCL: whoever makes it (this script, or a server that
+#                           gave the attempt up) decides whether the attempt ever runs. The exit status is written over
+#                           dashes that are there from the start, so that a full disk cannot swallow it.
 # TRACES/ATTEMPT.timed_out  there when the time limit ended it.
 # TRACES/ATTEMPT.limit      a longer limit in seconds since the start, from the server, who may write it at any time.
 # TRACES/ATTEMPT.payload    the payload's pid; only without cgroups.
@@ -127,9 +128,11 @@ attempt() {
     seconds_since_boot
     start_time=$uptime
     set -C
-    echo "$$ $start_time $boot ---" >"$trace.started" || name_taken=yes
+    if ! echo "$$ $start_time $boot ---" >"$trace.started"; then
+        set +C
+        return
+    fi
     set +C
-    [ -z "$name_taken" ] || return
     if [ "$limit" != 0 ]; then
         watch_the_limit <&- 5<&- 7<&- 8<&- &
         watch=$!
@@ -140,7 +143,6 @@ attempt() {
 }
 
 while read -r name limit grace uid gid script sealed <&5; do
-    name_taken=''
     case $sealed in
         -) attempt 8<"/proc/$server/fd/$script" ;;
         *) attempt 7<"/proc/$server/fd/$sealed" 8<"/proc/$server/fd/$script" ;;

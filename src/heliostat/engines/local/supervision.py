@@ -162,16 +162,14 @@ class Supervision:
     def running_one(self, attempt_id: AttemptId) -> Running | None:
         """Also one that has just begun in its line, before its wrapper could say so."""
         with self.lock:
-            if running := self.lined_up.pop(attempt_id, None):
-                self.running[attempt_id], running.began_at = running, time.monotonic()
-            return self.running.get(attempt_id)
+            return self._begun(attempt_id) or self.running.get(attempt_id)
 
     def heard(self, wrapper: Wrapper) -> None:
-        self._tell([seen for attempt_id in wrapper.hear() for seen in self._over(wrapper, attempt_id)])
+        self._tell(self._listen_to(wrapper))
 
     def gone(self, wrapper: Wrapper) -> None:
         """Nobody knows whether it has begun with those it was still told to run."""
-        seen = [seen for attempt_id in wrapper.hear() for seen in self._over(wrapper, attempt_id)]
+        seen = self._listen_to(wrapper)
         wrapper.is_gone = True
         with self.lock:
             self.wrappers.hang_up(wrapper)
@@ -180,6 +178,9 @@ class Supervision:
         while wrapper.told:
             seen += self._over(wrapper, wrapper.told[0])
         self._tell(seen)
+
+    def _listen_to(self, wrapper: Wrapper) -> list[Observation]:
+        return [seen for attempt_id in wrapper.hear() for seen in self._over(wrapper, attempt_id)]
 
     def _over(self, wrapper: Wrapper, attempt_id: AttemptId) -> list[Observation]:
         """The start of the next one is told together with its end, so that its place is never seen empty."""
@@ -194,12 +195,17 @@ class Supervision:
     def _begin_next(self, wrapper: Wrapper) -> Running | None:
         """Whose turn it is, if that is news; those that were taken out let others pass."""
         for attempt_id in wrapper.told:
-            if running := self.lined_up.pop(attempt_id, None):
-                self.running[attempt_id], running.began_at = running, time.monotonic()
-                return running
             if attempt_id in self.running:
                 break
+            if begun := self._begun(attempt_id):
+                return begun
         return None
+
+    def _begun(self, attempt_id: AttemptId) -> Running | None:
+        """It has left the line. None: it was not there."""
+        if running := self.lined_up.pop(attempt_id, None):
+            self.running[attempt_id], running.began_at = running, time.monotonic()
+        return running
 
     def _rest(self, wrapper: Wrapper) -> None:
         """Without cgroups its session tells whose a process is: then it is for one attempt only."""

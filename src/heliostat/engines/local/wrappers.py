@@ -43,7 +43,7 @@ class Order:
     """What a wrapper is to run. Its descriptors stay open until that is over, and are closed once."""
 
     attempt_id: AttemptId
-    numbers: Sequence[int | None]
+    numbers: Sequence[float | None]
     descriptors: Sequence[int]
 
     def line(self) -> bytes:
@@ -91,7 +91,7 @@ def wrapper_argv(home: Home, mark: str, cgroups: Sequence[str]) -> list[str]:
 class Wrappers:
     """Those we have started. `lock` guards them and is held by whoever calls, but for `close`."""
 
-    def __init__(self, argv: Sequence[str], watch: Watch, lock: Lock, hearing: "Hearing") -> None:
+    def __init__(self, argv: Sequence[str], watch: Watch, lock: Lock, hearing: Hearing) -> None:
         self._argv, self._watch, self._lock, self._hearing = argv, watch, lock, hearing
         self._all: set[Wrapper] = set()
         self._idle: list[Wrapper] = []
