@@ -112,7 +112,8 @@ class LocalEngine:
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
         if self._supervision.take_out(attempt.id):
             return
-        running, was_queued = self._supervision.running_one(attempt.id), self._unqueue(attempt.id)
+        was_queued = self._unqueue(attempt.id)  # first: who leaves that queue runs from then on
+        running = self._supervision.running_one(attempt.id)
         if was_queued:
             self._report([Ended(attempt.id, utc_now(), Cause.STOPPED)])
         if running is None:
