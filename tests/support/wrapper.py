@@ -7,6 +7,7 @@ from pathlib import Path
 
 from heliostat.config import Home
 from heliostat.engines.local.spawn import Program, spawn
+from heliostat.engines.local.ungrouped import UngroupedTree
 from heliostat.engines.local.wrappers import DEFAULT_SIGNALS, Order, wrapper_argv
 from support.waiting import wait_until
 
@@ -23,7 +24,10 @@ class ToldWrapper:
         environment = {"PATH": os.environ["PATH"], **(environ or {})}
         with theirs:
             program = Program(
-                wrapper_argv(self.home, "told", ()), environment, {5: theirs.fileno()}, DEFAULT_SIGNALS
+                wrapper_argv(self.home, "told", UngroupedTree("told")),
+                environment,
+                {5: theirs.fileno()},
+                DEFAULT_SIGNALS,
             )
             self.pid = spawn(program)
         self._scripts: list[int] = []
@@ -38,14 +42,14 @@ class ToldWrapper:
         os.write(descriptor, (script or "").encode())
         self._scripts.append(descriptor)
         number = descriptor if script is not None else 9999
-        self._line.send(Order(name, (limit, grace, None, None, number, None), ()).line())
+        self._line.send(Order(name, (limit, grace, None, None, number, None), ()).line(name))
 
     def hear(self) -> str:
         """The next one that is over; nothing: it has hung up."""
         said = b""
         while not said.endswith(b"\n") and (byte := self._line.recv(1)):
             said += byte
-        return said.decode().strip()
+        return said.decode().partition(" ")[0].strip()
 
     def hang_up(self) -> None:
         self._line.close()
@@ -57,7 +61,7 @@ class ToldWrapper:
         return self.home.attempts / f"{name}.{suffix}"
 
     def status(self, name: str) -> str:
-        return self.trace(name).read_text().split()[-1]
+        return self.trace(name).read_text().split()[-1].removesuffix("-")
 
     def output(self, name: str) -> str:
         job, attempt = name.split(".")

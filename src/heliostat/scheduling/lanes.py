@@ -9,6 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from datetime import datetime
 from heapq import nsmallest
+from math import ceil, inf
 
 from heliostat.models import AttemptId, Job, attempt_id, changed
 from heliostat.scheduling.relay import Relay
@@ -17,8 +18,9 @@ from heliostat.scheduling.snapshot import Start
 _SEEN = 12  # of the last ends, all must have been short
 _SHORT_SECONDS = 0.1
 _MOMENT_SECONDS = 0.2  # of work in a lane
-_LONGEST = 16
-_MOST = 64  # who stand ready in all lanes together
+_SHORTEST_SECONDS = 0.004  # that any is taken to last
+_LONGEST = 40
+_MOST = 160  # who stand ready in all lanes together
 PATIENCE_SECONDS = 0.3  # with whoever runs while others stand behind it
 
 
@@ -49,7 +51,8 @@ class Lanes:
         return len(self._lane_of) - len(self._all())
 
     def note_end(self, started_at: datetime | None, ended_at: datetime) -> None:
-        self._seconds.append((ended_at - started_at).total_seconds() if started_at else _SHORT_SECONDS)
+        """Of one that has not started nobody knows how long it would take."""
+        self._seconds.append((ended_at - started_at).total_seconds() if started_at else inf)
 
     def __contains__(self, number: AttemptId) -> bool:
         return number in self._lane_of
@@ -73,13 +76,14 @@ class Lanes:
         for start in starts:
             lane = _Lane(start, now)
             self._lane_of[lane.attempts[0]] = lane
-        free = _MOST - self.waiting
-        shortest = nsmallest(_MOST, self._all(), key=lambda lane: len(lane.attempts))
+        free, every = _MOST - self.waiting, self._all()
+        even = ceil((len(self._lane_of) + relay.waiting) / len(every)) if every else 0
         found = []
-        for lane in shortest:
+        for lane in nsmallest(_MOST, every, key=lambda lane: len(lane.attempts)):
             if lane.is_closed or now - lane.moved_at > PATIENCE_SECONDS:
                 continue
-            room = min(free, 1 + depth - len(lane.attempts))
+            # Half of them stay: places that are no lanes yet become empty too.
+            room = min(free, min(1 + depth, even) - len(lane.attempts), relay.waiting // 2)
             if jobs := relay.next_like(lane.like, room):
                 free -= len(jobs)
                 found.append((lane.attempts[-1], jobs))
@@ -114,4 +118,4 @@ class Lanes:
         """How many may stand behind one; none until it is known that they are short."""
         if len(self._seconds) < _SEEN or max(self._seconds) > _SHORT_SECONDS:
             return 0
-        return min(_LONGEST, int(_MOMENT_SECONDS / max(0.01, *self._seconds)))
+        return min(_LONGEST, int(_MOMENT_SECONDS / max(_SHORTEST_SECONDS, *self._seconds)))

@@ -34,6 +34,10 @@ class Relay:
         self._like = self._line[0] if self._line else None
         self.nodes = nodes
 
+    @property
+    def waiting(self) -> int:
+        return len(self._line)
+
     def is_good(self, now: datetime, *, others_stand_ready: bool = False) -> bool:
         """Where like ones stand ready for the next place, there is none for whoever comes, though nobody waits."""
         if not (self._line or (others_stand_ready and self._like)):

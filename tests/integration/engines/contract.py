@@ -161,6 +161,15 @@ class Bench:
         env = {SECONDS: "36000", "READY": str(ready)}
         return self._attempt(f": > '{ready}'; exec sleep 600", env, time_limit_seconds)
 
+    def until_let_go(self, exit_code: int = 0) -> Attempt:
+        """Ends by itself, but not before `let_go`."""
+        go = self.folder / f"go-{next(_numbers)}"
+        script = f"while [ ! -e '{go}' ]; do sleep 0.01; done; exit {exit_code}"
+        return self._attempt(script, {SECONDS: "0.5", "GO": str(go)})
+
+    def let_go(self, attempt: Attempt) -> None:
+        Path(attempt.job.spec.env["GO"]).touch()
+
     def ignoring_term(self) -> Attempt:
         """Says that it no longer heeds TERM by making a file; see `wait_until_ignoring`."""
         ready = self.folder / f"ready-{next(_numbers)}"

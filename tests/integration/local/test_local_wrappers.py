@@ -118,7 +118,7 @@ def test_the_claim_says_when_its_wrapper_was_born(wrapper: ToldWrapper) -> None:
     wrapper.tell("1.1", "exit 0")
     wrapper.hear()
     traces = Traces(wrapper.home.attempts)
-    assert traces.claim("1.1") == Claim(wrapper.pid, start_time(wrapper.pid))
+    assert traces.claim("1.1") == Claim(wrapper.pid, start_time(wrapper.pid), "1.1")
     text = wrapper.trace("1.1").read_text()
     wrapper.trace("1.1").write_text(text.replace(boot_id(), "another-boot"))
     assert traces.claim("1.1") is None
@@ -131,7 +131,7 @@ def test_the_claim_of_an_older_version_is_that_of_the_process_that_names_its_tra
         wait_until(Path(f"/proc/{old.pid}/cmdline").read_bytes, "it has become that program")
         for number, born in (("1.1", start_time(old.pid)), ("2.1", 0)):
             (tmp_path / f"{number}.started").write_text(f"{old.pid} 1.00 {boot_id()} ---\n")
-            assert traces.claim(number) == Claim(old.pid, born)
+            assert traces.claim(number) == Claim(old.pid, born, number)
     finally:
         old.kill()
         old.wait()

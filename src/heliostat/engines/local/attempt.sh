@@ -1,20 +1,25 @@
 #!/bin/sh
 # Runs attempts one after the other and leaves the trace of each on disk, so that none needs a server while it runs.
 #
-#   attempt.sh BOOT_ID SERVER_PID TRACES JOBS MARK "CGROUPS"
+#   attempt.sh BOOT_ID SERVER_PID TRACES JOBS MARK "CGROUPS" "QUIET"
 #
 # Descriptor 5 leads to the server, which sends a line for each attempt, numbers only ("-": none):
 #
-#   ATTEMPT LIMIT_SECONDS GRACE_SECONDS UID GID SCRIPT SEALED
+#   ATTEMPT GROUP LIMIT_SECONDS GRACE_SECONDS UID GID SCRIPT SEALED
 #
-# and hears the attempt's name when it is over. UID and GID are those of another user; SCRIPT and SEALED are descriptors of
-# the server: the payload's script, and what only its container may see. Their secrets never touch the disk. When the
-# server is gone or hangs up, the attempt that runs is the last one.
+# and hears the attempt's name and exit status when it is over. UID and GID are those of another user; SCRIPT and SEALED are
+# descriptors of the server: the payload's script, and what only its container may see. Their secrets never touch the disk.
+# When the server is gone or hangs up, the attempt that runs is the last one.
 #
-# TRACES/ATTEMPT.started    "pid start-time boot-id:birth exit-status", the time in seconds since boot, the birth of
+# Attempts may share a GROUP, one after the other. QUIET are files of a group, as FOLDER//FILE, that hold nothing but zeros
+# while nothing is in it and nothing in it ever lacked memory. When an attempt leaves its group otherwise, it was the last
+# one here: the server clears up. Without QUIET nobody knows, and no group is shared.
+#
+# TRACES/ATTEMPT.started    "pid start-time boot-id:birth group exit-status", the time in seconds since boot, the birth of
 #                           this process in ticks. Made with O_EXCL: whoever makes it (this script, or a server that
 #                           gave the attempt up) decides whether the attempt ever runs. The exit status is written over
-#                           dashes that are there from the start, so that a full disk cannot swallow it.
+#                           dashes that are there from the start, so that a full disk cannot swallow it; a "+" behind it
+#                           says that the group was left quiet, and may be another's by now.
 # TRACES/ATTEMPT.timed_out  there when the time limit ended it.
 # TRACES/ATTEMPT.limit      a longer limit in seconds since the start, from the server, who may write it at any time.
 # TRACES/ATTEMPT.payload    the payload's pid; only without cgroups.
@@ -24,15 +29,15 @@
 # It stays outside the attempts' cgroups and, when the server is root, runs as root: a payload can neither starve
 # nor kill it. It must not read anything the payload's user can write.
 
-boot=$1 server=$2 traces=$3 jobs=$4 mark=$5 cgroups=$6
+boot=$1 server=$2 traces=$3 jobs=$4 mark=$5 cgroups=$6 quiet=$7
 exec >/dev/null 2>&1 # the shell's own remarks ("Killed") do not belong into anybody's log
-trap : TERM INT HUP QUIT USR1 USR2 # signals to the payload's process group reach us too
+trap 'signalled=yes' TERM INT HUP QUIT USR1 USR2 # signals to the payload's process group reach us too
 read -r stat </proc/$$/stat
 set -- ${stat##*) }
 boot=$boot:${20} # when this process was born: no other with its number was
 
 members() { # of the cgroup and of those below it, which only a container makes
-    top=${cgroups%% *}/$name
+    top=${cgroups%% *}/$group
     for file in "$top/cgroup.procs" "$top"/*/cgroup.procs "$top"/*/*/cgroup.procs; do
         [ ! -e "$file" ] || cat "$file"
     done
@@ -82,7 +87,7 @@ pause() { # the mark is for a server that finds us without our wrapper; a signal
 
 leave() {
     [ -z "$sleeper" ] || kill -s KILL "$sleeper"
-    exit
+    exit 0
 }
 
 watch_the_limit() {
@@ -107,8 +112,26 @@ watch_the_limit() {
     signal_all KILL
 }
 
+end_the_watch() { # a group that others may use next is signalled by nobody then
+    kill -s VTALRM "$watch"
+    signalled=yes
+    while [ -n "$signalled" ]; do # a signal ends the waiting too early
+        signalled=''
+        wait "$watch"
+    done
+}
+
+is_quiet() {
+    for file in $quiet; do
+        while read -r count; do
+            case $count in 0 | *' 0') ;; *) return 1 ;; esac
+        done <"${file%//*}/$group/${file#*//}" || return 1
+    done
+    [ -n "$quiet" ]
+}
+
 payload() {
-    for cgroup in $cgroups; do echo 0 >"$cgroup/$name/cgroup.procs" || exit 125; done
+    for cgroup in $cgroups; do echo 0 >"$cgroup/$group/cgroup.procs" || exit 125; done
     if [ -z "$cgroups" ]; then
         read -r pid _ </proc/self/stat
         echo "$pid" >"$trace.payload"
@@ -128,7 +151,7 @@ attempt() {
     seconds_since_boot
     start_time=$uptime
     set -C
-    if ! echo "$$ $start_time $boot ---" >"$trace.started"; then
+    if ! echo "$$ $start_time $boot $group ----" >"$trace.started"; then
         set +C
         return
     fi
@@ -138,14 +161,18 @@ attempt() {
         watch=$!
     fi
     (payload)
-    printf '%s %s %s %03d\n' $$ "$start_time" "$boot" $? 1<>"$trace.started"
-    [ "$limit" = 0 ] || kill -s VTALRM "$watch"
+    status=$?
+    [ "$limit" = 0 ] || end_the_watch
+    if is_quiet; then left=+; else left=-; fi
+    printf '%s %s %s %s %03d%s\n' $$ "$start_time" "$boot" "$group" "$status" "$left" 1<>"$trace.started"
+    [ "$left" = + ] || [ -z "$quiet" ] || exit
 }
 
-while read -r name limit grace uid gid script sealed <&5; do
+while read -r name group limit grace uid gid script sealed <&5; do
+    status=- left=-
     case $sealed in
         -) attempt 8<"/proc/$server/fd/$script" ;;
         *) attempt 7<"/proc/$server/fd/$sealed" 8<"/proc/$server/fd/$script" ;;
     esac
-    echo "$name" >&5
+    echo "$name $status$left" >&5
 done

@@ -20,6 +20,8 @@ _HIERARCHIES = ("pids", "cpu", "memory")
 _INSTEAD_OF_PIDS = "freezer"
 _LIMIT_FILES = {"memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us", "pids": "pids.max"}
 _PERIOD_MICROSECONDS = 100_000  # the kernel's default, so we need not write it
+# What tells that a group is empty, its nested ones included, and has not come near the end of its memory.
+_QUIET_FILES = ("pids.current", "memory.failcnt", "memory.memsw.failcnt")
 _UNLIMITED = frozenset({"-1", "max"})  # what a new group has
 
 
@@ -99,6 +101,7 @@ class V1Tree:
         # Our folder has the files that the groups inside it will have: we look once.
         self._files = frozenset(name for folder in self.folders for name in os.listdir(folder))
         self.controllers = frozenset(name for name, file in _LIMIT_FILES.items() if file in self._files)
+        self.quiet_files = tuple(self._quiet_files()) if "pids.current" in self._files else ()
         missing = ", ".join(sorted(_LIMIT_FILES.keys() - self.controllers))
         first = self.folders[0]
         self.description = f"cgroup v1 at {first} and alike" + (f", without {missing}" if missing else "")
@@ -134,6 +137,11 @@ class V1Tree:
     def _group(self, name: str) -> V1Group:
         folders = {controller: f"{base}/{name}" for controller, base in self._bases.items()}
         return V1Group(folders, "cpu" in folders and "cpuacct.usage" in self._files)
+
+    def _quiet_files(self) -> Iterator[str]:
+        for file in _QUIET_FILES:
+            if file in self._files:
+                yield f"{self._bases[file.partition('.')[0]]}//{file}"
 
     def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
         memory = "-1" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)

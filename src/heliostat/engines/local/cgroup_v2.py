@@ -87,6 +87,8 @@ class V2Tree:
         self._files = frozenset(
             name for name in os.listdir(folder) if name.partition(".")[0] in enabled | {"cgroup"}
         )
+        quiet = ("cgroup.events", "memory.events")
+        self.quiet_files = tuple(f"{folder}//{file}" for file in quiet if file in self._files)
         self.controllers = frozenset(name for name in _CONTROLLERS if f"{name}.max" in self._files)
         missing = ", ".join(name for name in _CONTROLLERS if name not in self.controllers)
         self.description = f"cgroup v2 at {folder}" + (f", without {missing}" if missing else "")

@@ -1,4 +1,4 @@
-"""Control groups: one per attempt, to limit it, to count what it took and to end all of it at once.
+"""Control groups: for one attempt at a time, to limit it, to count what it took and to end all of it at once.
 
     find_cgroups ──> CgroupTree ──create/find──> Group
                 └──> NoCgroups, which says why
@@ -65,6 +65,9 @@ class CgroupTree(Protocol):
 
     description: str
     folders: tuple[str, ...]  # each has one of a group, by its name; none: there are no cgroups
+    quiet_files: tuple[str, ...]
+    """Of a group, as FOLDER//FILE: nothing but zeros is in them while it is empty and has never lacked memory.
+    None: that cannot be told."""
     controllers: frozenset[str]  # those of memory, cpu and pids whose limits the kernel will enforce
 
     def create(self, name: str, limits: Limits) -> Group:

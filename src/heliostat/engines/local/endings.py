@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from math import inf
 
 from heliostat.engines.local.cgroups import Group
+from heliostat.engines.local.rooms import Room
 from heliostat.engines.local.trace import Ending
 from heliostat.engines.local.wrappers import Order, Wrapper
 from heliostat.models import Attempt, AttemptId, Cause, Ended
@@ -19,13 +20,18 @@ class Running:
 
     attempt: Attempt
     wrapper: Wrapper
-    group: Group
+    room: Room
     signals: tuple[str, ...] = ()  # those it was asked to stop with
     is_contained: bool = False  # in a container
+    is_first: bool = True  # in its room
     out_of_memory: bool = False
     is_over: bool = False  # nothing of it is left to run; its devices are not yet given back
     order: Order | None = None  # None: an earlier server's
     began_at: float = -inf  # by a clock that is never set; of an earlier server's, nobody knows
+
+    @property
+    def group(self) -> Group:
+        return self.room.group
 
 
 def holders(running: Iterable[Running]) -> dict[str, list[AttemptId]]:

@@ -20,10 +20,11 @@ from heliostat.engines.local.cgroups import CgroupTree, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
 from heliostat.engines.local.containers import Place
 from heliostat.engines.local.endings import Running, in_words, utc_now
-from heliostat.engines.local.inside import inside_group
+from heliostat.engines.local.inside import Door, inside_group
 from heliostat.engines.local.log_order import read_order
 from heliostat.engines.local.machine import node_name, this_node
 from heliostat.engines.local.ports import NotListening, find_listening
+from heliostat.engines.local.rooms import Guest
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
 from heliostat.engines.local.supervision import Supervision
@@ -138,7 +139,9 @@ class LocalEngine:
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         self._traces.remove_all_but(attempt_ids)
-        for name in set(self._groups.names()) - set(attempt_ids):
+        claims = [self._traces.claim(attempt_id) for attempt_id in attempt_ids]
+        in_use = {claim.group for claim in claims if claim}
+        for name in set(self._groups.names()) - set(attempt_ids) - in_use:
             if (group := self._groups.find(name)) and group.kill():
                 group.remove()
         place = Place(self._settings, self._instance)
@@ -154,7 +157,7 @@ class LocalEngine:
         if running.is_contained:
             place = Place(self._settings, self._instance)
             door = containers.door(place, attempt, running.group.pids(), terminal)
-            return inside_group(enter_script(attempt, door, command), person, running.group, mark)
+            return inside_group(enter_script(attempt, door, command), person, self._door(running), mark)
         places = Places(
             workdir=attempt.job.spec.workdir or f"{folder.path}/work",
             script=None,
@@ -166,7 +169,10 @@ class LocalEngine:
         environment = (
             base_environment(attempt, person, places) | dict(attempt.job.spec.env) | on_terminal(terminal)
         )
-        return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
+        return inside_group(inside_script(environment, places.workdir, command), person, self._door(running), mark)
+
+    def _door(self, running: Running) -> Door:
+        return Door(running.group.enter_files, self._traces.path(running.attempt.id, ".started"))
 
     def listening(self, attempt: Attempt, port: int) -> Listening:
         with self._lock:
@@ -247,11 +253,9 @@ class LocalEngine:
         memory_mib = self._devices.memory_mib(attempt.devices)
         place = Place(self._settings, self._instance, self._devices.files(attempt.devices))
         payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib, place))
-        group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings))
+        limits, is_alone = launch.limits_of(attempt, self._settings), bool(attempt.devices)
+        guest = Guest(attempt.id, person.name, limits, is_alone, is_contained=bool(payload.commands))
         with contextlib.ExitStack() as unless_told:
-            unless_told.callback(group.remove)
-            if payload.commands:
-                containers.open_groups(group.enter_files)
             order = launch.make_order(payload, folder)
             unless_told.callback(order.close)
             self._supervision.begin(attempt)
@@ -259,9 +263,7 @@ class LocalEngine:
             with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
                 if attempt.id not in self._queued:
                     return
-                wrapper = self._supervision.wrapper_for(attempt)
-                running = Running(attempt, wrapper, group, is_contained=bool(payload.commands))
-                if self._supervision.hand_over(running, order):
+                if self._supervision.hand_over(attempt, order, guest):
                     self._report([self._supervision.started(attempt.id)])  # its end waits for the lock
                 self._queued.discard(attempt.id)
                 if not payload.commands and not payload.places.tool:

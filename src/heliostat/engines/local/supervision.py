@@ -14,6 +14,7 @@ from heliostat.config import Settings
 from heliostat.engines.contract import Report
 from heliostat.engines.folders import JobFolder
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits
+from heliostat.engines.local.containers import open_groups
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.endings import (
     Running,
@@ -27,7 +28,8 @@ from heliostat.engines.local.insiders import signal_container
 from heliostat.engines.local.log_order import LogOrder
 from heliostat.engines.local.machine import node_name
 from heliostat.engines.local.processes import boot_time, open_pidfd
-from heliostat.engines.local.trace import Ending, Traces
+from heliostat.engines.local.rooms import SHORT_SECONDS, Guest, Room, room_for
+from heliostat.engines.local.trace import Claim, Ending, Traces, ending_of
 from heliostat.engines.local.ungrouped import UngroupedTree, led
 from heliostat.engines.local.watch import Watch
 from heliostat.engines.local.wrappers import Order, Wrapper, Wrappers, wrapper_argv
@@ -56,7 +58,7 @@ class Supervision:
         self.devices = Devices(settings.simulate_gpus, instance, self._holders)
         self.watch = Watch()
         self.reapers = ThreadPoolExecutor(4, "reaper")
-        argv = wrapper_argv(settings.home, instance, groups.folders)
+        argv = wrapper_argv(settings.home, instance, groups)
         self.wrappers = Wrappers(argv, self.watch, self.lock, self)
         self._log_order = LogOrder()
 
@@ -84,8 +86,6 @@ class Supervision:
             return [Ended(attempt.id, utc_now(), Cause.NOT_STARTED)]
         was_before_boot = attempt.job.started_at is not None and attempt.job.started_at < boot_time()
         if self._traces.disown(attempt.id) and not was_before_boot:
-            if unused := self._groups.find(attempt.id):
-                unused.remove()
             return [Ended(attempt.id, utc_now(), Cause.NOT_STARTED)]
         seen = self._take_up_claimed(attempt)
         if not (attempt.job.handed_over and isinstance(seen, Ended)):
@@ -93,23 +93,34 @@ class Supervision:
         return [self.started(attempt.id, self._traces.claimed_at(attempt.id)), seen]
 
     def _take_up_claimed(self, attempt: Attempt) -> Started | Ended:
-        claim = self._traces.claim(attempt.id)
+        claim, ending = self._traces.claim(attempt.id), self._traces.ending(attempt.id)
         if claim is None:
-            return ended_before_boot(attempt, self._traces.ending(attempt.id))
-        group = self._groups.find(attempt.id) or self._marked(attempt.id)
-        if not self._groups.folders:
-            led(group, claim)
-        wrapper = Wrapper(claim, runs=[attempt.id])
-        running = Running(attempt, wrapper, group, is_contained=attempt.job.spec.wants_container)
+            return ended_before_boot(attempt, ending)
+        running = Running(
+            attempt,
+            Wrapper(claim, runs=[attempt.id]),
+            self._room_of(attempt.id, claim),
+            is_contained=attempt.job.spec.wants_container,
+        )
+        if ending.is_quiet:  # its room may be another's by now
+            return ended(running, ending)
         self.begin(attempt)
-        has_ended = self._traces.ending(attempt.id).exit_code is not None  # and its wrapper may have gone on
-        if has_ended or not self._watched(running):
-            if end := self._usual_end(running):
+        if ending.exit_code is not None or not self._watched(running):
+            if end := self._usual_end(running, self._traces.ending(attempt.id)):
                 self._log_order.end(attempt.id)
                 return end
             self.running[attempt.id] = running
             self.reapers.submit(self._end, running)
         return self.started(attempt.id, self._traces.claimed_at(attempt.id))
+
+    def _room_of(self, attempt_id: AttemptId, claim: Claim) -> Room:
+        """That an earlier server has made for it, or for another before it."""
+        group = self._groups.find(claim.group) or self._marked(attempt_id)
+        if not self._groups.folders:
+            led(group, claim)
+        room = Room(group, Guest(claim.group, "", Limits(), is_alone=True), is_closed=True)
+        room.enter()
+        return room
 
     def _watched(self, running: Running) -> bool:
         """One that an earlier server has started. False when it is over already."""
@@ -134,18 +145,30 @@ class Supervision:
             return before.wrapper
         return self.wrappers.take()
 
-    def hand_over(self, running: Running, order: Order) -> bool:
-        """Whether it runs now; or others are before it. With the lock. OSError when its wrapper is gone."""
-        wrapper, attempt_id = running.wrapper, running.attempt.id
-        led(running.group, wrapper.claim)
-        runs_now, running.began_at = not wrapper.told, time.monotonic()
+    def hand_over(self, attempt: Attempt, order: Order, guest: Guest) -> bool:
+        """Whether it runs now; or others are before it. With the lock. OSError when it cannot be started."""
+        wrapper = self.wrapper_for(attempt)
         try:
-            wrapper.tell(order)
+            room = room_for(guest, wrapper.room, self._groups.create)
         except OSError:
+            self._rest_if_idle(wrapper)
+            raise
+        wrapper.room = None if room.is_closed else room
+        led(room.group, wrapper.claim)
+        runs_now = not wrapper.told
+        try:
+            if guest.is_contained:
+                open_groups(room.group.enter_files)
+            wrapper.tell(order, room.name)
+        except OSError:
+            room.leave()
             self.wrappers.hang_up(wrapper)
             raise
-        running.order = order
-        (self.running if runs_now else self.lined_up)[attempt_id] = running
+        running = Running(
+            attempt, wrapper, room, is_contained=guest.is_contained, is_first=room.uses == 1, order=order
+        )
+        running.began_at = time.monotonic()
+        (self.running if runs_now else self.lined_up)[attempt.id] = running
         return runs_now
 
     def take_out(self, attempt_id: AttemptId) -> bool:
@@ -155,9 +178,17 @@ class Supervision:
             if running is None or not self._traces.disown(attempt_id, at_once=True):
                 return False
             del self.lined_up[attempt_id]
-        running.group.remove()
+            running.room.leave()
         self._let_go(running)
         return True
+
+    def be_last(self, running: Running) -> bool:
+        """Of its wrapper and in its room: whoever signals what is there means nobody else. False: it is over."""
+        behind = [one for one in list(running.wrapper.told) if one != running.attempt.id and self.take_out(one)]
+        with self.lock:
+            self.wrappers.hang_up(running.wrapper)
+        self._tell([Ended(attempt_id, utc_now(), Cause.NOT_STARTED) for attempt_id in behind])
+        return self._traces.ending(running.attempt.id).exit_code is None
 
     def running_one(self, attempt_id: AttemptId) -> Running | None:
         """Also one that has just begun in its line, before its wrapper could say so."""
@@ -180,17 +211,24 @@ class Supervision:
         self._tell(seen)
 
     def _listen_to(self, wrapper: Wrapper) -> list[Observation]:
-        return [seen for attempt_id in wrapper.hear() for seen in self._over(wrapper, attempt_id)]
+        return [seen for attempt_id, how in wrapper.hear() for seen in self._over(wrapper, attempt_id, how)]
 
-    def _over(self, wrapper: Wrapper, attempt_id: AttemptId) -> list[Observation]:
-        """The start of the next one is told together with its end, so that its place is never seen empty."""
+    def _over(self, wrapper: Wrapper, attempt_id: AttemptId, how: str = "") -> list[Observation]:
+        """The start of the next one is told together with its end, so that its place is never seen empty. Nobody
+        says how one ended whose wrapper is gone."""
         with self.lock:
             wrapper.told.remove(attempt_id)
             running, begun = self.running.get(attempt_id), self._begin_next(wrapper)
-            if not wrapper.told:
-                self._rest(wrapper)
+            if running and time.monotonic() - running.began_at > SHORT_SECONDS:
+                self._close_room(wrapper)
+            self._rest_if_idle(wrapper)
         seen: list[Observation] = [self.started(begun.attempt.id)] if begun else []
-        return seen + self._end_soon(running) if running else seen
+        return seen + self._end_soon(running, how) if running else seen
+
+    def _close_room(self, wrapper: Wrapper) -> None:
+        if wrapper.room:
+            wrapper.room.close()
+            wrapper.room = None
 
     def _begin_next(self, wrapper: Wrapper) -> Running | None:
         """Whose turn it is, if that is news; those that were taken out let others pass."""
@@ -207,6 +245,10 @@ class Supervision:
             self.running[attempt_id], running.began_at = running, time.monotonic()
         return running
 
+    def _rest_if_idle(self, wrapper: Wrapper) -> None:
+        if not wrapper.told:
+            self._rest(wrapper)
+
     def _rest(self, wrapper: Wrapper) -> None:
         """Without cgroups its session tells whose a process is: then it is for one attempt only."""
         if self._groups.folders and wrapper.line is not None:
@@ -214,10 +256,10 @@ class Supervision:
         else:
             self.wrappers.hang_up(wrapper)
 
-    def _end_soon(self, running: Running) -> list[Observation]:
+    def _end_soon(self, running: Running, how: str = "") -> list[Observation]:
         """Its end, if that is known at once."""
         try:
-            end = self._usual_end(running)
+            end = self._usual_end(running, self._ending(running, how))
         except OSError:
             end = None  # no descriptor left, say: the reaper tries until it knows
         if end is None:
@@ -233,11 +275,16 @@ class Supervision:
         if running.order:
             running.order.close()
 
-    def _usual_end(self, running: Running) -> Ended | None:
+    def _ending(self, running: Running, how: str) -> Ending:
+        """As its wrapper has told it, or left it on disk."""
+        if not how or running.order is None:
+            return self._traces.ending(running.attempt.id)
+        return ending_of(how, running.order.has_limit and self._traces.timed_out(running.attempt.id))
+
+    def _usual_end(self, running: Running, ending: Ending) -> Ended | None:
         """With an exit status and nothing left. Only a group that is empty can be removed."""
         if running.attempt.devices and self.devices.are_real:
             return None  # the driver must be asked, which may take its time
-        ending = self._traces.ending(running.attempt.id)
         if ending.exit_code is None or not self._removed(running, ending):
             return None
         return ended(running, ending)
@@ -284,6 +331,11 @@ class Supervision:
             return holders(self.running.values())
 
     def _removed(self, running: Running, ending: Ending) -> bool:
+        """Nothing of it is left: it has left its room to others, or its group is no more."""
+        if ending.is_quiet:
+            with self.lock:
+                running.room.leave()
+            return True
         if ending.exit_code != 0 and ran_out_of_memory(running, ending):  # the count goes with the group
             running.out_of_memory = True
         return running.group.remove()
@@ -294,6 +346,8 @@ class Supervision:
 
     def terminate(self, running: Running, signal: Signals) -> None:
         """The payload enters its group a moment after the wrapper has started: the signal waits for it."""
+        if not self.be_last(running):
+            return
         has_entered = bool(running.group.pids())
         if running.is_contained:
             signal_container(running.group, signal)
@@ -303,7 +357,7 @@ class Supervision:
             self.watch.call_after(0.02, lambda: self.terminate(running, signal))
 
     def kill(self, attempt_id: AttemptId) -> None:
-        if running := self.running.get(attempt_id):
+        if (running := self.running.get(attempt_id)) and self.be_last(running):
             self.reapers.submit(running.group.kill)
 
     def _left_by_wrapper(self, running: Running) -> Group:

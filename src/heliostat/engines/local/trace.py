@@ -15,6 +15,7 @@ from heliostat.models import AttemptId
 _SUFFIXES = ("started", "timed_out", "payload", "limit")
 _DISOWNED = b"disowned\n"
 _PATIENCE_SECONDS = 5.0
+_WORDS, _WORDS_BEFORE = 5, 4  # of a claim; earlier versions named no group
 _MOST_BYTES = 4096  # of a trace, which has less than a hundred
 
 
@@ -28,6 +29,7 @@ class Claim:
 
     pid: int
     start_time: int | None = None
+    group: str = ""  # the name of the one it runs the attempt in
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +37,14 @@ class Ending:
     exit_code: int | None  # None: the wrapper is gone without a word
     timed_out: bool
     at: datetime | None = None  # when it was written, by the clock of the file system
+    is_quiet: bool = False  # nothing is left in its group, which may be another's by now
+
+
+def ending_of(word: str, timed_out: bool, at: datetime | None = None) -> Ending:
+    """What a wrapper says or writes at the end."""
+    status = word.rstrip("+-")
+    exit_code = int(status) if status else None
+    return Ending(exit_code, timed_out, at if exit_code is not None else None, word.endswith("+"))
 
 
 class Traces:
@@ -67,17 +77,20 @@ class Traces:
         if words is None or boot != boot_id():
             return None
         pid = int(words[0])
+        group = words[3] if len(words) == _WORDS else attempt_id
         if not born:  # made by a version whose wrappers name the trace
-            return Claim(pid, (start_time(pid) or 0) if self._names_trace(pid, attempt_id) else 0)
-        return Claim(pid, int(born))
+            return Claim(pid, (start_time(pid) or 0) if self._names_trace(pid, attempt_id) else 0, group)
+        return Claim(pid, int(born), group)
 
     def ending(self, attempt_id: AttemptId) -> Ending:
         """To be asked once the wrapper is gone."""
         words, written_at = self._read(attempt_id)
-        exit_code = int(words[3]) if words and words[3].isdecimal() else None
-        timed_out = os.path.exists(self.path(attempt_id, ".timed_out"))
-        at = datetime.fromtimestamp(written_at, UTC) if exit_code is not None else None
-        return Ending(exit_code, timed_out, at)
+        return ending_of(
+            words[-1] if words else "", self.timed_out(attempt_id), datetime.fromtimestamp(written_at, UTC)
+        )
+
+    def timed_out(self, attempt_id: AttemptId) -> bool:
+        return os.path.exists(self.path(attempt_id, ".timed_out"))
 
     def claimed_at(self, attempt_id: AttemptId) -> datetime | None:
         """When its wrapper began, if that was since this boot."""
@@ -147,4 +160,4 @@ class Traces:
         finally:
             os.close(descriptor)
         words = text.decode("ascii", "replace").split()
-        return (words if text.endswith(b"\n") and len(words) == 4 else None), written_at
+        return (words if text.endswith(b"\n") and len(words) in (_WORDS, _WORDS_BEFORE) else None), written_at

@@ -74,6 +74,7 @@ class UngroupedTree:
     description = "no cgroups: memory and cpu limits are not enforced"
     controllers: frozenset[str] = frozenset()
     folders: tuple[str, ...] = ()
+    quiet_files: tuple[str, ...] = ()
 
     def __init__(self, instance: str) -> None:
         self._instance = instance

@@ -14,7 +14,9 @@ from threading import Lock
 from typing import Protocol
 
 from heliostat.config import Home
+from heliostat.engines.local.cgroups import CgroupTree
 from heliostat.engines.local.processes import boot_id
+from heliostat.engines.local.rooms import Room
 from heliostat.engines.local.spawn import Program, spawn
 from heliostat.engines.local.trace import Claim
 from heliostat.engines.local.watch import Watch
@@ -46,9 +48,13 @@ class Order:
     numbers: Sequence[float | None]
     descriptors: Sequence[int]
 
-    def line(self) -> bytes:
+    @property
+    def has_limit(self) -> bool:
+        return self.numbers[0] != 0
+
+    def line(self, group: str) -> bytes:
         words = ["-" if number is None else str(number) for number in self.numbers]
-        return f"{self.attempt_id} {' '.join(words)}\n".encode()
+        return f"{self.attempt_id} {group} {' '.join(words)}\n".encode()
 
     def close(self) -> None:
         for descriptor in self.descriptors:
@@ -61,21 +67,23 @@ class Wrapper:
     def __init__(self, claim: Claim, line: int | None = None, runs: Sequence[AttemptId] = ()) -> None:
         self.claim, self.line = claim, line
         self.told = deque(runs)  # what it runs, then what it is to run next
+        self.room: Room | None = None  # where others may follow
         self.is_gone = False
         self.idle_since = 0.0
         self._unfinished = b""
 
-    def tell(self, order: Order) -> None:
+    def tell(self, order: Order, group: str) -> None:
         """OSError when it is gone."""
         if self.line is None:
             raise BrokenPipeError(errno.EPIPE, "its wrapper is gone")
-        os.write(self.line, order.line())
+        os.write(self.line, order.line(group))
         self.told.append(order.attempt_id)
 
-    def hear(self) -> list[AttemptId]:
-        """Those that are over, in order."""
+    def hear(self) -> list[tuple[AttemptId, str]]:
+        """Those that are over, in order, and how each ended."""
         *whole, self._unfinished = (self._unfinished + self._read()).split(b"\n")
-        return [name.decode("ascii") for name in whole]
+        words = [line.decode("ascii").partition(" ") for line in whole]
+        return [(attempt_id, how) for attempt_id, _, how in words]
 
     def _read(self) -> bytes:
         with contextlib.suppress(BlockingIOError, ConnectionResetError):
@@ -83,9 +91,12 @@ class Wrapper:
         return b""
 
 
-def wrapper_argv(home: Home, mark: str, cgroups: Sequence[str]) -> list[str]:
+def wrapper_argv(home: Home, mark: str, groups: CgroupTree) -> list[str]:
     places = [str(os.getpid()), str(home.attempts), str(home.jobs)]
-    return ["/bin/sh", _SCRIPT, boot_id(), *places, mark, " ".join(cgroups)]
+    return [
+        *("/bin/sh", _SCRIPT, boot_id(), *places, mark),
+        *(" ".join(files) for files in (groups.folders, groups.quiet_files)),
+    ]
 
 
 class Wrappers:
@@ -118,6 +129,9 @@ class Wrappers:
         self._all.discard(wrapper)
         if wrapper in self._idle:
             self._idle.remove(wrapper)
+        if wrapper.room:
+            wrapper.room.close()
+            wrapper.room = None
         if wrapper.line is not None:
             self._watch.drop(wrapper.line)
             os.close(wrapper.line)

@@ -18,7 +18,8 @@ SHARED = Device(
 
 def running(number: int, *devices: str, usage: Any = lambda: Usage(1.0, 10.0)) -> Any:
     attempt = SimpleNamespace(id=f"{number}.1", devices=devices)
-    return SimpleNamespace(attempt=attempt, began_at=time.monotonic(), group=SimpleNamespace(usage=usage))
+    group = SimpleNamespace(usage=usage)
+    return SimpleNamespace(attempt=attempt, began_at=time.monotonic(), group=group, is_first=True)
 
 
 @pytest.fixture

@@ -1,0 +1,306 @@
+"""Attempts that stand behind others, in an engine that lets them, and the groups they use one after the other."""
+
+import os
+import signal
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract import ENGINES, Bench
+
+from heliostat.engines.local import launch
+from heliostat.engines.local import supervision as supervision_module
+from heliostat.engines.local.cgroups import Limits
+from heliostat.engines.local.trace import Traces
+from heliostat.engines.local.wrappers import Order
+from heliostat.models import Attempt, Cause, Ended, JobState, Started
+
+
+@pytest.fixture(params=["local"])  # those that let attempts stand behind others
+def line(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(ENGINES[request.param](tmp_path), tmp_path)
+    assert bench.engine.capabilities.lines_up
+    yield bench
+    bench.tear_down()
+
+
+def behind(first: Attempt, *others: Attempt) -> list[Attempt]:
+    """Each behind the one before it, as it is handed to an engine."""
+    lined_up = []
+    for attempt in others:
+        job = replace(attempt.job, state=JobState.PENDING, handed_over=True)
+        lined_up.append(replace(attempt, job=job, behind=first.id))
+        first = attempt
+    return lined_up
+
+
+def test_who_stands_behind_another_starts_in_its_place_and_not_before(line: Bench) -> None:
+    first, second, third = line.until_let_go(), line.finishing(3), line.finishing(4)
+    line.start(first, *behind(first, second, third))
+    line.wait_for_start(first)
+    line.let_another_one_finish()
+    assert line.reports_of(second) == line.reports_of(third) == []
+    line.let_go(first)
+    assert [line.wait_for_end(one).exit_code for one in (first, second, third)][1:] == [3, 4]
+    kinds = [(report.attempt_id, type(report)) for report in line.reports]
+    for before, after in ((first, second), (second, third)):
+        assert kinds.count((after.id, Started)) == kinds.count((after.id, Ended)) == 1
+        assert kinds.index((after.id, Started)) < kinds.index((before.id, Ended))
+    assert line.reports_of(third)[0].places[0].node == first.node  # type: ignore[union-attr]
+
+
+def test_whoever_stands_behind_one_that_is_gone_starts_at_once(line: Bench) -> None:
+    first, second = line.finishing(), line.finishing(5)
+    line.start(first)
+    line.wait_for_end(first)
+    line.start(*behind(first, second))
+    assert line.wait_for_end(second).exit_code == 5
+
+
+def test_a_stop_takes_one_out_of_its_line_and_lets_those_behind_it_pass(line: Bench) -> None:
+    first, second, third = line.until_let_go(), line.finishing(), line.finishing(6)
+    lined_up = behind(first, second, third)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    line.engine.stop(lined_up[0], 0)
+    line.let_go(first)
+    assert line.wait_for_end(third).exit_code == 6
+    line.let_another_one_finish()
+    assert line.reports_of(second) == []
+
+
+def test_who_was_taken_back_never_starts_and_another_may_stand_there(line: Bench) -> None:
+    first, second, third, fourth = line.until_let_go(), line.finishing(), line.finishing(), line.finishing(7)
+    line.start(first, *behind(first, second, third))
+    line.wait_for_start(first)
+    line.engine.take_back([second.id, third.id])  # type: ignore[attr-defined]
+    assert {line.wait_for_end(one).cause for one in (second, third)} == {Cause.NOT_STARTED}
+    line.start(*behind(first, fourth))
+    line.let_go(first)
+    assert line.wait_for_end(fourth).exit_code == 7
+    line.engine.take_back([second.id, fourth.id, first.id])  # type: ignore[attr-defined]
+    line.let_another_one_finish()
+    assert [len(line.reports_of(one)) for one in (second, third, fourth)] == [1, 1, 2]
+
+
+def test_after_a_restart_nobody_stands_in_a_line_any_more(line: Bench) -> None:
+    first, second = line.running_long(), line.finishing()
+    lined_up = behind(first, second)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    line.restart()
+    seen = line.engine.observe([first, *lined_up])
+    assert [type(one) for one in seen] == [Started, Ended]
+    assert isinstance(seen[1], Ended)
+    assert seen[1].cause is Cause.NOT_STARTED
+    line.engine.stop(first, 0)
+    line.wait_for_end(first)
+    line.let_another_one_finish()
+    assert line.reports_of(second) == []
+
+
+def test_nobody_of_a_line_begins_while_no_server_is_there(line: Bench) -> None:
+    first, second = line.in_overtime(0.5), line.finishing(8)
+    lined_up = behind(first, second)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    line.restart()
+    trace = line.folder / "home" / "attempts" / f"{first.id}.started"
+    line.wait_until(lambda: not trace.read_text().endswith("---\n"), "its end on disk")
+    line.let_another_one_finish()
+    (ended,) = line.engine.observe(lined_up)
+    assert isinstance(ended, Ended)
+    assert ended.cause is Cause.NOT_STARTED
+
+
+def test_who_stands_behind_one_whose_wrapper_was_killed_is_given_back(line: Bench) -> None:
+    first, second, third = line.running_long(), line.finishing(3), line.finishing(4)
+    lined_up = behind(first, second, third)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    trace = line.folder / "home" / "attempts" / f"{first.id}.started"
+    line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "its wrapper has claimed it")
+    os.kill(int(trace.read_text().split()[0]), signal.SIGKILL)
+    assert line.wait_for_end(first).cause is Cause.LOST
+    assert [line.wait_for_end(one).cause for one in (second, third)] == [Cause.NOT_STARTED] * 2
+    assert [len(line.reports_of(one)) for one in (second, third)] == [1, 1]
+
+
+def test_one_whose_wrapper_has_gone_on_is_known_to_have_ended_after_a_restart(line: Bench) -> None:
+    first, second = line.finishing(3), line.running_long()
+    line.engine.on_observation(lambda seen: None)  # the server dies before it records anything
+    lined_up = behind(first, second)
+    line.engine.start([first, *lined_up])
+    trace = line.folder / "home" / "attempts" / f"{second.id}.started"
+    line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "the second one runs")
+    line.restart()
+    ended, started = line.engine.observe([first, *lined_up])
+    assert isinstance(ended, Ended)
+    assert (ended.cause, ended.exit_code) == (Cause.EXITED, 3)
+    assert isinstance(started, Started)
+    line.engine.stop(lined_up[0], 0)
+    assert line.wait_for_end(second).cause is Cause.STOPPED
+
+
+def test_a_stop_ends_one_that_has_just_begun_in_its_line(line: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = line.finishing(), line.running_long()
+    lined_up = behind(first, second)
+    heard = threading.Event()
+    supervision = line.engine._supervision  # type: ignore[attr-defined]
+    over = supervision._over
+    monkeypatch.setattr(supervision, "_over", lambda *words: heard.wait(20) and over(*words))
+    line.start(first, *lined_up)
+    trace = line.folder / "home" / "attempts" / f"{second.id}.started"
+    line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "the second one runs")
+    line.engine.stop(lined_up[0], 0)
+    heard.set()
+    assert line.wait_for_end(second).cause is Cause.STOPPED
+
+
+def test_nobody_stands_behind_one_whose_wrapper_has_gone_on_with_another(
+    line: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    supervision = line.engine._supervision  # type: ignore[attr-defined]
+    reapers, supervision.reapers = supervision.reapers, Later()  # the end of the first is not cleared up yet
+    first, other, second = line.finishing(), line.running_long(), line.finishing(5)
+    with monkeypatch.context() as patched:
+        patched.setattr(supervision, "_usual_end", lambda *seen: None)
+        line.start(first)
+        line.wait_until(lambda: bool(supervision.reapers.asked), "its wrapper has said that it is over")
+    line.start(other)
+    line.wait_for_start(other)
+    line.start(*behind(first, second))
+    assert line.wait_for_end(second).exit_code == 5
+    later, supervision.reapers = supervision.reapers, reapers
+    for asked in later.asked:
+        reapers.submit(*asked)
+    assert line.wait_for_end(first).exit_code == 0
+    line.engine.stop(other, 0)
+    line.wait_for_end(other)
+
+
+def test_a_stop_gives_back_those_who_stand_behind_it(line: Bench) -> None:
+    first, second, third = line.running_long(), line.finishing(), line.finishing()
+    line.start(first, *behind(first, second, third))
+    line.wait_for_start(first)
+    line.engine.stop(first, 0)
+    assert line.wait_for_end(first).cause is Cause.STOPPED
+    assert [line.wait_for_end(one).cause for one in (second, third)] == [Cause.NOT_STARTED] * 2
+    assert [len(line.reports_of(one)) for one in (second, third)] == [1, 1]
+
+
+def group_of(line: Bench, attempt: Attempt) -> str:
+    claim = Traces(line.folder / "home" / "attempts").claim(attempt.id)
+    assert claim is not None
+    return claim.group
+
+
+def test_those_who_leave_it_quiet_use_one_group_after_the_other(line: Bench) -> None:
+    others = [line.finishing(code) for code in (0, 3, 0)]
+    first = line.finishing()
+    line.start(first, *behind(first, *others))
+    assert [line.wait_for_end(one).exit_code for one in others] == [0, 3, 0]
+    assert {group_of(line, one) for one in (first, *others)} == {first.id}
+
+
+def test_what_one_leaves_behind_reaches_nobody_else_and_is_ended(line: Bench) -> None:
+    first, second = line.leaving_something(), line.finishing(4)
+    lined_up = behind(first, second)
+    line.start(first, *lined_up)
+    assert line.wait_for_end(first).exit_code == 0
+    assert line.wait_for_end(second).cause is Cause.NOT_STARTED
+    again = line.finishing(5)
+    line.start(again)
+    assert line.wait_for_end(again).exit_code == 5
+    assert group_of(line, again) != group_of(line, first)
+    assert line.engine._groups.find(first.id) is None  # type: ignore[attr-defined]
+
+
+def test_a_stop_of_one_that_is_over_spares_the_next_in_its_group(
+    line: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = line.finishing(), line.until_let_go(6)
+    supervision = line.engine._supervision  # type: ignore[attr-defined]
+    heard, over = threading.Event(), supervision._over
+    monkeypatch.setattr(supervision, "_over", lambda *words: heard.wait(20) and over(*words))
+    line.start(first, *behind(first, second))
+    trace = line.folder / "home" / "attempts" / f"{second.id}.started"
+    line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "the second one runs")
+    assert group_of(line, second) == first.id
+    line.engine.stop(first, 0)
+    line.engine.stop(first, 0, "USR1")
+    supervision.kill(first.id)
+    heard.set()
+    line.wait_for_end(first)
+    line.let_go(second)
+    assert (line.wait_for_end(second).cause, line.wait_for_end(second).exit_code) == (Cause.EXITED, 6)
+
+
+def test_a_group_of_a_long_one_is_not_used_again(line: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(supervision_module, "SHORT_SECONDS", 0.0)
+    first, second = line.finishing(), line.finishing()
+    line.start(first)
+    line.wait_for_end(first)
+    line.start(second)
+    line.wait_for_end(second)
+    assert group_of(line, second) == second.id
+    assert line.engine._groups.find(first.id) is None  # type: ignore[attr-defined]
+
+
+def test_groups_of_those_who_rest_are_swept_after_a_restart_and_those_in_use_are_not(line: Bench) -> None:
+    first, second = line.finishing(), line.running_long()
+    line.engine.on_observation(lambda seen: None)
+    lined_up = behind(first, second)
+    line.engine.start([first, *lined_up])
+    trace = line.folder / "home" / "attempts" / f"{second.id}.started"
+    line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "the second one runs")
+    line.engine._groups.create("999999.1", Limits())  # type: ignore[attr-defined]
+    line.restart()
+    line.engine.observe(lined_up)
+    line.engine.forget_all_but([second.id])
+    assert list(line.engine._groups.names()) == [first.id]  # type: ignore[attr-defined]
+    assert line.ends_of(second) == []
+    line.engine.stop(lined_up[0], 0)
+    assert line.wait_for_end(second).cause is Cause.STOPPED
+    assert list(line.engine._groups.names()) == []  # type: ignore[attr-defined]
+
+
+def test_one_whose_script_cannot_be_read_is_told_as_not_started(
+    line: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make = launch.make_order
+
+    def spoilt(*what: Any) -> Order:
+        order = make(*what)
+        return replace(order, numbers=(*order.numbers[:4], 99999, None))
+
+    monkeypatch.setattr(launch, "make_order", spoilt)
+    attempt = line.finishing()
+    line.start(attempt)
+    end = line.wait_for_end(attempt)
+    assert end.cause is Cause.NOT_STARTED
+    assert "script" in (end.detail or "")
+
+
+def test_a_start_that_fails_leaves_no_watch_of_its_log(line: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervision = line.engine._supervision  # type: ignore[attr-defined]
+
+    def fails() -> None:
+        raise OSError("no process can be started: told by the test")
+
+    monkeypatch.setattr(supervision.wrappers, "take", fails)
+    attempt = line.finishing()
+    line.start(attempt)
+    assert line.wait_for_end(attempt).cause is Cause.NOT_STARTED
+    assert supervision._log_order._numbers == {}
+
+
+class Later:
+    def __init__(self) -> None:
+        self.asked: list[tuple[Any, ...]] = []
+
+    def submit(self, *asked: Any) -> None:
+        self.asked.append(asked)
