@@ -7,8 +7,8 @@ from heliostat.errors import BadRequest
 from heliostat.models import Job, JobId, JobState
 from heliostat.models.schedules import Firing, FiringState, Schedule
 from heliostat.services.context import Context
-from heliostat.services.rights import listed_jobs
 from heliostat.store import firings as fired
+from heliostat.store.jobs import listed_jobs
 
 _KEPT = 100
 _PERCENTILES = {

@@ -25,7 +25,7 @@ from heliostat.services.jobs.families import family_of
 from heliostat.services.jobs.logs import LogRange, log_order, read_log
 from heliostat.services.jobs.submission import prepare_submission, submit_jobs
 from heliostat.services.jobs.usage import in_all
-from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs, may_inspect, may_see_values
+from heliostat.services.rights import check_inspectable, inspectable_job, may_inspect, may_see_values
 from heliostat.services.sessions.verbs import TOKEN
 from heliostat.store import jobs as stored
 from heliostat.store.attempt_usage import usage_of
@@ -240,16 +240,16 @@ def _before(cursor: str | None) -> JobId | None:
 
 def _unfinished(context: Context, caller: Caller, ids: list[JobId]) -> set[JobId]:
     with context.store.read() as conn:
-        jobs = listed_jobs(conn, ids)
+        standings = stored.get_standings(conn, ids)
     for job_id in ids:
-        if job_id not in jobs:
+        if job_id not in standings:
             inspectable_job(context, caller, job_id)
-        check_inspectable(caller, jobs[job_id])
-    return {job.id for job in jobs.values() if not job.is_over}
+        check_inspectable(caller, standings[job_id])
+    return {job.id for job in standings.values() if job.state not in TERMINAL}
 
 
 def _waited(context: Context, caller: Caller, ids: list[JobId], left: set[JobId]) -> Response:
     with context.store.read() as conn:
-        over = listed_jobs(conn, [job_id for job_id in ids if job_id not in left])
+        over = stored.listed_jobs(conn, [job_id for job_id in ids if job_id not in left])
     finished = [_view(context, caller, over[job_id]) for job_id in ids if job_id in over]
     return JSONResponse({"finished": finished, "unfinished": sorted(left)})

@@ -19,8 +19,9 @@ from heliostat.api.views import event_view
 from heliostat.models import Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
 from heliostat.services.jobs.logs import STREAMS, Tail, log_order, log_path
-from heliostat.services.rights import inspectable_job, listed_jobs, may_inspect
+from heliostat.services.rights import inspectable_job, may_inspect
 from heliostat.store import jobs as stored
+from heliostat.store.jobs import listed_jobs
 
 router = APIRouter(tags=["events"])
 _KEEP_ALIVE_SECONDS = 15.0

@@ -1,8 +1,6 @@
 """Who may see and touch which job."""
 
-from collections.abc import Collection
-
-from sqlalchemy import Connection
+from typing import Protocol
 
 from heliostat.errors import Forbidden, NotFound
 from heliostat.models import Caller, Job, JobId, User
@@ -10,7 +8,18 @@ from heliostat.services.context import Context
 from heliostat.store import jobs as stored
 
 
-def may_inspect(user: User, job: Job) -> bool:
+class Owned(Protocol):
+    """A job, or what is known of one."""
+
+    @property
+    def id(self) -> JobId: ...
+    @property
+    def user(self) -> str: ...
+    @property
+    def project(self) -> str: ...
+
+
+def may_inspect(user: User, job: Owned) -> bool:
     """One's own jobs, those of a project one manages, and for admins all."""
     return job.user == user.name or user.manages(job.project)
 
@@ -30,22 +39,7 @@ def inspectable_job(context: Context, caller: Caller, job_id: JobId) -> Job:
     return job
 
 
-def listed_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
-    """Many jobs at once, without their specs: a thousand scripts would be a gigabyte."""
-    wanted = list(ids)
-    if len(wanted) < 10:
-        return stored.get_jobs(conn, wanted)
-    found: dict[JobId, Job] = {}
-    for start in range(0, len(wanted), _MANY):
-        part = stored.JobFilter(ids=wanted[start : start + _MANY])
-        found |= {job.id: job for job in stored.list_jobs(conn, part, _MANY)}
-    return found
-
-
-_MANY = 500
-
-
-def check_inspectable(caller: Caller, job: Job) -> None:
+def check_inspectable(caller: Caller, job: Owned) -> None:
     if not may_inspect(caller.user, job):
         raise Forbidden(
             f"Job {job.id} belongs to someone else.", f"Ask {job.user}, or a manager of project {job.project}."

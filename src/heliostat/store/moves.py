@@ -78,9 +78,7 @@ def _move_those_allowed(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
         moving.values["state"] = move.to
         told.append((move.job_id, moving.attempt, move.at, move.kind, move.to, move.detail))
         done.append(move)
-    for job_id, moving in found.items():
-        if moving and moving.values:
-            set_job(tx, job_id, moving.values)
+    set_jobs(tx, [(job_id, moving.values) for job_id, moving in found.items() if moving and moving.values])
     _add_events(tx, told)
     return done
 
@@ -163,14 +161,23 @@ def _come_nearer(tx: Transaction, child: JobId, state: JobState, attempt: int, p
 
 def set_job(tx: Transaction, job_id: JobId, values: dict[str, Any]) -> None:
     """Set fields of a job that are not its state, or its state once a move is known to be allowed."""
-    row = {name: to_column(value) for name, value in values.items()}
-    _update(_jobs, ("id",), tuple(row)).run(tx.conn, {"key_id": job_id, **row})
-    tx.changes.moved.append((job_id, values))
+    set_jobs(tx, [(job_id, values)])
+
+
+def set_jobs(tx: Transaction, wanted: Sequence[tuple[JobId, dict[str, Any]]]) -> None:
+    """The same of many."""
+    _update_rows(tx, _jobs, ("id",), [((job_id,), values) for job_id, values in wanted])
+    tx.changes.moved += wanted
 
 
 def note_job(tx: Transaction, job: Job, kind: str, detail: str | None, at: datetime) -> None:
     """An event that changes no state."""
-    _add_events(tx, [(job.id, job.attempt, at, kind, job.state, detail)])
+    note_jobs(tx, [job], kind, detail, at)
+
+
+def note_jobs(tx: Transaction, jobs: Sequence[Job], kind: str, detail: str | None, at: datetime) -> None:
+    """The same of many."""
+    _add_events(tx, [(job.id, job.attempt, at, kind, job.state, detail) for job in jobs])
 
 
 def add_attempts(tx: Transaction, attempts: Sequence[Attempt], at: datetime) -> None:
@@ -192,14 +199,33 @@ def add_attempts(tx: Transaction, attempts: Sequence[Attempt], at: datetime) -> 
 
 
 def set_attempt(tx: Transaction, job_id: JobId, number: int, values: dict[str, Any]) -> None:
-    row = {name: to_column(value) for name, value in values.items()}
-    statement = _update(_attempts, ("job_id", "number"), tuple(row))
-    statement.run(tx.conn, {"key_job_id": job_id, "key_number": number, **row})
+    set_attempts(tx, [((job_id, number), values)])
+
+
+def set_attempts(tx: Transaction, wanted: Sequence[tuple[tuple[JobId, int], dict[str, Any]]]) -> None:
+    """The same of many."""
+    _update_rows(tx, _attempts, ("job_id", "number"), wanted)
 
 
 def drop_old_idempotency_keys(tx: Transaction, before: datetime) -> None:
     keys = schema.idempotency_keys
     tx.conn.execute(delete(keys).where(keys.c.created_at < to_seconds(before)))
+
+
+def _update_rows(
+    tx: Transaction,
+    table: Table,
+    keys: tuple[str, ...],
+    wanted: Sequence[tuple[tuple[int, ...], dict[str, Any]]],
+) -> None:
+    """Those who change the same columns by one statement: the driver runs it again and again by itself."""
+    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for key, values in wanted:
+        row = {name: to_column(value) for name, value in values.items()}
+        row.update(zip((f"key_{name}" for name in keys), key, strict=True))
+        alike.setdefault(tuple(values), []).append(row)
+    for columns, rows in alike.items():
+        _update(table, keys, columns).run_many(tx.conn, rows)
 
 
 @cache

@@ -91,7 +91,8 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
         parents = _parents(tx, job, found)
         if parents is None:
             continue
-        job = found[job.id] = _handed_over(tx, job, this_round.now)
+        (job,) = _handed_over(tx, [job], this_round.now)
+        found[job.id] = job
         handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0), parents=parents))
     return handed
 
@@ -102,11 +103,11 @@ def _line_up(tx: Transaction, this_round: Round) -> list[Attempt]:
     found = stored.get_jobs(tx.conn, wanted) if wanted else {}
     lined_up: list[Attempt] = []
     for behind, jobs in this_round.to_line_up:
+        still = [found[wish.id] for wish in jobs if _still_waits(found.get(wish.id), wish)]
         before = behind
-        for job in (found[wish.id] for wish in jobs if _still_waits(found.get(wish.id), wish)):
-            handed = _handed_over(tx, job, this_round.now)
-            lined_up.append(Attempt(handed.attempt_id, handed, "", behind=before))
-            before = handed.attempt_id
+        for job in _handed_over(tx, still, this_round.now):
+            lined_up.append(Attempt(job.attempt_id, job, "", behind=before))
+            before = job.attempt_id
     return lined_up
 
 
@@ -116,12 +117,14 @@ def _still_waits(job: Job | None, wanted: Job) -> bool:
     return job.attempt == wanted.attempt and not job.parents_left
 
 
-def _handed_over(tx: Transaction, job: Job, now: datetime) -> Job:
-    values: dict[str, Any] = {"attempt": job.attempt + 1, "handed_over": True, "reason": None}
-    moves.set_job(tx, job.id, values)
-    job = changed(job, **values)
-    moves.note_job(tx, job, "handed_over", None, now)
-    return job
+def _handed_over(tx: Transaction, jobs: Sequence[Job], now: datetime) -> list[Job]:
+    wanted: list[tuple[JobId, dict[str, Any]]] = [
+        (job.id, {"attempt": job.attempt + 1, "handed_over": True, "reason": None}) for job in jobs
+    ]
+    moves.set_jobs(tx, wanted)
+    handed = [changed(job, **values) for job, (_, values) in zip(jobs, wanted, strict=True)]
+    moves.note_jobs(tx, handed, "handed_over", None, now)
+    return handed
 
 
 def _parents(tx: Transaction, child: Job, seen: dict[JobId, Job]) -> tuple[AttemptId, ...] | None:
@@ -158,8 +161,7 @@ def _record_attempts(tx: Transaction, done: Sequence[moves.Move]) -> None:
     found: dict[tuple[JobId, int], dict[str, object]] = {}
     for move in done:
         found.setdefault((move.job_id, move.attempt or 0), {}).update(_attempt_values(move))
-    for (job_id, number), values in found.items():
-        moves.set_attempt(tx, job_id, number, values)
+    moves.set_attempts(tx, list(found.items()))
 
 
 def _add_requeued(tx: Transaction, job_ids: Sequence[JobId], now: datetime) -> None:

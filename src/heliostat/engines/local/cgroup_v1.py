@@ -20,8 +20,10 @@ _HIERARCHIES = ("pids", "cpu", "memory")
 _INSTEAD_OF_PIDS = "freezer"
 _LIMIT_FILES = {"memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us", "pids": "pids.max"}
 _PERIOD_MICROSECONDS = 100_000  # the kernel's default, so we need not write it
-# What tells that a group is empty, its nested ones included, and has not come near the end of its memory.
-_QUIET_FILES = ("pids.current", "memory.failcnt", "memory.memsw.failcnt")
+# What tells that a group is empty, its nested ones included, and has not come to the end of its memory. Where the
+# kernel counts swap, its count comes first, as we set both limits alike.
+_EMPTY_FILE = "pids.current"
+_ENOUGH_FILES = ("memory.memsw.failcnt", "memory.failcnt")
 _UNLIMITED = frozenset({"-1", "max"})  # what a new group has
 
 
@@ -101,7 +103,7 @@ class V1Tree:
         # Our folder has the files that the groups inside it will have: we look once.
         self._files = frozenset(name for folder in self.folders for name in os.listdir(folder))
         self.controllers = frozenset(name for name, file in _LIMIT_FILES.items() if file in self._files)
-        self.quiet_files = tuple(self._quiet_files()) if "pids.current" in self._files else ()
+        self.quiet_files = tuple(self._quiet_files()) if _EMPTY_FILE in self._files else ()
         missing = ", ".join(sorted(_LIMIT_FILES.keys() - self.controllers))
         first = self.folders[0]
         self.description = f"cgroup v1 at {first} and alike" + (f", without {missing}" if missing else "")
@@ -139,9 +141,9 @@ class V1Tree:
         return V1Group(folders, "cpu" in folders and "cpuacct.usage" in self._files)
 
     def _quiet_files(self) -> Iterator[str]:
-        for file in _QUIET_FILES:
-            if file in self._files:
-                yield f"{self._bases[file.partition('.')[0]]}//{file}"
+        yield f"{self._bases['pids']}//{_EMPTY_FILE}"
+        if enough := next((file for file in _ENOUGH_FILES if file in self._files), None):
+            yield f"{self._bases['memory']}//{enough}"
 
     def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
         memory = "-1" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)

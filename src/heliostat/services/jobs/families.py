@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection
 
 from heliostat.models import Job, JobId, Rule
-from heliostat.services.rights import listed_jobs
 from heliostat.store import dependencies
+from heliostat.store.jobs import listed_jobs
 
 MOST_SHOWN = 100
 

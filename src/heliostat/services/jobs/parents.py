@@ -9,8 +9,9 @@ from sqlalchemy import Connection
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Caller, Dependency, Job, JobRequest, Parent, Rule
 from heliostat.models.dependencies import MOST_PAIRS, MOST_PARENTS, ended_words, find_cycle
-from heliostat.services.rights import listed_jobs, may_inspect
+from heliostat.services.rights import may_inspect
 from heliostat.store import jobs as stored
+from heliostat.store.jobs import listed_jobs
 
 _MOST_ELEMENTS = 10_000  # of an array
 _HINT = "You can wait for your own jobs and for those of projects you manage: `helio ps --all` lists them."

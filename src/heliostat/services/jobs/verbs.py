@@ -7,10 +7,11 @@ from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import ACTIVE, Caller, Job, JobId, JobState
 from heliostat.services.context import Context
 from heliostat.services.environments.verbs import check_build
-from heliostat.services.rights import check_inspectable, inspectable_job, listed_jobs
+from heliostat.services.rights import check_inspectable, inspectable_job
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people
 from heliostat.store.database import Transaction
+from heliostat.store.jobs import listed_jobs
 
 
 def cancel_job(context: Context, caller: Caller, job_id: JobId, *, force: bool = False) -> Job:

@@ -11,7 +11,8 @@ from heliostat.services.accounts.quotas import check_queued
 from heliostat.services.context import Context
 from heliostat.services.jobs.parents import link
 from heliostat.services.jobs.submission import draft_jobs
-from heliostat.services.rights import inspectable_job, listed_jobs
+from heliostat.services.rights import inspectable_job
+from heliostat.store.jobs import listed_jobs
 from heliostat.workers.forecaster import Accuracy, Answer
 
 __all__ = ["Accuracy", "Answer", "Explanation", "Forecast", "Option", "explain_job", "foresee_request"]

@@ -10,12 +10,12 @@ from heliostat.models import Caller, Job, JobId, JobRequest, JobState
 from heliostat.models.schedules import Firing, FiringState, Schedule, ScheduleId, ScheduleState
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import Submitted, prepare_submission
-from heliostat.services.rights import listed_jobs
 from heliostat.services.schedules.jobs import Submission, as_owner, request_for, within
 from heliostat.store import firings as fired
 from heliostat.store import people
 from heliostat.store import schedules as stored
 from heliostat.store.database import Transaction
+from heliostat.store.jobs import listed_jobs
 
 T = TypeVar("T")
 _FIRST_WAIT_SECONDS = 10

@@ -13,12 +13,12 @@ from heliostat.models import ACTIVE, Caller, Job, JobSpec
 from heliostat.models.workflows import SWEEP, Metric, Part, Scalar, Sweep
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import prepare_submission
-from heliostat.services.rights import listed_jobs
 from heliostat.services.workflows.plans import ReadJob, with_retries
 from heliostat.store import gates, moves
 from heliostat.store import results as reported
 from heliostat.store import sweeps as stored
 from heliostat.store.database import Transaction
+from heliostat.store.jobs import listed_jobs
 from heliostat.workers.results import metrics_of
 from heliostat.workflows.sweeps import check_size, filled, read_sweep, variables
 
