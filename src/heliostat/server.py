@@ -99,6 +99,7 @@ def serve(
         stack.callback(settings.home.socket.unlink, missing_ok=True)
         proxy = ProxyServer(context, proxy_socket)
         proxy.start()
+        gc.set_threshold(20_000, 20, 20)
         gc.freeze()  # what is there by now stays: nobody needs to look through it again and again
         stack.callback(proxy.close)
         ready(context, url)

@@ -77,6 +77,11 @@ def exports(environment: Mapping[str, str]) -> list[str]:
     return [f"export {name}={quoted(value)}" for name, value in environment.items()]
 
 
+def export_all(environment: Mapping[str, str]) -> str:
+    """The same as one command, which shells read quicker."""
+    return " ".join(["export", *(f"{name}={quoted(value)}" for name, value in environment.items())])
+
+
 def _filled(text: str) -> str:
     """Of quoted words, in which blanks are within single quotes."""
     return _BLANK.sub(r"""'"$\1"'""", text)

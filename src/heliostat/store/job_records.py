@@ -33,11 +33,11 @@ def add_code(tx: Transaction, code: Code, job_ids: Iterable[JobId]) -> None:
 
 def add_machines(tx: Transaction, machines: Mapping[tuple[JobId, int], Machine]) -> None:
     """Of attempts; said again, the first word counts."""
-    by_text: dict[str, list[tuple[JobId, int]]] = {}
+    by_machine: dict[Machine, list[tuple[JobId, int]]] = {}
     for attempt, machine in machines.items():
-        by_text.setdefault(record_to_text(machine), []).append(attempt)
-    for text, attempts in by_text.items():
-        _add(tx, text, attempts)
+        by_machine.setdefault(machine, []).append(attempt)
+    for machine, attempts in by_machine.items():
+        _add(tx, record_to_text(machine), attempts)
 
 
 def forget_machines(tx: Transaction, attempts: Iterable[tuple[JobId, int]]) -> None:

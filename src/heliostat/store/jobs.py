@@ -10,7 +10,7 @@ from sqlalchemy.sql import ColumnElement
 
 from heliostat.models import TERMINAL, AttemptRecord, Job, JobEvent, JobId, JobState
 from heliostat.store import schema
-from heliostat.store.prepared import Prepared
+from heliostat.store.prepared import Prepared, PreparedForMany
 from heliostat.store.rows import (
     ALL_COLUMNS,
     LISTED_COLUMNS,
@@ -21,12 +21,12 @@ from heliostat.store.rows import (
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
-_SOME = tuple(f"id{number}" for number in range(16))
 _ONE_JOB = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id == bindparam("id")))
-_ARE_SOME = _jobs.c.id.in_([bindparam(name) for name in _SOME])
-_SOME_JOBS = Prepared(select(*ALL_COLUMNS).where(_ARE_SOME))
-_SOME_LISTED = Prepared(select(*LISTED_COLUMNS).where(_ARE_SOME))
-_SOME_STANDINGS = Prepared(select(_jobs.c.id, _jobs.c.user, _jobs.c.project, _jobs.c.state).where(_ARE_SOME))
+_JOBS = PreparedForMany(_jobs.c.id, *ALL_COLUMNS)
+_LISTED = PreparedForMany(_jobs.c.id, *LISTED_COLUMNS)
+_STANDINGS = PreparedForMany(_jobs.c.id, _jobs.c.id, _jobs.c.user, _jobs.c.project, _jobs.c.state)
+_SAYS_CONTAINED = or_(*(_jobs.c.spec.contains(f'"{name}": ', autoescape=True) for name in ("image", "mounts")))
+_CONTAINED = PreparedForMany(_jobs.c.id, *ALL_COLUMNS, where=_SAYS_CONTAINED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +70,22 @@ def get_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     if len(wanted) == 1:
         row = _ONE_JOB.first(conn, {"id": wanted[0]})
         return {wanted[0]: row_to_job(row)} if row else {}
-    return {job.id: job for job in map(row_to_job, _rows_of(conn, _SOME_JOBS, wanted))}
+    return {job.id: job for job in map(row_to_job, _JOBS.all_of(conn, wanted))}
 
 
 def listed_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     """Without their specs: a thousand scripts would be a gigabyte."""
-    return {job.id: job for job in map(row_to_job, _rows_of(conn, _SOME_LISTED, list(ids)))}
+    return {job.id: job for job in map(row_to_job, _LISTED.all_of(conn, list(ids)))}
+
+
+def contained_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
+    """Those of these that have an image or mounts, with their specs; perhaps some more that only speak of it."""
+    return {job.id: job for job in map(row_to_job, _CONTAINED.all_of(conn, list(ids)))}
 
 
 def get_standings(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Standing]:
-    found = _rows_of(conn, _SOME_STANDINGS, list(ids))
+    found = _STANDINGS.all_of(conn, list(ids))
     return {job_id: Standing(job_id, user, project, JobState(state)) for job_id, user, project, state in found}
-
-
-def _rows_of(conn: Connection, query: Prepared, wanted: list[JobId]) -> list[tuple[Any, ...]]:
-    rows: list[tuple[Any, ...]] = []
-    for start in range(0, len(wanted), len(_SOME)):
-        part = wanted[start : start + len(_SOME)]
-        some = part + part[-1:] * (len(_SOME) - len(part))  # who is named twice is found once
-        rows += query.all(conn, dict(zip(_SOME, some, strict=True)))
-    return rows
 
 
 def get_job(conn: Connection, job_id: JobId) -> Job | None:

@@ -13,7 +13,7 @@ from heliostat.models.dependencies import broken_words, ended_words
 from heliostat.models.environments import CANNOT_BUILD
 from heliostat.store import dependencies, gates, schema
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared
+from heliostat.store.prepared import Prepared, PreparedForMany
 from heliostat.store.rows import event_to_row, job_to_row, places_to_text, to_column
 from heliostat.store.times import to_seconds
 
@@ -21,6 +21,7 @@ _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
 _ATTEMPT_COLUMNS = ("job_id", "number", "node", "devices", "places", "gpu_type", "state", "created_at")
 
 _STATE = Prepared(select(_jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over).where(_jobs.c.id == bindparam("id")))
+_MANY_STATES = PreparedForMany(_jobs.c.id, _jobs.c.id, _jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over)
 _ADD_JOB = Prepared(insert(_jobs))
 _ADD_EVENT = Prepared(insert(_events))
 _ADD_ATTEMPT = Prepared(insert(_attempts), _ATTEMPT_COLUMNS)
@@ -62,13 +63,12 @@ def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
 
 def _move_those_allowed(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
     """A job that moves twice is looked up once and written once."""
-    found: dict[JobId, _Moving | None] = {}
+    wanted = list(moves)
+    found = _moving(tx, wanted)
     done: list[Move] = []
     told = []
-    for move in moves:
-        if move.job_id not in found:
-            found[move.job_id] = _moving(tx, move.job_id)
-        moving = found[move.job_id]
+    for move in wanted:
+        moving = found.get(move.job_id)
         if moving is None or move.attempt not in (None, moving.attempt) or not may_move(moving.state, move.to):
             continue
         _take_back_from_engine(tx, moving, move)
@@ -78,7 +78,7 @@ def _move_those_allowed(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
         moving.values["state"] = move.to
         told.append((move.job_id, moving.attempt, move.at, move.kind, move.to, move.detail))
         done.append(move)
-    set_jobs(tx, [(job_id, moving.values) for job_id, moving in found.items() if moving and moving.values])
+    set_jobs(tx, [(job_id, moving.values) for job_id, moving in found.items() if moving.values])
     _add_events(tx, told)
     return done
 
@@ -93,9 +93,10 @@ class _Moving:
     values: dict[str, Any] = field(default_factory=dict)
 
 
-def _moving(tx: Transaction, job_id: JobId) -> _Moving | None:
-    row = _STATE.first(tx.conn, {"id": job_id})
-    return None if row is None else _Moving(JobState(row[0]), row[1], bool(row[2]))
+def _moving(tx: Transaction, moves: Sequence[Move]) -> dict[JobId, _Moving]:
+    """Those who are to move, by their number."""
+    rows = _MANY_STATES.all_of(tx.conn, list(dict.fromkeys(move.job_id for move in moves)))
+    return {number: _Moving(JobState(state), attempt, bool(handed)) for number, state, attempt, handed in rows}
 
 
 def _take_back_from_engine(tx: Transaction, moving: _Moving, move: Move) -> None:

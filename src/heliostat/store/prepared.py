@@ -3,9 +3,12 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, bindparam, select
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.expression import Executable
+
+_KEYS = tuple(f"key{number}" for number in range(16))
 
 
 class Prepared:
@@ -52,6 +55,25 @@ class Prepared:
             )
             found = self._compiled[conn.dialect.name] = (str(compiled), tuple(compiled.positiontup))
         return found
+
+
+class PreparedForMany:
+    """The columns of all rows with one of these keys, however many: a few statements, each for several keys."""
+
+    def __init__(
+        self, key: ColumnElement[int], *columns: ColumnElement[Any], where: ColumnElement[bool] | None = None
+    ) -> None:
+        query = select(*columns).where(key.in_([bindparam(name) for name in _KEYS]))
+        self._statement = Prepared(query if where is None else query.where(where))
+
+    def all_of(self, conn: Connection, keys: Sequence[int]) -> list[tuple[Any, ...]]:
+        """In no order; keys that do not exist are left out."""
+        rows: list[tuple[Any, ...]] = []
+        for start in range(0, len(keys), len(_KEYS)):
+            part = list(keys[start : start + len(_KEYS)])
+            part += part[-1:] * (len(_KEYS) - len(part))  # who is named twice is found once
+            rows += self._statement.all(conn, dict(zip(_KEYS, part, strict=True)))
+        return rows
 
 
 def driver_of(conn: Connection) -> Any:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import Row
@@ -31,7 +32,8 @@ _c = schema.jobs.c
 LISTED_COLUMNS = tuple(column for column in _c if column.name != "spec")
 ALL_COLUMNS = (*LISTED_COLUMNS, _c.spec)
 _NAMES = tuple(column.name for column in ALL_COLUMNS)
-_ANYWHERE = Placement()
+_ANYWHERE, _NO_SPEC = Placement(), JobSpec()
+_STATES = {state.value: state for state in JobState}
 
 
 def job_to_row(job: Job) -> dict[str, Any]:
@@ -59,7 +61,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "array_limit": job.array_limit,
         "attempt": job.attempt,
         "node": job.node,
-        "devices": json.dumps(job.devices),
+        "devices": _words_to_text(job.devices),
         "submitted_at": to_seconds(job.submitted_at),
         "started_at": to_seconds(job.started_at),
         "ended_at": to_seconds(job.ended_at),
@@ -82,7 +84,7 @@ def job_to_row(job: Job) -> dict[str, Any]:
         "begin_at": to_seconds(job.begin_at),
         "environment": job.environment,
         "retry": _retry_to_text(job.retry),
-        "notify": json.dumps(job.notify),
+        "notify": _words_to_text(job.notify),
         "part": part_to_text(job.part),
     }
 
@@ -99,12 +101,18 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         id=values["id"],
         kind=values["kind"],
         name=values["name"],
-        state=JobState(values["state"]),
+        state=_STATES[values["state"]],
         user=values["user"],
         unix_user=values["unix_user"],
         project=values["project"],
-        resources=_resources(values),
-        spec=_json_to_spec(json.loads(spec)) if spec is not None else JobSpec(),
+        resources=_resources(
+            values["cpus"],
+            values["memory_mib"],
+            values["gpus"],
+            values["gpu_type"],
+            values["gpu_memory_mib"],
+        ),
+        spec=_json_to_spec(json.loads(spec)) if spec is not None else _NO_SPEC,
         submitted_at=to_time(values["submitted_at"]),
         time_limit_seconds=values["time_limit_seconds"],
         priority=values["priority"],
@@ -115,7 +123,7 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         array_limit=values["array_limit"],
         attempt=values["attempt"],
         node=values["node"],
-        devices=tuple(json.loads(values["devices"])),
+        devices=_text_to_words(values["devices"]),
         started_at=to_time(values["started_at"]),
         ended_at=to_time(values["ended_at"]),
         exit_code=values["exit_code"],
@@ -138,7 +146,7 @@ def values_to_job(values: Mapping[Any, Any]) -> Job:
         begin_at=to_time(values["begin_at"]),
         environment=values["environment"],
         retry=_text_to_retry(values["retry"]),
-        notify=() if values["notify"] == "[]" else tuple(json.loads(values["notify"])),
+        notify=_text_to_words(values["notify"]),
         part=_text_to_part(values["part"]),
     )
 
@@ -148,7 +156,7 @@ def row_to_attempt(row: Row[Any]) -> AttemptRecord:
         job_id=row.job_id,
         number=row.number,
         node=row.node,
-        devices=tuple(json.loads(row.devices)),
+        devices=_text_to_words(row.devices),
         state=JobState(row.state),
         created_at=to_time(row.created_at),
         started_at=to_time(row.started_at),
@@ -184,6 +192,14 @@ def event_to_row(event: JobEvent) -> dict[str, Any]:
     }
 
 
+def _words_to_text(words: tuple[str, ...]) -> str:
+    return json.dumps(words) if words else "[]"
+
+
+def _text_to_words(text: str) -> tuple[str, ...]:
+    return () if text == "[]" else tuple(json.loads(text))
+
+
 def _spec_to_json(spec: JobSpec) -> dict[str, Any]:
     return {
         "command": list(spec.command),
@@ -209,15 +225,12 @@ def _json_to_spec(values: dict[str, Any]) -> JobSpec:
     return JobSpec(**(values | {"command": tuple(values["command"]), "mounts": mounts}))
 
 
-def _resources(values: Mapping[Any, Any]) -> Resources:
-    gpus = values["gpus"]
-    return Resources(
-        values["cpus"],
-        values["memory_mib"],
-        int(gpus) if gpus == int(gpus) else gpus,
-        values["gpu_type"],
-        values["gpu_memory_mib"],
-    )
+@lru_cache(1000)
+def _resources(
+    cpus: int, memory_mib: int, gpus: float, gpu_type: str | None, gpu_memory_mib: int | None
+) -> Resources:
+    """Most jobs ask for what others have asked for."""
+    return Resources(cpus, memory_mib, int(gpus) if gpus == int(gpus) else gpus, gpu_type, gpu_memory_mib)
 
 
 def _placement_to_text(placement: Placement) -> str:
@@ -280,4 +293,4 @@ def to_column(value: object) -> object:
         return part_to_text(value)
     if isinstance(value, JobState):
         return value.value
-    return json.dumps(value) if isinstance(value, tuple) else value
+    return _words_to_text(value) if isinstance(value, tuple) else value

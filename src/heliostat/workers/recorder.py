@@ -55,7 +55,8 @@ class Recorder:
         self._store.on_commit(self._hear)
         with self._store.read() as conn:
             self._add(unrecorded_attempts(conn, self._now() - _LOOK_BACK))
-            running = [job for job in stored.unfinished_jobs(conn) if job.spec.image and job.attempt]
+            numbers = [job.id for job in stored.unfinished_jobs(conn) if job.attempt]
+            running = [job for job in stored.contained_jobs(conn, numbers).values() if job.spec.image]
             self._nameless |= {(job.id, job.attempt) for job in running if lacks_image(conn, job.id, job.attempt)}
         self._thread.start()
 
@@ -72,7 +73,8 @@ class Recorder:
         if not waiting:
             return 0
         with self._store.read() as conn:
-            jobs = stored.get_jobs(conn, {job_id for job_id, _ in waiting})
+            numbers = {job_id for job_id, _ in waiting}
+            jobs = stored.listed_jobs(conn, numbers) | stored.contained_jobs(conn, numbers)
         devices = {device.uuid: device for node in self._fleet.nodes() for device in node.devices}
         machines = {
             (job_id, number): self._machine(job, devices)

@@ -42,7 +42,7 @@ def payload_script(attempt: Attempt, person: Person, places: Places, commands: S
     lines = [
         f"exec {_DESCRIPTOR}<&-",
         "umask 022",
-        *shell.exports(environment),
+        shell.export_all(environment),
         f"cd -- {quote(places.workdir)} || {{",
         "    echo 'heliostat: the working directory cannot be entered' >&2",
         "    exit 126",
