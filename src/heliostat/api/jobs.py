@@ -17,6 +17,7 @@ from heliostat.api.queue_views import forecast_view
 from heliostat.api.schedules import origin_view
 from heliostat.api.schemas import BulkBody, CancelBody, JobBody, WaitBody
 from heliostat.api.views import family_view, job_detail_view, job_view, public_job_view
+from heliostat.api.waiting import Waited
 from heliostat.errors import Invalid
 from heliostat.models import TERMINAL, Caller, Job, JobId, JobState
 from heliostat.services.context import Context
@@ -25,7 +26,7 @@ from heliostat.services.jobs.families import family_of
 from heliostat.services.jobs.logs import LogRange, log_order, read_log
 from heliostat.services.jobs.submission import prepare_submission, submit_jobs
 from heliostat.services.jobs.usage import in_all
-from heliostat.services.rights import check_inspectable, inspectable_job, may_inspect, may_see_values
+from heliostat.services.rights import inspectable_job, may_inspect, may_see_values
 from heliostat.services.sessions.verbs import TOKEN
 from heliostat.store import jobs as stored
 from heliostat.store.attempt_usage import usage_of
@@ -106,15 +107,17 @@ async def wait(body: WaitBody, request: Request, caller: CallerDep, context: Con
     """Answer when all these jobs are over, or when the time is."""
     feed: Feed = request.app.state.feed
     deadline = time.monotonic() + body.timeout_seconds
+    waited = Waited(context, caller, body.job_ids, lambda job: _view(context, caller, job))
     with feed.follow() as follower:
-        left = await run_in_threadpool(_unfinished, context, caller, body.job_ids)
-        while left and (seconds := deadline - time.monotonic()) > 0:
+        await run_in_threadpool(waited.look)
+        while waited.left and (seconds := deadline - time.monotonic()) > 0:
             try:
-                events = await follower.next(seconds)
-                left -= {event.job_id for event in events if event.state in TERMINAL}
+                waited.hear(await follower.next(seconds))
             except Behind:
-                left = await run_in_threadpool(_unfinished, context, caller, list(left))
-    return await run_in_threadpool(_waited, context, caller, body.job_ids, left)
+                await run_in_threadpool(waited.look)
+            if waited.has_many_to_show:
+                await run_in_threadpool(waited.show)
+    return JSONResponse(await run_in_threadpool(waited.answer))
 
 
 @router.get("/jobs/{job_id}")
@@ -236,20 +239,3 @@ def _before(cursor: str | None) -> JobId | None:
             "The cursor is not one of ours.", "Use next_cursor as it came.", fields={"cursor": "unknown"}
         )
     return int(cursor)
-
-
-def _unfinished(context: Context, caller: Caller, ids: list[JobId]) -> set[JobId]:
-    with context.store.read() as conn:
-        standings = stored.get_standings(conn, ids)
-    for job_id in ids:
-        if job_id not in standings:
-            inspectable_job(context, caller, job_id)
-        check_inspectable(caller, standings[job_id])
-    return {job.id for job in standings.values() if job.state not in TERMINAL}
-
-
-def _waited(context: Context, caller: Caller, ids: list[JobId], left: set[JobId]) -> Response:
-    with context.store.read() as conn:
-        over = stored.listed_jobs(conn, [job_id for job_id in ids if job_id not in left])
-    finished = [_view(context, caller, over[job_id]) for job_id in ids if job_id in over]
-    return JSONResponse({"finished": finished, "unfinished": sorted(left)})

@@ -108,6 +108,14 @@ class Reports(Protocol):
 
 
 @runtime_checkable
+class Rests(Protocol):
+    """An engine that knows when there is nothing more to hear from it."""
+
+    def is_at_rest(self) -> bool:
+        """Nothing runs, nothing is about to."""
+
+
+@runtime_checkable
 class LinesUp(Protocol):
     """An engine that starts an attempt by itself when the one it stands behind has ended, in its place.
 

@@ -95,11 +95,13 @@ def check_software(job: Job, installation: str) -> None:
         raise Refused("its image is no longer there; submit the job again to have it built")
 
 
-def open_log(path: str, person: Person, stack: contextlib.ExitStack) -> int:
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
-    stack.callback(os.close, descriptor)
-    os.fchown(descriptor, person.uid, person.gid)
-    return descriptor
+def make_log(path: str, person: Person) -> None:
+    """FileExistsError when it is there."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.fchown(descriptor, person.uid, person.gid)
+    finally:
+        os.close(descriptor)
 
 
 def make_private(path: str, person: Person) -> None:

@@ -13,7 +13,7 @@ from datetime import datetime
 
 import structlog
 
-from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, SaysWhy
+from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, Rests, SaysWhy, does
 from heliostat.errors import HeliostatError
 from heliostat.models import (
     ACTIVE,
@@ -92,7 +92,7 @@ class Controller:
         self._fleet.on_change(self._inbox.nudge)
         self._rules.on_change(self._inbox.nudge)
         if isinstance(self._engine, Reports):
-            self._engine.on_observation(self._inbox.put_observations)
+            self._engine.on_observation(self._hear)
         attempts = self._take_up()
         self._engine.forget_all_but({attempt.id for attempt in attempts})
         self._thread.start()
@@ -146,6 +146,10 @@ class Controller:
     def unfinished_jobs_of(self, user: str) -> int:
         """How many of the user's jobs are not over, as of the newest round."""
         return self._queue.count_of(user)
+
+    def _hear(self, observations: Sequence[Observation]) -> None:
+        is_last = does(self._engine, Rests) and self._engine.is_at_rest()  # type: ignore[type-abstract]
+        self._inbox.put_observations(observations, is_last=is_last)
 
     def _on_commit(self, changes: Changes) -> None:
         if changes.added or changes.moved:

@@ -38,8 +38,8 @@ class Inbox:
         self._news = News()
         lock = threading.Lock()
         self._wake, self._round_over = threading.Condition(lock), threading.Condition(lock)
-        self._closed = threading.Event()
-        self._taken_at = -inf
+        self._closed, self._hurries = threading.Event(), threading.Event()
+        self._taken_at = self._submitted_at = -inf
         self._put = self._taken = self._handled = 0  # how many changes
 
     @property
@@ -53,12 +53,17 @@ class Inbox:
     def put_changes(self, changes: Changes) -> None:
         with self._wake:
             self._put += 1
+            if changes.added:
+                self._submitted_at = time.monotonic()
             self._news.changes.append(changes)
             self._wake.notify()
 
-    def put_observations(self, observations: Sequence[Observation]) -> None:
+    def put_observations(self, observations: Sequence[Observation], *, is_last: bool = False) -> None:
+        """After the last one nothing follows that could share its round, unless somebody is submitting jobs."""
         with self._wake:
             self._news.observations += observations
+            if is_last and time.monotonic() - self._submitted_at > _LONGEST_BREATH_SECONDS:
+                self._hurries.set()
             self._wake.notify()
 
     def nudge(self) -> None:
@@ -80,12 +85,13 @@ class Inbox:
                 self._wake.wait(longest())
         for_company = time.monotonic() + _COMPANY_SECONDS
         if (left := earliest - time.monotonic()) > 0:
-            self._closed.wait(left)
+            self._hurries.wait(left)
         with self._wake:
             self._taken_at = time.monotonic()
             while self._news.only_starts and (left := for_company - time.monotonic()) > 0 and not self.is_closed:
                 self._wake.wait(left)
             news, self._news, self._taken = self._news, News(), self._put
+            self._hurries.clear()
             return news
 
     def wait_until_handled(self, seconds: float) -> None:
@@ -109,6 +115,7 @@ class Inbox:
 
     def close(self) -> None:
         self._closed.set()
+        self._hurries.set()
         with self._wake:
             self._wake.notify()
             self._round_over.notify_all()

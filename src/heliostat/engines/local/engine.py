@@ -105,6 +105,9 @@ class LocalEngine:
         there = [attempt for attempt in attempts if attempt.id not in waiting]
         return [seen for attempt in there for seen in self._supervision.take_up(attempt)]
 
+    def is_at_rest(self) -> bool:
+        return not (self._running or self._supervision.lined_up or self._queued)
+
     def take_back(self, attempt_ids: Collection[AttemptId]) -> None:
         taken = [number for number in attempt_ids if self._unqueue(number) or self._supervision.take_out(number)]
         if taken:
@@ -230,11 +233,12 @@ class LocalEngine:
 
     def _start_queued(self, attempt: Attempt) -> None:
         try:
-            if not self._traces.exists(attempt.id):
-                self._start(attempt)
+            self._start(attempt)
         except Refused as error:
             self._report([Ended(attempt.id, utc_now(), Cause.REFUSED, detail=str(error))])
         except OSError as error:
+            if isinstance(error, FileExistsError) and self._traces.exists(attempt.id):
+                return  # its logs are there because it runs, ran or was disowned
             self._not_started(attempt, f"it could not be started: {in_words(error)}")
         except Exception as error:
             log.exception("start_failed", attempt=attempt.id)

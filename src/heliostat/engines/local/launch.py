@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from heliostat.config import Settings
 from heliostat.engines.containers import check_rules
 from heliostat.engines.environment import Person
-from heliostat.engines.folders import JobFolder, check_software, lay_out, open_log
+from heliostat.engines.folders import JobFolder, check_software, lay_out, make_log
 from heliostat.engines.local.cgroups import Limits
 from heliostat.engines.local.containers import Place as ContainerPlace
 from heliostat.engines.local.containers import commands_of, tool_rooms
@@ -78,9 +78,8 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
 def make_order(payload: Payload, folder: JobFolder) -> Order:
     """Make its log files, and tell a wrapper what to run as whom."""
     job, person = payload.attempt.job, payload.person
-    with contextlib.ExitStack() as stack:
-        for stream in ("stdout", "stderr"):
-            open_log(folder.log(job.attempt, stream), person, stack)
+    for stream in ("stdout", "stderr"):
+        make_log(folder.log(job.attempt, stream), person)
     text = payload_script(payload.attempt, person, payload.places, payload.commands)
     with contextlib.ExitStack() as unless_made:
         script = _in_memory(text.encode("utf-8", "surrogateescape"), unless_made)

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from heliostat.engines.local.cgroups import Group, Limits
 
-_MOST_USES = 16
+_MOST_USES = 64
 SHORT_SECONDS = 1.0
 """Whoever stays longer is the last one."""
 
