@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from heapq import nsmallest
 from math import ceil, inf
+from statistics import fmean
 
 from heliostat.models import AttemptId, Job, attempt_id, changed
 from heliostat.scheduling.relay import Relay
@@ -18,7 +19,6 @@ from heliostat.scheduling.snapshot import Start
 _SEEN = 12  # of the last ends, all must have been short
 _SHORT_SECONDS = 0.1
 _MOMENT_SECONDS = 0.2  # of work in a lane
-_SHORTEST_SECONDS = 0.004  # that any is taken to last
 _LONGEST = 40
 _MOST = 160  # who stand ready in all lanes together
 PATIENCE_SECONDS = 0.3  # with whoever runs while others stand behind it
@@ -118,4 +118,4 @@ class Lanes:
         """How many may stand behind one; none until it is known that they are short."""
         if len(self._seconds) < _SEEN or max(self._seconds) > _SHORT_SECONDS:
             return 0
-        return min(_LONGEST, int(_MOMENT_SECONDS / max(_SHORTEST_SECONDS, *self._seconds)))
+        return int(_MOMENT_SECONDS / max(_MOMENT_SECONDS / _LONGEST, fmean(self._seconds)))
