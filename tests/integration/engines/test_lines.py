@@ -3,6 +3,7 @@
 import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,12 +12,14 @@ from typing import Any
 import pytest
 from contract import ENGINES, Bench
 
+from heliostat.engines.contract import TakesSamples
+from heliostat.engines.folders import JobFolder
 from heliostat.engines.local import launch
 from heliostat.engines.local import supervision as supervision_module
 from heliostat.engines.local.cgroups import Limits
 from heliostat.engines.local.trace import Traces
 from heliostat.engines.local.wrappers import Order
-from heliostat.models import Attempt, Cause, Ended, JobState, Started
+from heliostat.models import Attempt, Cause, Ended, JobState, Resources, Started
 
 
 @pytest.fixture(params=["local"])  # those that let attempts stand behind others
@@ -167,7 +170,7 @@ def test_nobody_stands_behind_one_whose_wrapper_has_gone_on_with_another(
     reapers, supervision.reapers = supervision.reapers, Later()  # the end of the first is not cleared up yet
     first, other, second = line.finishing(), line.running_long(), line.finishing(5)
     with monkeypatch.context() as patched:
-        patched.setattr(supervision, "_usual_end", lambda *seen: None)
+        patched.setattr(supervision._clearing, "usual_end", lambda *seen: None)
         line.start(first)
         line.wait_until(lambda: bool(supervision.reapers.asked), "its wrapper has said that it is over")
     line.start(other)
@@ -239,6 +242,41 @@ def test_a_stop_of_one_that_is_over_spares_the_next_in_its_group(
     assert (line.wait_for_end(second).cause, line.wait_for_end(second).exit_code) == (Cause.EXITED, 6)
 
 
+def small(attempt: Attempt, script: str) -> Attempt:
+    """It may use 32 MiB."""
+    spec = replace(attempt.job.spec, command=("sh", "-c", script))
+    return replace(attempt, job=replace(attempt.job, resources=Resources(1, 32), spec=spec))
+
+
+@pytest.mark.parametrize(
+    ("script", "cause"), [("exec tail /dev/zero", Cause.OUT_OF_MEMORY), ("tail /dev/zero; exit 0", Cause.EXITED)]
+)
+def test_what_one_lacked_of_memory_is_not_told_of_the_next(line: Bench, script: str, cause: Cause) -> None:
+    if "memory" not in line.engine._groups.controllers:  # type: ignore[attr-defined]
+        pytest.skip("the kernel limits no memory here")
+    first, second = small(line.finishing(), script), small(line.finishing(), "exit 3")
+    line.start(first)
+    assert line.wait_for_end(first).cause is cause
+    line.start(second)
+    assert (line.wait_for_end(second).cause, line.wait_for_end(second).exit_code) == (Cause.EXITED, 3)
+    assert group_of(line, second) == second.id
+
+
+def test_what_one_has_used_is_not_counted_as_the_next_ones(line: Bench) -> None:
+    busy = line.finishing()
+    spec = replace(busy.job.spec, command=("timeout", "0.5", "sh", "-c", "while :; do :; done"))
+    busy = replace(busy, job=replace(busy.job, spec=spec))
+    after = line.running_long()
+    line.start(busy, *behind(busy, after))
+    line.wait_for_start(after)
+    assert group_of(line, after) == busy.id
+    began = line.engine._supervision.running[after.id].began_at  # type: ignore[attr-defined]
+    line.wait_until(lambda: time.monotonic() - began > 0.3, "enough time has passed to say something")
+    assert isinstance(line.engine, TakesSamples)
+    cpus = line.engine.sample().attempts[after.id].cpus
+    assert cpus is None or cpus < 0.5
+
+
 def test_a_group_of_a_long_one_is_not_used_again(line: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(supervision_module, "SHORT_SECONDS", 0.0)
     first, second = line.finishing(), line.finishing()
@@ -268,21 +306,34 @@ def test_groups_of_those_who_rest_are_swept_after_a_restart_and_those_in_use_are
     assert list(line.engine._groups.names()) == []  # type: ignore[attr-defined]
 
 
-def test_one_whose_script_cannot_be_read_is_told_as_not_started(
+def test_one_whose_script_cannot_be_read_is_told_as_not_started_and_spares_those_around_it(
     line: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     make = launch.make_order
+    first, spoilt, last = line.finishing(), line.finishing(), line.until_let_go(7)
 
-    def spoilt(*what: Any) -> Order:
-        order = make(*what)
-        return replace(order, numbers=(*order.numbers[:4], 99999, None))
+    def order_of(payload: launch.Payload, folder: JobFolder) -> Order:
+        order = make(payload, folder)
+        is_spoilt = order.attempt_id == spoilt.id
+        return replace(order, numbers=(*order.numbers[:4], 99999, None)) if is_spoilt else order
 
-    monkeypatch.setattr(launch, "make_order", spoilt)
-    attempt = line.finishing()
-    line.start(attempt)
-    end = line.wait_for_end(attempt)
+    monkeypatch.setattr(launch, "make_order", order_of)
+    line.start(first, *behind(first, spoilt, last))
+    end = line.wait_for_end(spoilt)
     assert end.cause is Cause.NOT_STARTED
     assert "script" in (end.detail or "")
+    line.wait_for_start(last)
+    line.let_go(last)
+    assert line.wait_for_end(last).exit_code == 7
+    assert group_of(line, last) == first.id
+
+
+def test_one_that_has_stopped_its_own_wrapper_is_ended_all_the_same(line: Bench) -> None:
+    attempt = line.stopping_itself()
+    line.start(attempt)
+    line.wait_for_start(attempt)
+    line.engine.stop(attempt, 0)
+    assert line.wait_for_end(attempt).cause is Cause.STOPPED
 
 
 def test_a_start_that_fails_leaves_no_watch_of_its_log(line: Bench, monkeypatch: pytest.MonkeyPatch) -> None:

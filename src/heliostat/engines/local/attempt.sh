@@ -12,8 +12,8 @@
 # When the server is gone or hangs up, the attempt that runs is the last one.
 #
 # Attempts may share a GROUP, one after the other. QUIET are files of a group, as FOLDER//FILE, that hold nothing but zeros
-# while nothing is in it and nothing in it ever lacked memory. When an attempt leaves its group otherwise, it was the last
-# one here: the server clears up. Without QUIET nobody knows, and no group is shared.
+# while nothing is in it and nothing in it was killed for want of memory. When an attempt leaves its group otherwise, it
+# was the last one here: the server clears up. Without QUIET nobody knows, and no group is shared.
 #
 # TRACES/ATTEMPT.started    "pid start-time boot-id:birth group exit-status", the time in seconds since boot, the birth of
 #                           this process in ticks. Made with O_EXCL: whoever makes it (this script, or a server that

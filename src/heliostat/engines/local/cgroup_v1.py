@@ -20,10 +20,9 @@ _HIERARCHIES = ("pids", "cpu", "memory")
 _INSTEAD_OF_PIDS = "freezer"
 _LIMIT_FILES = {"memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us", "pids": "pids.max"}
 _PERIOD_MICROSECONDS = 100_000  # the kernel's default, so we need not write it
-# What tells that a group is empty, its nested ones included, and has not come to the end of its memory. Where the
-# kernel counts swap, its count comes first, as we set both limits alike.
-_EMPTY_FILE = "pids.current"
-_ENOUGH_FILES = ("memory.memsw.failcnt", "memory.failcnt")
+# What tells that a group is empty, its nested ones included, and that nothing was killed in it for want of memory.
+# (Kernels of 2025 no longer count in memory.failcnt.)
+_EMPTY_FILE, _ENOUGH_FILE = "pids.current", "memory.oom_control"
 _UNLIMITED = frozenset({"-1", "max"})  # what a new group has
 
 
@@ -142,8 +141,8 @@ class V1Tree:
 
     def _quiet_files(self) -> Iterator[str]:
         yield f"{self._bases['pids']}//{_EMPTY_FILE}"
-        if enough := next((file for file in _ENOUGH_FILES if file in self._files), None):
-            yield f"{self._bases['memory']}//{enough}"
+        if _ENOUGH_FILE in self._files:
+            yield f"{self._bases['memory']}//{_ENOUGH_FILE}"
 
     def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
         memory = "-1" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)

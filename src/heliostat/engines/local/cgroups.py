@@ -66,8 +66,8 @@ class CgroupTree(Protocol):
     description: str
     folders: tuple[str, ...]  # each has one of a group, by its name; none: there are no cgroups
     quiet_files: tuple[str, ...]
-    """Of a group, as FOLDER//FILE: nothing but zeros is in them while it is empty and has never lacked memory.
-    None: that cannot be told."""
+    """Of a group, as FOLDER//FILE: nothing but zeros is in them while it is empty and nothing was killed in it for
+    want of memory. None: that cannot be told."""
     controllers: frozenset[str]  # those of memory, cpu and pids whose limits the kernel will enforce
 
     def create(self, name: str, limits: Limits) -> Group:

@@ -6,9 +6,10 @@ what a job leaves in memory, as in /dev/shm, counts against the next one in its 
 """
 
 from collections.abc import Callable
+from concurrent.futures import Executor
 from dataclasses import dataclass
 
-from heliostat.engines.local.cgroups import Group, Limits
+from heliostat.engines.local.cgroups import CgroupTree, Group, Limits
 
 _MOST_USES = 64
 SHORT_SECONDS = 1.0
@@ -36,9 +37,10 @@ class Room:
 
     group: Group
     first: Guest
-    uses: int = 0
-    inside: int = 0  # told to use it, and not over
-    is_closed: bool = False
+    remove: Callable[[Group], None]
+    is_closed: bool
+    uses: int = 1
+    inside: int = 1  # told to use it, and not over
 
     @property
     def name(self) -> str:
@@ -65,15 +67,34 @@ class Room:
 
     def _remove_if_over(self) -> None:
         if self.is_closed and not self.inside:
-            self.group.remove()
+            self.remove(self.group)
 
 
-def room_for(guest: Guest, room: Room | None, make: Callable[[str, Limits], Group]) -> Room:
-    """The one there is, or a new one. OSError when there can be none."""
-    if room is None or not room.lets_in(guest):
-        group = make(guest.name, guest.limits)
+class Rooms:
+    """Makes and removes them. Where nobody can tell whether a group is quiet, each is for one."""
+
+    def __init__(self, groups: CgroupTree, reapers: Executor) -> None:
+        self._groups, self._reapers = groups, reapers
+
+    def enter(self, guest: Guest, room: Room | None) -> Room:
+        """The one there is, or a new one. OSError when there can be none."""
+        if room is not None and room.lets_in(guest):
+            room.enter()
+            return room
+        group = self._groups.create(guest.name, guest.limits)
         if room is not None:
             room.close()
-        room = Room(group, guest, is_closed=guest.wants_its_own)
-    room.enter()
-    return room
+        return Room(group, guest, self._remove, is_closed=guest.wants_its_own or not self._groups.quiet_files)
+
+    def found(self, name: str, group: Group) -> Room:
+        """One that an earlier server has made, for who is in it."""
+        return Room(group, Guest(name, "", Limits()), self._remove, is_closed=True)
+
+    def _remove(self, group: Group) -> None:
+        if not group.remove():  # somebody has slipped in from outside after the last one
+            self._reapers.submit(_clear, group)
+
+
+def _clear(group: Group) -> None:
+    group.kill()
+    group.remove()

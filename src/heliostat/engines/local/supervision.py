@@ -6,14 +6,15 @@ from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from functools import partial
-from signal import Signals
+from signal import SIGCONT, Signals
 
 import structlog
 
 from heliostat.config import Settings
 from heliostat.engines.contract import Report
 from heliostat.engines.folders import JobFolder
-from heliostat.engines.local.cgroups import CgroupTree, Group, Limits
+from heliostat.engines.local.cgroups import CgroupTree
+from heliostat.engines.local.clearing import Clearing, ProcessesLeft
 from heliostat.engines.local.containers import open_groups
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.endings import (
@@ -21,28 +22,20 @@ from heliostat.engines.local.endings import (
     ended,
     ended_before_boot,
     holders,
-    ran_out_of_memory,
     utc_now,
 )
 from heliostat.engines.local.insiders import signal_container
 from heliostat.engines.local.log_order import LogOrder
 from heliostat.engines.local.machine import node_name
-from heliostat.engines.local.processes import boot_time, open_pidfd
-from heliostat.engines.local.rooms import SHORT_SECONDS, Guest, Room, room_for
+from heliostat.engines.local.processes import boot_time, open_pidfd, send_signal
+from heliostat.engines.local.rooms import SHORT_SECONDS, Guest, Room, Rooms
 from heliostat.engines.local.trace import Claim, Ending, Traces, ending_of
-from heliostat.engines.local.ungrouped import UngroupedTree, led
+from heliostat.engines.local.ungrouped import led, marked
 from heliostat.engines.local.watch import Watch
 from heliostat.engines.local.wrappers import Order, Wrapper, Wrappers, wrapper_argv
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Place, Started
 
 log = structlog.get_logger()
-# The tool that holds a container tells the exit code and goes; its last process is gone a moment later by itself.
-_ENDS_BY_ITSELF, _MOMENT_SECONDS = 8, 0.0002
-_NEVER_BEGAN = "it could not be started: its supervising shell was killed, or could not read its script"
-
-
-class ProcessesLeft(Exception):
-    """Not even KILL has ended them yet, as when they hang in the kernel."""
 
 
 class Supervision:
@@ -60,6 +53,8 @@ class Supervision:
         self.reapers = ThreadPoolExecutor(4, "reaper")
         argv = wrapper_argv(settings.home, instance, groups)
         self.wrappers = Wrappers(argv, self.watch, self.lock, self)
+        self._rooms = Rooms(groups, self.reapers)
+        self._clearing = Clearing(traces, instance, self.devices, self.lock)
         self._log_order = LogOrder()
 
     def expect_start(self) -> None:
@@ -106,7 +101,7 @@ class Supervision:
             return ended(running, ending)
         self.begin(attempt)
         if ending.exit_code is not None or not self._watched(running):
-            if end := self._usual_end(running, self._traces.ending(attempt.id)):
+            if end := self._clearing.usual_end(running, self._traces.ending(attempt.id)):
                 self._log_order.end(attempt.id)
                 return end
             self.running[attempt.id] = running
@@ -115,12 +110,10 @@ class Supervision:
 
     def _room_of(self, attempt_id: AttemptId, claim: Claim) -> Room:
         """That an earlier server has made for it, or for another before it."""
-        group = self._groups.find(claim.group) or self._marked(attempt_id)
+        group = self._groups.find(claim.group) or marked(self._instance, attempt_id)
         if not self._groups.folders:
             led(group, claim)
-        room = Room(group, Guest(claim.group, "", Limits(), is_alone=True), is_closed=True)
-        room.enter()
-        return room
+        return self._rooms.found(claim.group, group)
 
     def _watched(self, running: Running) -> bool:
         """One that an earlier server has started. False when it is over already."""
@@ -149,7 +142,7 @@ class Supervision:
         """Whether it runs now; or others are before it. With the lock. OSError when it cannot be started."""
         wrapper = self.wrapper_for(attempt)
         try:
-            room = room_for(guest, wrapper.room, self._groups.create)
+            room = self._rooms.enter(guest, wrapper.room)
         except OSError:
             self._rest_if_idle(wrapper)
             raise
@@ -184,9 +177,10 @@ class Supervision:
 
     def be_last(self, running: Running) -> bool:
         """Of its wrapper and in its room: whoever signals what is there means nobody else. False: it is over."""
-        behind = [one for one in list(running.wrapper.told) if one != running.attempt.id and self.take_out(one)]
         with self.lock:
+            told = [one for one in running.wrapper.told if one != running.attempt.id]
             self.wrappers.hang_up(running.wrapper)
+        behind = [attempt_id for attempt_id in told if self.take_out(attempt_id)]
         self._tell([Ended(attempt_id, utc_now(), Cause.NOT_STARTED) for attempt_id in behind])
         return self._traces.ending(running.attempt.id).exit_code is None
 
@@ -259,7 +253,7 @@ class Supervision:
     def _end_soon(self, running: Running, how: str = "") -> list[Observation]:
         """Its end, if that is known at once."""
         try:
-            end = self._usual_end(running, self._ending(running, how))
+            end = self._clearing.usual_end(running, self._ending(running, how))
         except OSError:
             end = None  # no descriptor left, say: the reaper tries until it knows
         if end is None:
@@ -281,18 +275,9 @@ class Supervision:
             return self._traces.ending(running.attempt.id)
         return ending_of(how, running.order.has_limit and self._traces.timed_out(running.attempt.id))
 
-    def _usual_end(self, running: Running, ending: Ending) -> Ended | None:
-        """With an exit status and nothing left. Only a group that is empty can be removed."""
-        if running.attempt.devices and self.devices.are_real:
-            return None  # the driver must be asked, which may take its time
-        if ending.exit_code is None or not self._removed(running, ending):
-            return None
-        return ended(running, ending)
-
     def _end(self, running: Running) -> None:
         try:
-            end = self._clear(running)
-            self._give_back_devices(running)
+            end = self._clearing.end(running)
         except (ProcessesLeft, OSError) as error:
             log.warning("attempt_not_finished", attempt=running.attempt.id, error=repr(error))
             self.watch.call_after(5.0, lambda: self._tell(self._end_soon(running)))
@@ -300,45 +285,9 @@ class Supervision:
             self._let_go(running)
             self.report([end])
 
-    def _clear(self, running: Running) -> Ended:
-        """Nothing of it may be left when its end is told: its devices go to somebody else."""
-        ending = self._traces.ending(running.attempt.id)
-        was_run = ending.exit_code is not None or not self._traces.disown(running.attempt.id)
-        for tries in range(100):
-            if self._removed(running, ending):
-                break
-            if tries < _ENDS_BY_ITSELF and running.is_contained and ending.exit_code is not None:
-                time.sleep(_MOMENT_SECONDS)
-                continue
-            if not running.group.kill():
-                raise ProcessesLeft(running.attempt.id, running.group.pids()[:20])
-            # The kernel may call a group busy for a moment after its last process, most often after a container.
-            time.sleep(min(0.01, 0.0005 * 2**tries))
-        if not was_run:
-            return Ended(running.attempt.id, utc_now(), Cause.NOT_STARTED, detail=_NEVER_BEGAN)
-        if ending.exit_code is None and running.wrapper.is_gone and not self._left_by_wrapper(running).kill():
-            raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
-        return ended(running, ending)
-
-    def _give_back_devices(self, running: Running) -> None:
-        running.is_over = True
-        devices = running.attempt.devices
-        if devices and self.devices.are_real and not self.devices.wait_until_left(running.attempt.id, devices):
-            log.warning("devices_not_empty", attempt=running.attempt.id, devices=devices)
-
     def _holders(self) -> dict[str, list[AttemptId]]:
         with self.lock:
             return holders(self.running.values())
-
-    def _removed(self, running: Running, ending: Ending) -> bool:
-        """Nothing of it is left: it has left its room to others, or its group is no more."""
-        if ending.is_quiet:
-            with self.lock:
-                running.room.leave()
-            return True
-        if ending.exit_code != 0 and ran_out_of_memory(running, ending):  # the count goes with the group
-            running.out_of_memory = True
-        return running.group.remove()
 
     def _tell(self, seen: Sequence[Observation]) -> None:
         if seen:
@@ -357,13 +306,8 @@ class Supervision:
             self.watch.call_after(0.02, lambda: self.terminate(running, signal))
 
     def kill(self, attempt_id: AttemptId) -> None:
+        """Its wrapper goes on: a job of our own user can stop its process group, which is the wrapper's too."""
         if (running := self.running.get(attempt_id)) and self.be_last(running):
             self.reapers.submit(running.group.kill)
-
-    def _left_by_wrapper(self, running: Running) -> Group:
-        """Its watch of the limit, which is in its session but not in the cgroup."""
-        return led(self._marked(running.attempt.id), running.wrapper.claim)
-
-    def _marked(self, attempt_id: AttemptId) -> Group:
-        """What carries its mark: all there can be left when its cgroup is gone, or outside of it."""
-        return UngroupedTree(self._instance).create(attempt_id, Limits())
+            if (claim := self._traces.claim(attempt_id)) and claim.start_time:
+                send_signal(claim.pid, claim.start_time, SIGCONT)

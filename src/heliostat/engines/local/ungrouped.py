@@ -6,6 +6,7 @@ from heliostat.engines.local.cgroups import Group, Limits
 from heliostat.engines.local.processes import kill_members, members, send_signal, start_time
 from heliostat.engines.local.trace import Claim
 from heliostat.engines.local.usage import Usage, usage_of
+from heliostat.models import AttemptId
 
 MARK = "HELIOSTAT_MARK"
 
@@ -93,6 +94,11 @@ class UngroupedTree:
 
     def remove(self) -> bool:
         return True
+
+
+def marked(instance: str, attempt_id: AttemptId) -> Group:
+    """What carries its mark: all there can be left when its cgroup is gone, or outside of it."""
+    return UngroupedProcesses(instance, attempt_id)
 
 
 def led(group: Group, wrapper: Claim) -> Group:
