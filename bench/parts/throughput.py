@@ -29,12 +29,14 @@ def _of(peer: Peer, settings: Settings) -> Iterator[Figure]:
         "one by one": peer.one_by_one,
         "one request": peer.bulk,
     }
+    only_form = 0.0
     for form, run in forms.items():
         before = seconds_of(peer.server_pids().values())
         rates = [settings.jobs / seconds for _ in range(settings.repeat) if (seconds := run(settings.jobs))]
         if not rates:
-            yield Figure(PART, form, peer.name, None, "", "higher", "has no such form")
+            yield Figure(PART, form, peer.name, only_form, "jobs/s", "higher", "has no such form: one by one")
             continue
+        only_form = median(rates)
         time.sleep(_REST_SECONDS)
         spent = seconds_of(peer.server_pids().values()) - before
         spread = f"{min(rates):.0f} to {max(rates):.0f} in {len(rates)} runs"

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, ScalarSelect, Select, bindparam, func, or_, select, union_all
+from sqlalchemy import Connection, ScalarSelect, Select, bindparam, func, or_, select, text, union_all
 from sqlalchemy.sql import ColumnElement
 
 from heliostat.models import TERMINAL, AttemptRecord, Job, JobEvent, JobId, JobState
@@ -25,7 +25,7 @@ _ONE_JOB = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id == bindparam("id")))
 _JOBS = PreparedForMany(_jobs.c.id, *ALL_COLUMNS)
 _LISTED = PreparedForMany(_jobs.c.id, *LISTED_COLUMNS)
 _STANDINGS = PreparedForMany(_jobs.c.id, _jobs.c.id, _jobs.c.user, _jobs.c.project, _jobs.c.state)
-_SAYS_CONTAINED = or_(*(_jobs.c.spec.contains(f'"{name}": ', autoescape=True) for name in ("image", "mounts")))
+_SAYS_CONTAINED = text("""(spec LIKE '%"image"%' OR spec LIKE '%"mounts"%')""")
 _CONTAINED = PreparedForMany(_jobs.c.id, *ALL_COLUMNS, where=_SAYS_CONTAINED)
 
 

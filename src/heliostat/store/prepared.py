@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, select
+from sqlalchemy import Connection, TextClause, bindparam, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.expression import Executable
@@ -61,7 +61,7 @@ class PreparedForMany:
     """The columns of all rows with one of these keys, however many: a few statements, each for several keys."""
 
     def __init__(
-        self, key: ColumnElement[int], *columns: ColumnElement[Any], where: ColumnElement[bool] | None = None
+        self, key: ColumnElement[int], *columns: ColumnElement[Any], where: TextClause | None = None
     ) -> None:
         query = select(*columns).where(key.in_([bindparam(name) for name in _KEYS]))
         self._statement = Prepared(query if where is None else query.where(where))
