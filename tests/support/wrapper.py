@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from heliostat.config import Home
+from heliostat.engines.local.cgroups import CgroupTree
 from heliostat.engines.local.spawn import Program, spawn
 from heliostat.engines.local.ungrouped import UngroupedTree
 from heliostat.engines.local.wrappers import DEFAULT_SIGNALS, Order, wrapper_argv
@@ -13,9 +14,11 @@ from support.waiting import wait_until
 
 
 class ToldWrapper:
-    """No cgroups, and everybody is us. `said` is what it has told to be over."""
+    """Everybody is us. Without groups there are no cgroups."""
 
-    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, folder: Path, environ: Mapping[str, str] | None = None, groups: CgroupTree | None = None
+    ) -> None:
         self.home = Home(folder)
         for made in (self.home.attempts, self.home.jobs):
             made.mkdir(exist_ok=True)
@@ -24,7 +27,7 @@ class ToldWrapper:
         environment = {"PATH": os.environ["PATH"], **(environ or {})}
         with theirs:
             program = Program(
-                wrapper_argv(self.home, "told", UngroupedTree("told")),
+                wrapper_argv(self.home, "told", groups or UngroupedTree("told")),
                 environment,
                 {5: theirs.fileno()},
                 DEFAULT_SIGNALS,
@@ -32,7 +35,9 @@ class ToldWrapper:
             self.pid = spawn(program)
         self._scripts: list[int] = []
 
-    def tell(self, name: str, script: str | None, *, limit: int = 0, grace: float = 1) -> None:
+    def tell(
+        self, name: str, script: str | None, *, limit: int = 0, grace: float = 1, group: str | None = None
+    ) -> None:
         """Without a script there is nothing to be opened where the order says."""
         job, attempt = name.split(".")
         (self.home.jobs / job).mkdir(exist_ok=True)
@@ -42,7 +47,7 @@ class ToldWrapper:
         os.write(descriptor, (script or "").encode())
         self._scripts.append(descriptor)
         number = descriptor if script is not None else 9999
-        self._line.send(Order(name, (limit, grace, None, None, number, None), ()).line(name))
+        self._line.send(Order(name, (limit, grace, None, None, number, None), ()).line(group or name))
 
     def hear(self) -> str:
         """The next one that is over; nothing: it has hung up."""

@@ -120,7 +120,8 @@ class LinesUp(Protocol):
     """An engine that starts an attempt by itself when the one it stands behind has ended, in its place.
 
     Until it starts nothing is said of it, and a stop takes it out of the line. Its start is reported together with
-    the end of the one before, or earlier. Where that one is gone already, it starts at once.
+    the end of the one before, or earlier. Where that one is gone already, it starts at once. Where that one is
+    stopped, or leaves something behind, it may have ended with cause NOT_STARTED instead.
     """
 
     def take_back(self, attempt_ids: Collection[AttemptId]) -> None:

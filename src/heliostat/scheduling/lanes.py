@@ -96,6 +96,11 @@ class Lanes:
             lane.attempts.append(number)
             self._lane_of[number] = lane
 
+    def close_behind(self, number: AttemptId) -> None:
+        """Nobody else may stand behind it."""
+        if lane := self._lane_of.get(number):
+            lane.is_closed = True
+
     def close(self, now: float, relay: Relay) -> list[AttemptId]:
         """Who is to be given back: where somebody runs for long, or where the line of the relay may not go on."""
         found: list[AttemptId] = []

@@ -301,6 +301,7 @@ class Controller:
         if self._stop_asked.get(job.attempt_id) == job.stop_requested:
             return
         self._stop_asked[job.attempt_id] = job.stop_requested
+        self._lining.close_behind(job.attempt_id)
         for attempt in self._attempts_of([job]):
             spec = attempt.job.spec
             signal = spec.preempt_signal if job.stop_requested == "preempt" else "TERM"

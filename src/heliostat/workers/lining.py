@@ -32,6 +32,10 @@ class Lining:
         """They were cancelled or held while they stood ready."""
         self._lanes.end(attempt_ids, time.monotonic())
 
+    def close_behind(self, attempt_id: AttemptId) -> None:
+        """It is being stopped: the engine gives back those who stand behind it."""
+        self._lanes.close_behind(attempt_id)
+
     def has_begun_unknown(self, observations: Sequence[Observation]) -> bool:
         """Whether somebody started in a line of which we know no more."""
         if not self._engine.capabilities.lines_up:

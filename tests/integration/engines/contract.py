@@ -161,10 +161,11 @@ class Bench:
         env = {SECONDS: "36000", "READY": str(ready)}
         return self._attempt(f": > '{ready}'; exec sleep 600", env, time_limit_seconds)
 
-    def stopping_itself(self) -> Attempt:
+    def stopping_itself(self, time_limit_seconds: int | None = None) -> Attempt:
         """All of its process group."""
         ready = self.folder / f"ready-{next(_numbers)}"
-        return self._attempt(f": > '{ready}'; kill -STOP 0; sleep 600", {SECONDS: "36000", "READY": str(ready)})
+        env = {SECONDS: "36000", "READY": str(ready)}
+        return self._attempt(f": > '{ready}'; kill -STOP 0; sleep 600", env, time_limit_seconds)
 
     def until_let_go(self, exit_code: int = 0) -> Attempt:
         """Ends by itself, but not before `let_go`."""

@@ -1,6 +1,7 @@
 """Attempts that stand behind others, in an engine that lets them, and the groups they use one after the other."""
 
 import os
+import select
 import signal
 import threading
 import time
@@ -18,7 +19,7 @@ from heliostat.engines.local import launch
 from heliostat.engines.local import supervision as supervision_module
 from heliostat.engines.local.cgroups import Limits
 from heliostat.engines.local.trace import Traces
-from heliostat.engines.local.wrappers import Order
+from heliostat.engines.local.wrappers import Order, Wrapper
 from heliostat.models import Attempt, Cause, Ended, JobState, Resources, Started
 
 
@@ -195,6 +196,50 @@ def test_a_stop_gives_back_those_who_stand_behind_it(line: Bench) -> None:
     assert [len(line.reports_of(one)) for one in (second, third)] == [1, 1]
 
 
+def test_nobody_starts_beside_one_that_is_being_stopped(line: Bench) -> None:
+    first, second = line.ignoring_term(), line.finishing()
+    line.start(first)
+    line.wait_until_ignoring(first)
+    line.engine.stop(first, 1.0)
+    line.start(*behind(first, second))
+    assert line.wait_for_end(second).cause is Cause.NOT_STARTED
+    assert line.ends_of(first) == []
+    assert line.wait_for_end(first).cause is Cause.STOPPED
+
+
+def test_the_end_of_one_is_told_though_it_was_stopped_too_late(
+    line: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = line.finishing(5), line.until_let_go(6)
+    supervision = line.engine._supervision  # type: ignore[attr-defined]
+    read, listening = Wrapper._read, threading.Event()
+    monkeypatch.setattr(Wrapper, "_read", lambda wrapper: listening.wait(20) and read(wrapper))
+    line.start(first, *behind(first, second))
+    trace = line.folder / "home" / "attempts" / f"{second.id}.started"
+    line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "the second one runs")
+    line.engine.stop(first, 0)
+    listening.set()
+    assert line.wait_for_end(first).exit_code == 5
+    line.wait_for_start(second)
+    assert second.id in supervision.running
+    line.let_go(second)
+    assert line.wait_for_end(second).exit_code == 6
+
+
+def test_one_whose_wrapper_has_just_left_is_run_by_another(line: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    supervision = line.engine._supervision  # type: ignore[attr-defined]
+    with supervision.lock:
+        supervision.wrappers.expect()
+        (gone,) = supervision.wrappers._idle
+        monkeypatch.setattr(supervision, "gone", lambda wrapper: None)
+        os.kill(gone.claim.pid, signal.SIGKILL)
+        line.wait_until(lambda: select.select([gone.line], [], [], 0)[0] != [], "it is gone")
+    attempt = line.finishing(3)
+    line.start(attempt)
+    monkeypatch.undo()
+    assert line.wait_for_end(attempt).exit_code == 3
+
+
 def group_of(line: Bench, attempt: Attempt) -> str:
     claim = Traces(line.folder / "home" / "attempts").claim(attempt.id)
     assert claim is not None
@@ -297,12 +342,26 @@ def test_groups_of_those_who_rest_are_swept_after_a_restart_and_those_in_use_are
     line.wait_until(lambda: trace.exists() and bool(trace.read_text()), "the second one runs")
     line.engine._groups.create("999999.1", Limits())  # type: ignore[attr-defined]
     line.restart()
-    line.engine.observe(lined_up)
-    line.engine.forget_all_but([second.id])
+    line.engine.observe([first, *lined_up])
+    line.engine.forget_all_but([first.id, second.id])
     assert list(line.engine._groups.names()) == [first.id]  # type: ignore[attr-defined]
     assert line.ends_of(second) == []
     line.engine.stop(lined_up[0], 0)
     assert line.wait_for_end(second).cause is Cause.STOPPED
+    assert list(line.engine._groups.names()) == []  # type: ignore[attr-defined]
+
+
+def test_a_group_is_removed_after_a_restart_though_one_who_left_it_is_not_recorded_yet(line: Bench) -> None:
+    first = line.finishing()
+    line.engine.on_observation(lambda seen: None)
+    line.engine.start([first])
+    trace = line.folder / "home" / "attempts" / f"{first.id}.started"
+    line.wait_until(lambda: trace.exists() and trace.read_text().endswith("+\n"), "it has left its group quiet")
+    line.engine._groups.create(first.id, Limits())  # type: ignore[attr-defined]
+    line.restart()
+    line.engine._groups.create(first.id, Limits())  # type: ignore[attr-defined]
+    line.engine.observe([first])
+    line.engine.forget_all_but([first.id])
     assert list(line.engine._groups.names()) == []  # type: ignore[attr-defined]
 
 
@@ -328,8 +387,9 @@ def test_one_whose_script_cannot_be_read_is_told_as_not_started_and_spares_those
     assert group_of(line, last) == first.id
 
 
-def test_one_that_has_stopped_its_own_wrapper_is_ended_all_the_same(line: Bench) -> None:
-    attempt = line.stopping_itself()
+@pytest.mark.parametrize("limit", [None, 600])
+def test_one_that_has_stopped_its_own_wrapper_is_ended_all_the_same(line: Bench, limit: int | None) -> None:
+    attempt = line.stopping_itself(limit)
     line.start(attempt)
     line.wait_for_start(attempt)
     line.engine.stop(attempt, 0)

@@ -1,5 +1,6 @@
 """One wrapper runs attempts one after the other, and nothing of one reaches the next."""
 
+import os
 import subprocess
 import time
 from collections.abc import Iterator
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from heliostat.engines.local.cgroups import CgroupTree, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.processes import boot_id, start_time
 from heliostat.engines.local.trace import Claim, Traces
 from support.waiting import wait_until
@@ -143,3 +145,74 @@ def test_an_empty_claim_is_nobodys_only_after_a_while(tmp_path: Path) -> None:
     assert not traces.disown("1.1", at_once=True)
     assert traces.disown("2.1", at_once=True)
     assert traces.disown("2.1", at_once=True)
+
+
+@pytest.fixture(params=["/sys/fs/cgroup", "/sys/fs/cgroup/unified"])
+def groups(request: pytest.FixtureRequest) -> Iterator[CgroupTree]:
+    found = find_cgroups(f"told-{os.getpid()}", Path(request.param)) if Path(request.param).exists() else None
+    if found is None or isinstance(found, NoCgroups) or not found.quiet_files:
+        pytest.skip(f"no cgroups to be used in {request.param}")
+    yield found
+    for name in found.names():
+        group = found.find(name)
+        assert group is None or (group.kill() and group.remove())
+    found.remove()
+
+
+@pytest.fixture
+def grouped(tmp_path: Path, groups: CgroupTree) -> Iterator[ToldWrapper]:
+    groups.create("1.1", Limits())
+    told = ToldWrapper(tmp_path, groups=groups)
+    yield told
+    told.end()
+
+
+def last_word(wrapper: ToldWrapper, name: str) -> str:
+    return wrapper.trace(name).read_text().split()[-1]
+
+
+def test_those_who_leave_a_group_quiet_use_it_one_after_the_other(grouped: ToldWrapper) -> None:
+    for number in (1, 2, 3):
+        grouped.tell(f"{number}.1", f"exit {number}", group="1.1", limit=60)
+    assert [grouped.hear() for _ in range(3)] == ["1.1", "2.1", "3.1"]
+    assert [last_word(grouped, f"{number}.1") for number in (1, 2, 3)] == ["001+", "002+", "003+"]
+    assert grouped.trace("3.1").read_text().split()[3] == "1.1"
+
+
+def test_whoever_leaves_a_process_was_the_last_one(grouped: ToldWrapper) -> None:
+    grouped.tell("1.1", "sleep 60 & exit 4", group="1.1")
+    grouped.tell("2.1", "exit 5", group="1.1")
+    grouped.wait()
+    assert last_word(grouped, "1.1") == "004-"
+    assert not grouped.trace("2.1").exists()
+
+
+def test_whoever_leaves_a_group_of_its_own_making_was_the_last_one_where_that_matters(
+    grouped: ToldWrapper, groups: CgroupTree
+) -> None:
+    """With cgroup v2 nobody may enter a group whose own groups have controllers."""
+    inside = " ".join(f"{folder}/1.1/inside" for folder in groups.folders)
+    grouped.tell("1.1", f"mkdir {inside}", group="1.1")
+    grouped.tell("2.1", "exit 5", group="1.1")
+    wait_until(
+        lambda: last_word(grouped, "1.1")[-1:] in "+-" and "---" not in last_word(grouped, "1.1"), "its end"
+    )
+    is_v2 = len(groups.folders) == 1
+    if is_v2:
+        grouped.wait()
+        assert last_word(grouped, "1.1") == "000-"
+    else:
+        assert [grouped.hear(), grouped.hear()] == ["1.1", "2.1"]
+
+
+def test_a_group_that_is_gone_is_not_quiet(grouped: ToldWrapper, groups: CgroupTree) -> None:
+    grouped.tell("1.1", "exit 5", group="7.7")
+    grouped.wait()
+    assert last_word(grouped, "1.1") == "125-"
+
+
+def test_a_watch_of_the_limit_that_was_stopped_holds_nobody_up(wrapper: ToldWrapper) -> None:
+    others = "me=$(exec sh -c 'echo $PPID'); for pid in $(pgrep -P $$); do [ $pid = $me ] || kill -STOP $pid; done"
+    wrapper.tell("1.1", f"{others}; exit 3", limit=600)
+    assert wrapper.hear() == "1.1"
+    assert wrapper.status("1.1") == "003"

@@ -114,6 +114,7 @@ watch_the_limit() {
 
 end_the_watch() { # a group that others may use next is signalled by nobody then
     kill -s VTALRM "$watch"
+    kill -s CONT "$watch" # a payload of our own user may have stopped it
     signalled=yes
     while [ -n "$signalled" ]; do # a signal ends the waiting too early
         signalled=''
@@ -121,11 +122,14 @@ end_the_watch() { # a group that others may use next is signalled by nobody then
     done
 }
 
-is_quiet() {
+is_quiet() { # of a .stat file only the first line counts: others tell what there is of the group itself
     for file in $quiet; do
-        while read -r count; do
-            case $count in 0 | *' 0') ;; *) return 1 ;; esac
-        done <"${file%//*}/$group/${file#*//}" || return 1
+        seen=''
+        while [ -z "$seen" ] || [ "$file" = "${file%.stat}" ]; do
+            read -r count || break
+            case $count in 0 | *' 0') seen=yes ;; *) return 1 ;; esac
+        done <"${file%//*}/$group/${file#*//}"
+        [ -n "$seen" ] || return 1
     done
     [ -n "$quiet" ]
 }
@@ -163,8 +167,13 @@ attempt() {
     (payload)
     status=$?
     [ "$limit" = 0 ] || end_the_watch
-    if is_quiet; then left=+; else left=-; fi
-    printf '%s %s %s %s %03d%s\n' $$ "$start_time" "$boot" "$group" "$status" "$left" 1<>"$trace.started"
+    {
+        printf '%s %s %s %s %03d' $$ "$start_time" "$boot" "$group" "$status"
+        if is_quiet; then # looked at only now: whoever enters the group reads the status after that
+            left=+
+            printf +
+        fi
+    } 1<>"$trace.started"
     [ "$left" = + ] || [ -z "$quiet" ] || exit
 }
 

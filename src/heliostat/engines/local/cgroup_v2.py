@@ -87,7 +87,7 @@ class V2Tree:
         self._files = frozenset(
             name for name in os.listdir(folder) if name.partition(".")[0] in enabled | {"cgroup"}
         )
-        quiet = ("cgroup.events", "memory.events")
+        quiet = ("cgroup.events", "cgroup.stat", "memory.events")  # the second tells of groups inside
         self.quiet_files = tuple(f"{folder}//{file}" for file in quiet if file in self._files)
         self.controllers = frozenset(name for name in _CONTROLLERS if f"{name}.max" in self._files)
         missing = ", ".join(name for name in _CONTROLLERS if name not in self.controllers)

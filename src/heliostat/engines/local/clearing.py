@@ -62,12 +62,13 @@ class Clearing:
 
     def _has_left(self, running: Running, ending: Ending) -> bool:
         """It left its room as it found it, for others; or its group, where nobody else is, is no more."""
-        if ending.is_quiet:
-            self._leave(running)
-            return True
-        if ending.exit_code != 0 and ran_out_of_memory(running, ending):  # the count goes with the group
+        is_suspect = ending.exit_code != 0 and (running.is_contained or not ending.is_quiet)
+        if is_suspect and ran_out_of_memory(running, ending):  # the count goes with the group
             running.out_of_memory = True
-        return running.group.remove()
+        if not ending.is_quiet:
+            return running.group.remove()
+        self._leave(running)
+        return True
 
     def _leave(self, running: Running) -> None:
         with self._lock:

@@ -27,7 +27,7 @@ from heliostat.engines.local.ports import NotListening, find_listening
 from heliostat.engines.local.rooms import Guest
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
-from heliostat.engines.local.supervision import Supervision
+from heliostat.engines.local.supervision import NotFree, Supervision
 from heliostat.engines.local.trace import Traces
 from heliostat.engines.local.ungrouped import UngroupedTree
 from heliostat.errors import Conflict
@@ -142,9 +142,8 @@ class LocalEngine:
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         self._traces.remove_all_but(attempt_ids)
-        claims = [self._traces.claim(attempt_id) for attempt_id in attempt_ids]
-        in_use = {claim.group for claim in claims if claim}
-        for name in set(self._groups.names()) - set(attempt_ids) - in_use:
+        claims = [self._traces.claim(one) for one in attempt_ids if not self._traces.ending(one).is_quiet]
+        for name in set(self._groups.names()) - {claim.group for claim in claims if claim}:
             if (group := self._groups.find(name)) and group.kill():
                 group.remove()
         place = Place(self._settings, self._instance)
@@ -236,6 +235,8 @@ class LocalEngine:
             self._start(attempt)
         except Refused as error:
             self._report([Ended(attempt.id, utc_now(), Cause.REFUSED, detail=str(error))])
+        except NotFree:
+            self._report([Ended(attempt.id, utc_now(), Cause.NOT_STARTED)])
         except OSError as error:
             if isinstance(error, FileExistsError) and self._traces.exists(attempt.id):
                 return  # its logs are there because it runs, ran or was disowned

@@ -5,12 +5,16 @@ each attempt leaves it quiet (see attempt.sh), for those of the same person with
 what a job leaves in memory, as in /dev/shm, counts against the next one in its room.
 """
 
+import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
+import structlog
+
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits
 
+log = structlog.get_logger()
 _MOST_USES = 64
 SHORT_SECONDS = 1.0
 """Whoever stays longer is the last one."""
@@ -96,5 +100,8 @@ class Rooms:
 
 
 def _clear(group: Group) -> None:
-    group.kill()
-    group.remove()
+    for tries in range(20):
+        if group.kill() and group.remove():
+            return
+        time.sleep(0.001 * 2 ** min(tries, 8))
+    log.warning("group_not_removed", processes=group.pids()[:20])

@@ -38,6 +38,10 @@ from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Plac
 log = structlog.get_logger()
 
 
+class NotFree(Exception):
+    """Whoever is in its place is not over, and nobody can stand behind it any more."""
+
+
 class Supervision:
     """What runs, from the moment its wrapper is told until its end is told."""
 
@@ -79,6 +83,8 @@ class Supervision:
             return [self.started(attempt.id)]
         if self.take_out(attempt.id):
             return [Ended(attempt.id, utc_now(), Cause.NOT_STARTED)]
+        if self.running_one(attempt.id):  # it has just begun in its line
+            return [self.started(attempt.id)]
         was_before_boot = attempt.job.started_at is not None and attempt.job.started_at < boot_time()
         if self._traces.disown(attempt.id) and not was_before_boot:
             return [Ended(attempt.id, utc_now(), Cause.NOT_STARTED)]
@@ -130,17 +136,25 @@ class Supervision:
     def started(self, attempt_id: AttemptId, at: datetime | None = None) -> Started:
         return Started(attempt_id, at or utc_now(), (Place(node_name(self._settings.node_name), ()),))
 
-    def wrapper_for(self, attempt: Attempt) -> Wrapper:
-        """That of the one it stands behind, if that still has something to run. To be asked with the lock."""
+    def hand_over(self, attempt: Attempt, order: Order, guest: Guest) -> bool:
+        """Whether it runs now; or others are before it. With the lock. OSError when it cannot be started, NotFree
+        when it is to stand behind one that is being stopped."""
+        try:
+            return self._hand_to(self._wrapper_for(attempt), attempt, order, guest)
+        except BrokenPipeError:  # it has just left
+            return self._hand_to(self.wrappers.take(), attempt, order, guest)
+
+    def _wrapper_for(self, attempt: Attempt) -> Wrapper:
+        """That of the one it stands behind, if that still has something to run."""
         behind = attempt.behind or ""
         before = self.running.get(behind) or self.lined_up.get(behind)
-        if before is not None and before.wrapper.line is not None and behind in before.wrapper.told:
-            return before.wrapper
-        return self.wrappers.take()
+        if before is None or behind not in before.wrapper.told:
+            return self.wrappers.take()
+        if before.wrapper.is_dismissed:
+            raise NotFree
+        return before.wrapper
 
-    def hand_over(self, attempt: Attempt, order: Order, guest: Guest) -> bool:
-        """Whether it runs now; or others are before it. With the lock. OSError when it cannot be started."""
-        wrapper = self.wrapper_for(attempt)
+    def _hand_to(self, wrapper: Wrapper, attempt: Attempt, order: Order, guest: Guest) -> bool:
         try:
             room = self._rooms.enter(guest, wrapper.room)
         except OSError:
@@ -155,7 +169,7 @@ class Supervision:
             wrapper.tell(order, room.name)
         except OSError:
             room.leave()
-            self.wrappers.hang_up(wrapper)
+            self.wrappers.dismiss(wrapper)
             raise
         running = Running(
             attempt, wrapper, room, is_contained=guest.is_contained, is_first=room.uses == 1, order=order
@@ -179,7 +193,7 @@ class Supervision:
         """Of its wrapper and in its room: whoever signals what is there means nobody else. False: it is over."""
         with self.lock:
             told = [one for one in running.wrapper.told if one != running.attempt.id]
-            self.wrappers.hang_up(running.wrapper)
+            self.wrappers.dismiss(running.wrapper)
         behind = [attempt_id for attempt_id in told if self.take_out(attempt_id)]
         self._tell([Ended(attempt_id, utc_now(), Cause.NOT_STARTED) for attempt_id in behind])
         return self._traces.ending(running.attempt.id).exit_code is None
@@ -214,15 +228,10 @@ class Supervision:
             wrapper.told.remove(attempt_id)
             running, begun = self.running.get(attempt_id), self._begin_next(wrapper)
             if running and time.monotonic() - running.began_at > SHORT_SECONDS:
-                self._close_room(wrapper)
+                self.wrappers.close_room(wrapper)
             self._rest_if_idle(wrapper)
         seen: list[Observation] = [self.started(begun.attempt.id)] if begun else []
         return seen + self._end_soon(running, how) if running else seen
-
-    def _close_room(self, wrapper: Wrapper) -> None:
-        if wrapper.room:
-            wrapper.room.close()
-            wrapper.room = None
 
     def _begin_next(self, wrapper: Wrapper) -> Running | None:
         """Whose turn it is, if that is news; those that were taken out let others pass."""
@@ -245,7 +254,7 @@ class Supervision:
 
     def _rest(self, wrapper: Wrapper) -> None:
         """Without cgroups its session tells whose a process is: then it is for one attempt only."""
-        if self._groups.folders and wrapper.line is not None:
+        if self._groups.folders and wrapper.line is not None and not wrapper.is_dismissed:
             self.wrappers.put_back(wrapper)
         else:
             self.wrappers.hang_up(wrapper)
@@ -306,8 +315,11 @@ class Supervision:
             self.watch.call_after(0.02, lambda: self.terminate(running, signal))
 
     def kill(self, attempt_id: AttemptId) -> None:
-        """Its wrapper goes on: a job of our own user can stop its process group, which is the wrapper's too."""
         if (running := self.running.get(attempt_id)) and self.be_last(running):
-            self.reapers.submit(running.group.kill)
-            if (claim := self._traces.claim(attempt_id)) and claim.start_time:
-                send_signal(claim.pid, claim.start_time, SIGCONT)
+            self.reapers.submit(self._kill, running)
+
+    def _kill(self, running: Running) -> None:
+        """Its wrapper goes on: a job of our own user can stop its process group, which is the wrapper's too."""
+        running.group.kill()
+        if (claim := self._traces.claim(running.attempt.id)) and claim.start_time:
+            send_signal(claim.pid, claim.start_time, SIGCONT)

@@ -68,13 +68,13 @@ class Wrapper:
         self.claim, self.line = claim, line
         self.told = deque(runs)  # what it runs, then what it is to run next
         self.room: Room | None = None  # where others may follow
-        self.is_gone = False
+        self.is_dismissed = self.is_gone = False
         self.idle_since = 0.0
         self._unfinished = b""
 
     def tell(self, order: Order, group: str) -> None:
         """OSError when it is gone."""
-        if self.line is None:
+        if self.line is None or self.is_dismissed:
             raise BrokenPipeError(errno.EPIPE, "its wrapper is gone")
         os.write(self.line, order.line(group))
         self.told.append(order.attempt_id)
@@ -125,13 +125,30 @@ class Wrappers:
             self._retires = True
             self._watch.call_after(_IDLE_SECONDS, self._retire)
 
-    def hang_up(self, wrapper: Wrapper) -> None:
-        self._all.discard(wrapper)
+    def dismiss(self, wrapper: Wrapper) -> None:
+        """It is told nothing more, leaves after what it runs, and is listened to until then."""
+        wrapper.is_dismissed = True
+        self.close_room(wrapper)
         if wrapper in self._idle:
             self._idle.remove(wrapper)
+        if wrapper.line is not None:
+            line = socket.socket(fileno=wrapper.line)
+            with contextlib.suppress(OSError):
+                line.shutdown(socket.SHUT_WR)
+            line.detach()
+
+    def close_room(self, wrapper: Wrapper) -> None:
+        """Nobody follows there."""
         if wrapper.room:
             wrapper.room.close()
             wrapper.room = None
+
+    def hang_up(self, wrapper: Wrapper) -> None:
+        """Only in the thread of the watch, or once that has ended: it may be about to read there."""
+        self._all.discard(wrapper)
+        if wrapper in self._idle:
+            self._idle.remove(wrapper)
+        self.close_room(wrapper)
         if wrapper.line is not None:
             self._watch.drop(wrapper.line)
             os.close(wrapper.line)
