@@ -232,14 +232,13 @@ class LocalEngine:
 
     def _start_queued(self, attempt: Attempt) -> None:
         try:
-            self._start(attempt)
+            if not self._traces.exists(attempt.id):
+                self._start(attempt)
         except Refused as error:
             self._report([Ended(attempt.id, utc_now(), Cause.REFUSED, detail=str(error))])
         except NotFree:
             self._report([Ended(attempt.id, utc_now(), Cause.NOT_STARTED)])
         except OSError as error:
-            if isinstance(error, FileExistsError) and self._traces.exists(attempt.id):
-                return  # its logs are there because it runs, ran or was disowned
             self._not_started(attempt, f"it could not be started: {in_words(error)}")
         except Exception as error:
             log.exception("start_failed", attempt=attempt.id)
