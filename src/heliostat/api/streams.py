@@ -240,8 +240,7 @@ class _LogSource:
 
     def _read(self) -> Job | None:
         with self._context.store.read() as conn:
-            found = stored.list_jobs(conn, stored.JobFilter(ids=[self._job.id]), 1)
-        return found[0] if found else None
+            return listed_jobs(conn, [self._job.id]).get(self._job.id)
 
 
 def _read_events(

@@ -37,22 +37,20 @@ class JobFolder:
 
 
 def person_of(unix_user: str) -> Person:
-    entry = _entry_of(unix_user, int(time.monotonic()))
-    if entry is None:
-        raise Refused(f"this machine has no Unix user {unix_user}")
+    try:
+        entry = _entry_of(unix_user, int(time.monotonic()))
+    except KeyError:
+        raise Refused(f"this machine has no Unix user {unix_user}") from None
     if os.geteuid() not in (0, entry.pw_uid):
         raise Refused(f"Heliostat does not run as root here, so it cannot run jobs as {unix_user}")
     return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
 
 
 @lru_cache(1000)
-def _entry_of(unix_user: str, second: int) -> pwd.struct_passwd | None:
-    """Asked once a second at most: a directory server may have to be."""
+def _entry_of(unix_user: str, second: int) -> pwd.struct_passwd:
+    """Asked once a second at most: a directory server may have to be. KeyError, each time, when there is none."""
     del second
-    try:
-        return pwd.getpwnam(unix_user)
-    except KeyError:
-        return None
+    return pwd.getpwnam(unix_user)
 
 
 def lay_out(attempt: Attempt, person: Person, folder: JobFolder, uploads: Path) -> tuple[str, str | None]:

@@ -60,7 +60,6 @@ class JobFilter:
     node: str | None = None
     submitted_after: datetime | None = None
     submitted_before: datetime | None = None
-    ids: Collection[JobId] | None = None
     search: Search | None = None
 
 
@@ -200,7 +199,6 @@ def _is_mixed(wanted: JobFilter, sort: str | None = None) -> bool:
     others = (
         wanted.array_id,
         wanted.node,
-        wanted.ids,
         wanted.name,
         wanted.submitted_after,
         wanted.submitted_before,
@@ -242,8 +240,6 @@ def _filtered(query: Select[Any], wanted: JobFilter) -> Select[Any]:
             query = query.where(_jobs.c.ended_at.is_(None))
         elif TERMINAL.issuperset(wanted.states):
             query = query.where(_jobs.c.ended_at.is_not(None))
-    if wanted.ids is not None:
-        query = query.where(_jobs.c.id.in_(list(wanted.ids)))
     if wanted.name is not None:
         query = query.where(_jobs.c.name.contains(wanted.name, autoescape=True))
     if wanted.search is not None:
