@@ -3,9 +3,7 @@
 import contextlib
 import fcntl
 import gc
-import io
 import json
-import logging
 import os
 import signal
 import socket
@@ -16,9 +14,8 @@ from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Any, TextIO, cast
+from typing import Any, TextIO
 
-import structlog
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -30,6 +27,7 @@ from heliostat.engines.contract import Engine
 from heliostat.engines.relay.relays import relays_of
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
+from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
 from heliostat.services.notifying import make_notifier
@@ -60,7 +58,7 @@ from heliostat.workers.timekeeper import Timekeeper
 from heliostat.workers.upload_sweeper import UploadSweeper
 from heliostat.workers.workflow_sweeper import WorkflowSweeper
 
-log = structlog.get_logger()
+log = get_logger()
 _LOCK_SECONDS = 5.0
 _KEYS_KEPT = timedelta(days=30)  # how long a repeated submission is recognised
 
@@ -75,7 +73,7 @@ def serve(
     """Run until SIGTERM or SIGINT. `before` may fill the store; `ready` is told the address."""
     os.umask(0o077)
     sys.setswitchinterval(0.001)  # several threads hand small things to each other all the time
-    _configure_logging()
+    configure_logging()
     _heed_signals()
     _make_home(settings.home)
     with _lock(settings.home), contextlib.ExitStack() as stack:
@@ -340,30 +338,3 @@ def _run_http(app: Any, sockets: list[socket.socket]) -> None:
     )
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     _Server(config).run(sockets=sockets)
-
-
-class _UnfailingLog(io.TextIOBase):
-    """The log may be on the disk that is full: a word that cannot be written must not become a failure."""
-
-    def write(self, text: str) -> int:
-        with contextlib.suppress(OSError):
-            sys.stderr.write(text)
-        return len(text)
-
-    def flush(self) -> None:
-        with contextlib.suppress(OSError):
-            sys.stderr.flush()
-
-
-def _configure_logging() -> None:
-    logging.basicConfig(level=logging.WARNING, format="%(message)s")
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.format_exc_info,
-            structlog.processors.LogfmtRenderer(key_order=["timestamp", "level", "event"]),
-        ],
-        logger_factory=structlog.PrintLoggerFactory(cast("TextIO", _UnfailingLog())),
-        cache_logger_on_first_use=True,
-    )

@@ -64,13 +64,14 @@ def test_fifty_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_e
     server.assert_nothing_is_left()
 
 
-@pytest.mark.parametrize("statement", range(1, 16, 2))
+@pytest.mark.parametrize("way", ["migrate", "upgrade"])
+@pytest.mark.parametrize("statement", range(1, 16, 4))
 def test_a_schema_whose_making_was_killed_half_way_is_made_at_the_next_start(
-    tmp_path: Path, statement: int
+    tmp_path: Path, statement: int, way: str
 ) -> None:
     """Killed right before one of the statements that make the tables."""
     database = tmp_path / "heliostat.db"
-    killed = subprocess.run([sys.executable, "-c", _MIGRATE_AND_DIE, database, str(statement)], check=False)
+    killed = subprocess.run([sys.executable, "-c", _MIGRATE_AND_DIE, database, str(statement), way], check=False)
     assert killed.returncode == -signal.SIGKILL
     migrate(database)
     migrate(database)
@@ -98,7 +99,7 @@ _MIGRATE_AND_DIE = """
 import os, signal, sys
 from pathlib import Path
 from sqlalchemy import Engine, event
-from heliostat.store.migrate import migrate
+from heliostat.store import migrate
 
 left = int(sys.argv[2])
 
@@ -109,7 +110,7 @@ def count(conn, cursor, statement, *_):
     if left == 0:
         os.kill(os.getpid(), signal.SIGKILL)
 
-migrate(Path(sys.argv[1]))
+getattr(migrate, sys.argv[3])(Path(sys.argv[1]))
 """
 
 

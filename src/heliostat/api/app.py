@@ -6,7 +6,6 @@ import functools
 from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
-import structlog
 from fastapi import APIRouter, FastAPI, Request
 from fastapi.exceptions import RequestValidationError
 from starlette.concurrency import run_in_threadpool
@@ -50,11 +49,12 @@ from heliostat.api.quick import QuickSubmission
 from heliostat.api.refusals import Told, read_job, refusal
 from heliostat.api.schemas import ErrorView
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
+from heliostat.server_log import get_logger
 from heliostat.services.context import Context
 from heliostat.services.jobs.uploads import bytes_of
 from heliostat.web import faults, routes, visits
 
-log = structlog.get_logger()
+log = get_logger()
 PREFIX = "/api/v1"
 
 

@@ -1,12 +1,14 @@
 """Slurm's accounts, kept in step with ours: for admins."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.services.accounts import slurm as services
+
+if TYPE_CHECKING:
+    from heliostat.services.accounts.slurm import Plan
 
 router = APIRouter(prefix="/slurm", tags=["slurm"])
 
@@ -14,16 +16,20 @@ router = APIRouter(prefix="/slurm", tags=["slurm"])
 @router.get("/plan")
 def plan(caller: CallerDep, context: ContextDep) -> Response:
     """What would be changed in Slurm to have its accounts as ours are. Changes nothing. Admins only."""
-    return JSONResponse(_view(services.plan_slurm_accounts(context, caller)))
+    from heliostat.services.accounts.slurm import plan_slurm_accounts
+
+    return JSONResponse(_view(plan_slurm_accounts(context, caller)))
 
 
 @router.post("/apply")
 def apply(caller: CallerDep, context: ContextDep) -> Response:
     """Carry the plan out; stops at the first step that Slurm refuses. Admins only."""
-    return JSONResponse(_view(services.apply_accounts(context, caller).plan))
+    from heliostat.services.accounts.slurm import apply_accounts
+
+    return JSONResponse(_view(apply_accounts(context, caller).plan))
 
 
-def _view(plan: services.Plan) -> dict[str, Any]:
+def _view(plan: "Plan") -> dict[str, Any]:
     return {
         "cluster": plan.cluster,
         "steps": [{"sentence": step.sentence, "argv": step.argv(plan.cluster)} for step in plan.steps],

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from functools import partial
 
-import structlog
-
 from heliostat.auth.cache import Cache
 from heliostat.auth.grants import Grants
 from heliostat.auth.passwords import verify_password
@@ -19,10 +17,11 @@ from heliostat.auth.web import WebLogins
 from heliostat.config import Settings
 from heliostat.errors import Forbidden, NotAuthenticated
 from heliostat.models import Caller, Membership, ProjectRole, Role, Token, User
+from heliostat.server_log import get_logger
 from heliostat.store import people
 from heliostat.store.database import Store, Transaction
 
-log = structlog.get_logger()
+log = get_logger()
 
 _ACCOUNT_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 _USE_NOTED_EVERY = timedelta(minutes=1)

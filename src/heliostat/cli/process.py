@@ -92,11 +92,10 @@ def running_pid(home: Home) -> int | None:
 
 
 def _spawn(home: Home, options: dict[str, Any]) -> "subprocess.Popen[bytes]":
-    words = [f"--{name.replace('_', '-')}={value}" for name, value in options.items() if value is not None]
     home.path.mkdir(parents=True, exist_ok=True)
     with open(home.server_log, "ab", opener=_private) as log:
         return subprocess.Popen(
-            [sys.executable, "-m", "heliostat.cli.main", "up", *words],
+            [sys.executable, "-m", "heliostat.cli.serving", json.dumps(options)],
             cwd="/",
             env={**os.environ, "HELIOSTAT_HOME": str(home.path), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.DEVNULL,

@@ -12,8 +12,6 @@ from datetime import datetime, timedelta
 from itertools import groupby, islice
 from pathlib import Path
 
-import structlog
-
 from heliostat.config import Home, Settings
 from heliostat.demo.jobs import DemoJob
 from heliostat.demo.past_use import Month, past_use
@@ -26,12 +24,13 @@ from heliostat.engines.simulated.engine import SimulatedEngine
 from heliostat.errors import HeliostatError
 from heliostat.models import Caller, JobId
 from heliostat.server import serve
+from heliostat.server_log import get_logger
 from heliostat.services.context import Context, utc_now
 from heliostat.services.jobs.submission import submit_jobs
 from heliostat.services.jobs.verbs import cancel_job
 from heliostat.store.database import Store
 
-log = structlog.get_logger()
+log = get_logger()
 DEFAULT_SPEED = 60.0
 _MONTH_DAYS = 30
 _AT_ONCE = 20

@@ -6,8 +6,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
-import structlog
-
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotAuthenticated
 from heliostat.models import JobState
 from heliostat.models.sessions import Target
@@ -18,11 +16,12 @@ from heliostat.proxy.paths import Asked, own_host, parse_path
 from heliostat.proxy.pool import Pool
 from heliostat.proxy.upstream import Connection, UpstreamLost, request_head
 from heliostat.proxy.watch import ClientGone, Receive, Watch
+from heliostat.server_log import get_logger
 from heliostat.services.addresses import ENTER
 from heliostat.services.context import Context
 from heliostat.services.proxying import Way
 
-log = structlog.get_logger()
+log = get_logger()
 Message = MutableMapping[str, Any]
 Send = Callable[[Message], Awaitable[None]]
 _EARLY = frozenset({"session_starting", "not_listening", *(f"job_{state}" for state in JobState)})

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-import structlog
 import uvicorn
 
 from heliostat.config import Settings
@@ -15,9 +14,10 @@ from heliostat.errors import Conflict
 from heliostat.proxy.app import Proxy
 from heliostat.proxy.gathering import GatheringProtocol
 from heliostat.proxy.tunnel import Tunnel
+from heliostat.server_log import get_logger
 from heliostat.services.context import Context
 
-log = structlog.get_logger()
+log = get_logger()
 _STOP_SECONDS = 5.0
 
 

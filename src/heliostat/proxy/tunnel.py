@@ -9,7 +9,6 @@ import contextlib
 from typing import Any, cast
 
 import httptools
-import structlog
 
 from heliostat.errors import BadRequest, Conflict, EngineUnavailable, HeliostatError
 from heliostat.proxy import pages
@@ -18,9 +17,10 @@ from heliostat.proxy.gate import Admitted, Request
 from heliostat.proxy.headers import UPGRADE, Header, request_headers, response_headers
 from heliostat.proxy.upstream import request_head
 from heliostat.proxy.watch import CHECK_SECONDS
+from heliostat.server_log import get_logger
 from heliostat.services.proxying import Way
 
-log = structlog.get_logger()
+log = get_logger()
 _LONGEST_HEAD = 64 * 1024
 _ANSWER_SECONDS = 60.0
 

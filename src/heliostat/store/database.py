@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
-import structlog
 from sqlalchemy import URL, Connection, Engine, create_engine, event, func, select
 from sqlalchemy.exc import DatabaseError, OperationalError
 from sqlalchemy.pool import QueuePool
 
 from heliostat.errors import HeliostatError, StoreUnavailable
 from heliostat.models import Job, JobEvent, JobId
+from heliostat.server_log import get_logger
 from heliostat.store import schema
 from heliostat.store.prepared import driver_of, told_as_usual
 
-log = structlog.get_logger()
+log = get_logger()
 T = TypeVar("T")
 _MOST_TOGETHER = 256
 

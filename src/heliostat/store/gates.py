@@ -6,10 +6,10 @@ from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-import structlog
 from sqlalchemy import bindparam, null, select, update
 
 from heliostat.models import JobId, JobSpec, JobState, Rule
+from heliostat.server_log import get_logger
 from heliostat.store import jobs as stored
 from heliostat.store import schema
 from heliostat.store.database import Transaction
@@ -18,7 +18,7 @@ from heliostat.store.rows import spec_to_text
 from heliostat.store.workflow_tables import job_outputs, workflow_jobs, workflows
 from heliostat.workflows.deciding import Gate, Over, Verdict, decide, outputs_named
 
-log = structlog.get_logger()
+log = get_logger()
 
 _w, _d, _jobs = workflow_jobs.c, schema.dependencies.c, schema.jobs.c
 _ROW = Prepared(

@@ -1,8 +1,9 @@
 """Bring a database to the present schema."""
 
 from pathlib import Path
+from typing import Any
 
-from sqlalchemy import create_engine, inspect, text
+from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, create_engine, event, inspect, text
 
 from heliostat.store import (  # noqa: F401 - their tables belong to the schema
     image_tables,
@@ -12,21 +13,33 @@ from heliostat.store import (  # noqa: F401 - their tables belong to the schema
     workflow_tables,
 )
 from heliostat.store.database import sqlite_address
+from heliostat.store.schema import metadata
 
 HEAD = "0023"  # the newest file in migrations/versions; a test keeps this true
+_VERSION = Table("alembic_version", MetaData(), Column("version_num", String(32), primary_key=True))
 
 
 def migrate(path: Path) -> None:
-    """Create or upgrade. An up-to-date database is recognised without loading Alembic, for a quick start."""
-    if revision_of(path) == HEAD:
-        return
+    """Create or upgrade, all of it or nothing. Only an upgrade loads Alembic, which is big and stays in memory."""
+    found = revision_of(path)
+    if found is None:
+        _create(path)
+    elif found != HEAD:
+        upgrade(path)
+
+
+def upgrade(path: Path) -> None:
+    """Step by step. From nothing, this makes what `migrate` creates at once; a test keeps that true."""
     from alembic import command
     from alembic.config import Config
 
     config = Config()
     config.set_main_option("script_location", str(Path(__file__).with_name("migrations")).replace("%", "%%"))
-    config.attributes["address"] = sqlite_address(path)
-    command.upgrade(config, "head")
+    config.attributes["engine"] = engine = _engine(path)
+    try:
+        command.upgrade(config, "head")
+    finally:
+        engine.dispose()
 
 
 def revision_of(path: Path) -> str | None:
@@ -36,9 +49,36 @@ def revision_of(path: Path) -> str | None:
     engine = create_engine(sqlite_address(path))
     try:
         with engine.connect() as conn:
-            if not inspect(conn).has_table("alembic_version"):
+            if not inspect(conn).has_table(_VERSION.name):
                 return None
             found: str | None = conn.execute(text("SELECT version_num FROM alembic_version")).scalar()
             return found
     finally:
         engine.dispose()
+
+
+def _create(path: Path) -> None:
+    engine = _engine(path)
+    try:
+        with engine.begin() as conn:
+            metadata.create_all(conn)
+            _VERSION.create(conn, checkfirst=True)
+            conn.execute(_VERSION.insert().values(version_num=HEAD))
+    finally:
+        engine.dispose()
+
+
+def _engine(path: Path) -> Engine:
+    """SQLite can take back the making of tables, but its driver would commit each one by itself: a server killed
+    in between left half a schema, with which no later one could start."""
+    engine = create_engine(sqlite_address(path))
+
+    @event.listens_for(engine, "connect")
+    def _configure(dbapi: Any, _record: object) -> None:
+        dbapi.isolation_level = None
+
+    @event.listens_for(engine, "begin")
+    def _begin(conn: Connection) -> None:
+        conn.exec_driver_sql("BEGIN IMMEDIATE")
+
+    return engine

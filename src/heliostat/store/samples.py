@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import structlog
 
+from heliostat.server_log import get_logger
 from heliostat.store.sample_chunks import Chunk, pack, pack_row, rolled_up, unpack, widened
 
-log = structlog.get_logger()
+log = get_logger()
 T = TypeVar("T")
 
 HOUR, DAY = 3600, 86400

@@ -11,10 +11,9 @@ from sqlalchemy import (
     Table,
     Text,
     UniqueConstraint,
-    text,
 )
 
-from heliostat.store.schema import metadata
+from heliostat.store.schema import metadata, partial_index
 
 schedules = Table(
     "schedules",
@@ -46,12 +45,7 @@ schedules = Table(
     Column("failed_at", Float),
     Column("document", Text, nullable=False),
     UniqueConstraint("user", "name"),
-    Index(
-        "schedules_by_next",
-        "next_at",
-        sqlite_where=text("next_at IS NOT NULL"),
-        postgresql_where=text("next_at IS NOT NULL"),
-    ),
+    partial_index("schedules_by_next", "next_at", where="next_at IS NOT NULL"),
     sqlite_autoincrement=True,
 )
 
@@ -81,11 +75,6 @@ firings = Table(
     Column("ended_at", Float),
     UniqueConstraint("schedule_id", "due_at"),  # each happens once
     Index("firings_by_job", "job_id"),
-    Index(
-        "firings_open",
-        "schedule_id",
-        sqlite_where=text("state = 'running'"),
-        postgresql_where=text("state = 'running'"),
-    ),
+    partial_index("firings_open", "schedule_id", where="state = 'running'"),
     sqlite_autoincrement=True,
 )

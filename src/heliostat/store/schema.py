@@ -21,6 +21,12 @@ from sqlalchemy import (
 
 metadata = MetaData()
 
+
+def partial_index(name: str, *columns: str, where: str, unique: bool = False) -> Index:
+    """Of some rows only. A word for a database that we do not use would load all that is known of it."""
+    return Index(name, *columns, unique=unique, sqlite_where=text(where))
+
+
 departments = Table(
     "departments",
     metadata,
@@ -184,66 +190,21 @@ jobs = Table(
     Column("notify", Text, nullable=False, server_default="[]"),
     Column("part", Text),
     # Most jobs are over: these indexes hold only the few that are not, or serve the filters of the job list.
-    Index(
-        "jobs_unfinished",
-        "user",
-        "id",
-        sqlite_where=text("ended_at IS NULL"),
-        postgresql_where=text("ended_at IS NULL"),
-    ),
-    Index(
-        "jobs_finished",
-        "state",
-        "id",
-        sqlite_where=text("ended_at IS NOT NULL"),
-        postgresql_where=text("ended_at IS NOT NULL"),
-    ),
-    Index(
-        "jobs_finished_by_user",
-        "user",
-        "state",
-        "id",
-        sqlite_where=text("ended_at IS NOT NULL"),
-        postgresql_where=text("ended_at IS NOT NULL"),
-    ),
-    Index(
-        "jobs_by_end",
-        "ended_at",
-        "id",
-        sqlite_where=text("ended_at IS NOT NULL"),
-        postgresql_where=text("ended_at IS NOT NULL"),
-    ),
+    partial_index("jobs_unfinished", "user", "id", where="ended_at IS NULL"),
+    partial_index("jobs_finished", "state", "id", where="ended_at IS NOT NULL"),
+    partial_index("jobs_finished_by_user", "user", "state", "id", where="ended_at IS NOT NULL"),
+    partial_index("jobs_by_end", "ended_at", "id", where="ended_at IS NOT NULL"),
     # All that lists are filtered and sorted by, so that they need not look into the wide rows of the table.
-    Index(
-        "jobs_listed",
-        "state",
-        "project",
-        "user",
-        "gpus",
-        "ended_at",
-        "name",
-        sqlite_where=text("ended_at IS NOT NULL"),
-        postgresql_where=text("ended_at IS NOT NULL"),
+    partial_index(
+        "jobs_listed", "state", "project", "user", "gpus", "ended_at", "name", where="ended_at IS NOT NULL"
     ),
     Index("jobs_by_gpus", "gpus", "id"),
     Index("jobs_by_user", "user", "id"),
     Index("jobs_by_project", "project", "id"),
     Index("jobs_by_array", "array_id", "id"),
     # A past job is brought in once, however often it is tried; numbers of another system may come again.
-    Index(
-        "jobs_by_origin",
-        "origin",
-        "submitted_at",
-        unique=True,
-        sqlite_where=text("origin IS NOT NULL"),
-        postgresql_where=text("origin IS NOT NULL"),
-    ),
-    Index(
-        "jobs_by_environment",
-        "environment",
-        sqlite_where=text("environment IS NOT NULL"),
-        postgresql_where=text("environment IS NOT NULL"),
-    ),
+    partial_index("jobs_by_origin", "origin", "submitted_at", unique=True, where="origin IS NOT NULL"),
+    partial_index("jobs_by_environment", "environment", where="environment IS NOT NULL"),
 )
 
 dependencies = Table(

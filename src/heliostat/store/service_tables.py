@@ -1,8 +1,8 @@
 """The tables of services and their replicas."""
 
-from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text, text
+from sqlalchemy import Boolean, Column, Float, ForeignKey, Index, Integer, String, Table, Text
 
-from heliostat.store.schema import metadata
+from heliostat.store.schema import metadata, partial_index
 
 services = Table(
     "services",
@@ -42,10 +42,5 @@ service_replicas = Table(
     Column("draining_at", Float),
     Column("is_over", Boolean, nullable=False),
     Index("service_replicas_by_service", "service_id", "job_id"),
-    Index(
-        "service_replicas_live",
-        "service_id",
-        sqlite_where=text("is_over = 0"),
-        postgresql_where=text("is_over = false"),
-    ),
+    partial_index("service_replicas_live", "service_id", where="is_over = 0"),
 )

@@ -11,8 +11,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-import structlog
-
 from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, Rests, SaysWhy, does
 from heliostat.errors import HeliostatError
 from heliostat.models import (
@@ -36,6 +34,7 @@ from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.relay import GOOD_SECONDS, Relay, relay_after
 from heliostat.scheduling.snapshot import Plan, Start
 from heliostat.scheduling.why import Explainer, Why, why_elsewhere
+from heliostat.server_log import get_logger
 from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Changes, Store
@@ -49,7 +48,7 @@ from heliostat.workers.queue import Queue
 from heliostat.workers.recording import Round, record
 from heliostat.workers.tries import Tries
 
-log = structlog.get_logger()
+log = get_logger()
 
 _RETRY_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 3600.0

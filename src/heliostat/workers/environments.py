@@ -15,8 +15,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
-import structlog
-
 from heliostat.config import Home, Settings
 from heliostat.engines.environment import environment_folder
 from heliostat.engines.folders import JobFolder
@@ -26,6 +24,7 @@ from heliostat.models.environments import CANNOT_BUILD, IMAGE_BUILD, OUR_SCRIPTS
 from heliostat.models.images import rules_words
 from heliostat.models.quantities import parse_memory
 from heliostat.models.states import TERMINAL, JobState
+from heliostat.server_log import get_logger
 from heliostat.store import environments as stored
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.environments import Kept
@@ -34,7 +33,7 @@ from heliostat.workers.images import note_pushes, settle_push, sweep_logins
 from heliostat.workers.leftovers import last_words, read_safely
 from heliostat.workers.loop import Loop
 
-log = structlog.get_logger()
+log = get_logger()
 
 _EVERY_SECONDS = 3600.0
 _MOST_LOCK_BYTES = 4 * 2**20

@@ -11,20 +11,19 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-import structlog
-
 from heliostat.errors import HeliostatError, TooManyRequests
 from heliostat.models import TERMINAL, Job, JobId, JobState
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.durations import Durations
 from heliostat.scheduling.forecast import Effort, Forecast, forecast
 from heliostat.scheduling.whatif import Option, Question, at_once, what_if, when_it_starts
+from heliostat.server_log import get_logger
 from heliostat.store import forecasts as stored
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.workers.controller import Controller
 from heliostat.workers.past import past_durations, recent_durations
 
-log = structlog.get_logger()
+log = get_logger()
 
 _SHORTEST_PAUSE_SECONDS = 3.0  # between two forecasts
 _STALE_SECONDS = 120.0  # after which one is made anew though nothing happened

@@ -3,13 +3,12 @@
 import subprocess
 import threading
 
-import structlog
-
 from heliostat.config import Settings
 from heliostat.engines.local.image_stores import ImageStore, begin_sweep, end_sweep, image_stores, most_bytes
+from heliostat.server_log import get_logger
 from heliostat.workers.loop import Loop
 
-log = structlog.get_logger()
+log = get_logger()
 _EVERY_SECONDS = 3600.0
 
 

@@ -4,11 +4,10 @@ import contextlib
 import threading
 from collections.abc import Callable
 
-import structlog
-
 from heliostat.errors import HeliostatError
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 _PATIENCE_SECONDS = 10.0  # with a look that is under way
 
 

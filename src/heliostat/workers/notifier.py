@@ -14,20 +14,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from queue import SimpleQueue
 
-import structlog
-
 from heliostat.config import Settings
 from heliostat.errors import HeliostatError
 from heliostat.models import User
 from heliostat.models.notices import Channel, Delivery, DeliveryState, Notice, NoticeId, occasions_of
 from heliostat.notices.failures import Undelivered
 from heliostat.notices.letters import Letter, Told, compose
+from heliostat.server_log import get_logger
 from heliostat.store import notices as stored
 from heliostat.store import people
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.notices import JobOfEvent
 
-log = structlog.get_logger()
+log = get_logger()
 
 MOST_TRIES = 30  # with the pauses between them, about a day
 _FIRST_PAUSE_SECONDS = 10.0

@@ -6,8 +6,6 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-import structlog
-
 from heliostat import __version__
 from heliostat.config import Settings
 from heliostat.engines.contract import Engine, KnowsDriver
@@ -16,6 +14,7 @@ from heliostat.engines.folders import JobFolder
 from heliostat.models import Device, Job, JobId, JobState
 from heliostat.models.records import Machine, digest_in
 from heliostat.models.states import TERMINAL
+from heliostat.server_log import get_logger
 from heliostat.store import jobs as stored
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.job_records import add_machines, forget_machines, lacks_image, unrecorded_attempts
@@ -23,7 +22,7 @@ from heliostat.workers.datasets import Datasets
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.leftovers import read_safely
 
-log = structlog.get_logger()
+log = get_logger()
 _GATHER_SECONDS = 0.5  # many starts share one commit
 _DIGEST = re.compile(r'".*?(sha256:[0-9a-f]{64})', re.S)  # else it says why there is none
 _LOOK_BACK = timedelta(minutes=10)  # what may have ended just before the server did

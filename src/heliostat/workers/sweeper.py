@@ -6,13 +6,12 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import structlog
-
+from heliostat.server_log import get_logger
 from heliostat.store.database import Store
 from heliostat.store.jobs import ended_before
 from heliostat.workers.loop import Loop
 
-log = structlog.get_logger()
+log = get_logger()
 
 _EVERY_SECONDS = 3600.0
 _MANY = 500

@@ -7,13 +7,12 @@ from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from datetime import datetime
 
-import structlog
-
 from heliostat.errors import HeliostatError
 from heliostat.models import TERMINAL, JobId
+from heliostat.server_log import get_logger
 from heliostat.store.database import Changes, Store
 
-log = structlog.get_logger()
+log = get_logger()
 
 _LONGEST_SLEEP_SECONDS = 1.0  # a clock that is set is noticed within this
 _STEP_SECONDS = 1.0  # by which the wall clock must part from the steady one to have been set

@@ -3,13 +3,12 @@
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
-import structlog
-
+from heliostat.server_log import get_logger
 from heliostat.store.database import Store
 from heliostat.store.uploads import Uploads, needed_uploads
 from heliostat.workers.loop import Loop
 
-log = structlog.get_logger()
+log = get_logger()
 _EVERY_SECONDS = 3600.0
 
 

@@ -3,16 +3,15 @@
 import time
 from threading import Lock
 
-import structlog
-
 from heliostat.engines.local.cgroups import Group
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.endings import Running, ended, ran_out_of_memory, utc_now
 from heliostat.engines.local.trace import Ending, Traces
 from heliostat.engines.local.ungrouped import led, marked
 from heliostat.models import Cause, Ended
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 # The tool that holds a container tells the exit code and goes; its last process is gone a moment later by itself.
 _ENDS_BY_ITSELF, _MOMENT_SECONDS = 8, 0.0002
 _NEVER_BEGAN = "it could not be started: its supervising shell was killed, or could not read its script"

@@ -8,8 +8,6 @@ from datetime import datetime
 from pathlib import Path
 from signal import Signals
 
-import structlog
-
 from heliostat.config import Settings
 from heliostat.engines.containers_inside import enter_script
 from heliostat.engines.contract import Capabilities, Report
@@ -33,8 +31,9 @@ from heliostat.engines.local.ungrouped import UngroupedTree
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings
 from heliostat.models.sessions import Listening
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 _SWEEP_SECONDS = 600.0
 _PAUSE_SECONDS = 0.05
 

@@ -10,11 +10,10 @@ from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 
-import structlog
-
 from heliostat.engines.local.cgroups import CgroupTree, Group, Limits
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 _MOST_USES = 64
 SHORT_SECONDS = 1.0
 """Whoever stays longer is the last one."""

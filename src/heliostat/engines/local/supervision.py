@@ -8,8 +8,6 @@ from datetime import datetime
 from functools import partial
 from signal import SIGCONT, Signals
 
-import structlog
-
 from heliostat.config import Settings
 from heliostat.engines.contract import Report
 from heliostat.engines.folders import JobFolder
@@ -34,8 +32,9 @@ from heliostat.engines.local.ungrouped import led, marked
 from heliostat.engines.local.watch import Watch
 from heliostat.engines.local.wrappers import Order, Wrapper, Wrappers, wrapper_argv
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Place, Started
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 
 
 class NotFree(Exception):

@@ -9,9 +9,9 @@ import threading
 import time
 from collections.abc import Callable
 
-import structlog
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 Action = Callable[[], object]
 
 

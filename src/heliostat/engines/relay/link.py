@@ -15,15 +15,14 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
-import structlog
-
 from heliostat.engines.inside import Inside
 from heliostat.engines.relay import frames
 from heliostat.engines.relay.channel import Channel
 from heliostat.engines.relay.frames import BadFrame, Frame
 from heliostat.engines.relay.strays import Strays
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 P = TypeVar("P", bound=asyncio.Protocol)
 START_SECONDS = 30.0
 ANSWER_SECONDS = 20.0

@@ -13,8 +13,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-import structlog
-
 from heliostat.engines.contract import Engine, RelaysPorts
 from heliostat.engines.folders import Refused
 from heliostat.engines.inside import Inside
@@ -23,8 +21,9 @@ from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLos
 from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, AttemptId
 from heliostat.models.sessions import Listening
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.Protocol)
 IDLE_SECONDS = 120.0

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
-import structlog
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger(__name__)
+log = get_logger(__name__)
 
 LONGEST_WAIT_SECONDS = 3600.0
 

@@ -9,8 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import islice
 
-import structlog
-
 from heliostat.engines.contract import Report
 from heliostat.engines.slurm.arrays import Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
@@ -24,8 +22,9 @@ from heliostat.engines.slurm.sight import Sight
 from heliostat.engines.slurm.usage import OwedUsage
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, AttemptId, Cause, Observation
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 _OTHERS_SECONDS = 5.0
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
 _GATHERING_SECONDS = 0.1  # after a submission, in which others arrive that can go together

@@ -13,15 +13,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import structlog
-
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.dynamic import REASON, SeenNode, Step, Work, command_argv, seen_node, work_of
 from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import Recomposition
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 _EVERY_SECONDS = 1.0
 _AGAIN_SECONDS = 5.0  # after a step that did not work
 _JOIN_SECONDS = 60.0

@@ -5,12 +5,11 @@ import time
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-import structlog
-
 from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import HeliostatError
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 T = TypeVar("T")
 
 

@@ -9,8 +9,6 @@ from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import UTC, datetime
 
-import structlog
-
 from heliostat.config import Settings
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.arrays import arrays_among, taken_out
@@ -27,8 +25,9 @@ from heliostat.engines.slurm.traces import Trace
 from heliostat.engines.slurm.words import Known, ending, ending_by_receipt, was_killed
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, AttemptId, Cause, JobState, Observation, Place, Started
+from heliostat.server_log import get_logger
 
-log = structlog.get_logger()
+log = get_logger()
 _VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
 _LOOKS_FOR_ENDED = 3  # the same of one that notes its own end: the accounting may be a moment behind
 _FORGETFUL_SECONDS = 60.0  # after its start, in which Slurm kills what it finds on nodes and does not remember

@@ -2,12 +2,9 @@
 
 from dataclasses import replace
 
-from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.models import Caller, User
 from heliostat.scheduling.standing import Account, standing
-from heliostat.services.accounts.slurm_shares import slurm_standing
 from heliostat.services.context import Context
-from heliostat.store.people import list_users
 
 __all__ = ["Account", "counted_by", "share_tree"]
 
@@ -20,14 +17,14 @@ def share_tree(context: Context, caller: Caller) -> tuple[Account, ...]:
 
 def counted_by(context: Context) -> str:
     """Whose count of usage it is: `heliostat`, or `slurm`, which also counts jobs of plain sbatch."""
-    return "slurm" if isinstance(context.engine, SlurmEngine) else "heliostat"
+    return "slurm" if context.engine.name == "slurm" else "heliostat"
 
 
 def _tree(context: Context) -> tuple[Account, ...]:
-    if isinstance(context.engine, SlurmEngine):
-        with context.store.read() as conn:
-            names = {user.unix_user: user.name for user in list_users(conn) if user.unix_user}
-        return slurm_standing(context.engine.accounts.used(), context.rules.accounts(), names)
+    if context.engine.name == "slurm":
+        from heliostat.services.accounts.slurm import tree_by_slurm
+
+        return tree_by_slurm(context)
     board = context.controller.fork()
     return standing(board.snapshot(context.now()), board.policy)
 

@@ -1,4 +1,7 @@
-"""Keeping Slurm's accounts in step with departments, projects and people: for admins."""
+"""Keeping Slurm's accounts in step with departments, projects and people: for admins.
+
+Loaded only where it is needed: it brings all of the engine with it, and most servers have another.
+"""
 
 import pwd
 from collections.abc import Iterator, Sequence
@@ -15,12 +18,22 @@ from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.sacctmgr import carry_out, first_line
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError
 from heliostat.models import Caller
+from heliostat.scheduling.standing import Account
+from heliostat.services.accounts.slurm_shares import slurm_standing
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
 from heliostat.store import people, slurm_made
 from heliostat.store.accounts import list_departments
 
-__all__ = ["Applied", "Plan", "apply_accounts", "examine_accounts", "plan_slurm_accounts", "probe_nodes"]
+__all__ = [
+    "Applied",
+    "Plan",
+    "apply_accounts",
+    "examine_accounts",
+    "plan_slurm_accounts",
+    "probe_nodes",
+    "tree_by_slurm",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +90,13 @@ def probe_nodes(context: Context) -> None:
         names = sorted({user.unix_user for user in people.list_users(conn) if user.unix_user and user.active})
     with suppress(EngineUnavailable, SlurmRefused):  # the doctor says so anyway
         probe(context.settings, dict(_known_here(names)))
+
+
+def tree_by_slurm(context: Context) -> tuple[Account, ...]:
+    """Departments with their shares and what they used, by Slurm's own count."""
+    with context.store.read() as conn:
+        names = {user.unix_user: user.name for user in people.list_users(conn) if user.unix_user}
+    return slurm_standing(_engine(context).accounts.used(), context.rules.accounts(), names)
 
 
 def _known_here(names: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:

@@ -9,7 +9,6 @@ from heliostat.engines.contract import DrainsNodes
 from heliostat.errors import NotFound
 from heliostat.models import Caller, Node, NodeState, User
 from heliostat.services.accounts.acting import changed, invalid, shown
-from heliostat.services.accounts.slurm import examine_accounts, probe_nodes
 from heliostat.services.cluster.data_classes import MOST_SECRET, note_for_node
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
@@ -88,7 +87,11 @@ def examine_installation(context: Context, caller: Caller, *, probe: bool = Fals
     With `probe` a tiny job looks from the nodes too, where the engine has others than this machine.
     """
     require_admin(caller.user)
-    if probe and context.settings.engine == "slurm":
+    if context.settings.engine != "slurm":
+        return examine(context.settings, nodes=context.fleet.nodes_now())
+    from heliostat.services.accounts.slurm import examine_accounts, probe_nodes
+
+    if probe:
         probe_nodes(context)
     return [*examine(context.settings, nodes=context.fleet.nodes_now()), *examine_accounts(context)]
 

@@ -1,0 +1,24 @@
+"""What `helio up --background` starts: the server alone. What only a command line needs would stay in memory.
+
+Its one argument are the options of `helio up`, as JSON.
+"""
+
+import json
+import sys
+
+from heliostat.config import find_home, load_settings
+from heliostat.errors import HeliostatError
+
+
+def main() -> None:
+    """Errors end up in the log; whoever started us reads its last lines."""
+    from heliostat.server import serve
+
+    try:
+        serve(load_settings(find_home(), **json.loads(sys.argv[1])))
+    except HeliostatError as error:
+        sys.exit(f"helio: {error.message}\nhint: {error.hint}" if error.hint else f"helio: {error.message}")
+
+
+if __name__ == "__main__":
+    main()
