@@ -1,15 +1,14 @@
 """What someone asked to run, and each execution of it."""
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import StrEnum
-from operator import attrgetter
-from typing import Any
 
 from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.environments import Software
+from heliostat.models.frozen import copier, quickly_made
 from heliostat.models.records import Code
 from heliostat.models.retries import USUAL_RETRY, Retry
 from heliostat.models.states import TERMINAL, JobState
@@ -98,6 +97,7 @@ class Mount:
         return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """The part of a job only its engine reads. Private to the owner: env may hold secrets."""
@@ -120,6 +120,7 @@ class JobSpec:
         return self.image is not None or self.runtime not in (None, "process")
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """A submission. None means: use the default."""
@@ -152,6 +153,7 @@ class JobRequest:
     tools: Software | None = None  # what starts it, beside its environment; built for it as well
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as everyone in Heliostat sees it."""
@@ -241,21 +243,11 @@ class Job:
         return self.state in TERMINAL
 
 
-_values_of = attrgetter(*(one.name for one in fields(Job)))
-_SETTERS: dict[str, Callable[[Job, Any], None]] = {one.name: getattr(Job, one.name).__set__ for one in fields(Job)}
-_ALL_SETTERS = tuple(_SETTERS.values())
+changed = copier(Job)
+"""`dataclasses.replace` for those who do it thousands of times a second."""
 
 
-def changed(job: Job, **values: Any) -> Job:
-    """The same but for these values: `dataclasses.replace` for those who do it thousands of times a second."""
-    new = object.__new__(Job)
-    for set_it, value in zip(_ALL_SETTERS, _values_of(job), strict=True):
-        set_it(new, value)
-    for name, value in values.items():
-        _SETTERS[name](new, value)
-    return new
-
-
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One execution of a job: all an engine needs to carry it out."""

@@ -11,6 +11,7 @@ from sqlalchemy import Table, bindparam, delete, insert, select, update
 from heliostat.models import TERMINAL, WAITING, Attempt, Job, JobEvent, JobId, JobState, Rule, may_move
 from heliostat.models.dependencies import broken_words, ended_words
 from heliostat.models.environments import CANNOT_BUILD
+from heliostat.models.frozen import quickly_made
 from heliostat.store import dependencies, gates, schema
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared, PreparedForMany
@@ -27,6 +28,7 @@ _ADD_EVENT = Prepared(insert(_events))
 _ADD_ATTEMPT = Prepared(insert(_attempts), _ATTEMPT_COLUMNS)
 
 
+@quickly_made
 @dataclass(frozen=True, slots=True)
 class Move:
     """A wish to change a job's state. It happens only if the state machine and the fence allow it."""

@@ -17,5 +17,5 @@ def test_a_changed_job_is_what_replace_would_make() -> None:
 
 
 def test_a_name_that_a_job_has_not_is_refused() -> None:
-    with pytest.raises(KeyError):
+    with pytest.raises(AttributeError):
         changed(JOB, nod="a")
