@@ -42,7 +42,7 @@ Text = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # NU
 @router.post("/jobs", status_code=201)
 async def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
     """Submit one job, or with `array` one job per index. The answer comes when it is safely stored."""
-    change = prepare_submission(context, caller, [body.to_request()], idempotency_key)
+    change = prepare_submission(context, caller, [body.to_request()], idempotency_key, body.about())
     # Shielded: a request that is given up must not take the writer's answer away from under it.
     submitted = await asyncio.shield(asyncio.wrap_future(context.store.order(change)))
     if submitted.array_ids:
@@ -54,7 +54,7 @@ async def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempote
 @router.post("/jobs/bulk", status_code=201)
 def submit_many(body: BulkBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
     """Submit up to 10,000 jobs in one transaction: all or none."""
-    submitted = submit_jobs(context, caller, body.to_requests(), idempotency_key)
+    submitted = submit_jobs(context, caller, body.to_requests(), idempotency_key, body.about())
     ids = list(submitted.job_ids)
     return JSONResponse({"count": len(ids), "job_ids": ids, "array_ids": list(submitted.array_ids)}, 201)
 

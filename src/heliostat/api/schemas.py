@@ -294,6 +294,10 @@ class JobBody(BaseModel):
             notify=self.notify,
         )
 
+    def about(self) -> str:
+        """What makes a request the same: all that was given, but not with which code it was submitted."""
+        return repr([(name, getattr(self, name)) for name in sorted(self.model_fields_set - {"record"})])
+
     def _placement(self) -> Placement:
         labels = tuple(dict.fromkeys(self.labels))
         return Placement(self.tasks, self.layout, self.exclusive, labels, self.reservation)
@@ -333,6 +337,9 @@ class BulkBody(BaseModel):
     def to_requests(self) -> list[JobRequest]:
         code = None if self.record is None else self.record.to_code()
         return [job.to_request(code) for job in self.jobs]
+
+    def about(self) -> str:
+        return "\n".join([job.about() for job in self.jobs])
 
 
 class CancelBody(BaseModel):

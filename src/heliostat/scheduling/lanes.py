@@ -20,6 +20,7 @@ _SEEN = 12  # of the last ends, all must have been short
 _SHORT_SECONDS = 0.1
 _MOMENT_SECONDS = 0.2  # of work in a lane
 _LONGEST = 40
+_AT_FIRST = 20  # behind one that starts now: it is not to wait until many others are recorded
 _MOST = 160  # who stand ready in all lanes together
 PATIENCE_SECONDS = 0.3  # with whoever runs while others stand behind it
 
@@ -73,9 +74,8 @@ class Lanes:
         depth = self._depth()
         if not depth:
             return []
-        for start in starts:
-            lane = _Lane(start, now)
-            self._lane_of[lane.attempts[0]] = lane
+        new = [_Lane(start, now) for start in starts]
+        self._lane_of |= {lane.attempts[0]: lane for lane in new}
         free, every = _MOST - self.waiting, self._all()
         even = ceil((len(self._lane_of) + relay.waiting) / len(every)) if every else 0
         found = []
@@ -83,7 +83,8 @@ class Lanes:
             if lane.is_closed or now - lane.moved_at > PATIENCE_SECONDS:
                 continue
             # Half of them stay: places that are no lanes yet become empty too.
-            room = min(free, min(1 + depth, even) - len(lane.attempts), relay.waiting // 2)
+            most = min(depth, _AT_FIRST) if lane in new else depth
+            room = min(free, min(1 + most, even) - len(lane.attempts), relay.waiting // 2)
             if jobs := relay.next_like(lane.like, room):
                 free -= len(jobs)
                 found.append((lane.attempts[-1], jobs))

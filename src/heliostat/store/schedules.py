@@ -92,7 +92,7 @@ def due_schedules(conn: Connection, now: datetime, limit: int, but: Collection[S
     """Those whose time has come, the earliest first."""
     query = select(schedules).where(_c.next_at <= to_seconds(now), _c.id.not_in(but))
     rows = conn.execute(query.order_by(_c.next_at, _c.id).limit(limit)).all()
-    parents = _parents(conn, [row.id for row in rows])
+    parents = _parents(conn, [row.id for row in rows]) if rows else {}
     return [_schedule(row, parents.get(row.id, ())) for row in rows]
 
 

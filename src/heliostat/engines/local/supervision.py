@@ -29,12 +29,13 @@ from heliostat.engines.local.processes import boot_time, open_pidfd, send_signal
 from heliostat.engines.local.rooms import SHORT_SECONDS, Guest, Room, Rooms
 from heliostat.engines.local.trace import Claim, Ending, Traces, ending_of
 from heliostat.engines.local.ungrouped import led, marked
-from heliostat.engines.local.watch import Watch
+from heliostat.engines.local.watch import NO_HURRY, Watch
 from heliostat.engines.local.wrappers import Order, Wrapper, Wrappers, wrapper_argv
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation, Place, Started
 from heliostat.server_log import get_logger
 
 log = get_logger()
+_MANY = 4  # that run longer, one after the other, than the watch rests
 
 
 class NotFree(Exception):
@@ -202,8 +203,10 @@ class Supervision:
         with self.lock:
             return self._begun(attempt_id) or self.running.get(attempt_id)
 
-    def heard(self, wrapper: Wrapper) -> None:
+    def heard(self, wrapper: Wrapper) -> object:
+        """With many left to run, it goes on by itself: several of its words may be read at once."""
         self._tell(self._listen_to(wrapper))
+        return NO_HURRY if len(wrapper.told) > _MANY else None
 
     def gone(self, wrapper: Wrapper) -> None:
         """Nobody knows whether it has begun with those it was still told to run."""

@@ -13,6 +13,9 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 Action = Callable[[], object]
+NO_HURRY = object()
+"""What a reader's action returns when more will be there soon and nobody waits for it."""
+_REST_SECONDS = 0.005  # for which others may write as well
 
 
 class Watch:
@@ -63,16 +66,21 @@ class Watch:
 
     def _run(self) -> None:
         while not self._closed:
-            for descriptor, _ in self._epoll.poll(self._seconds_to_next_timer()):
-                if descriptor == self._wake:
-                    with contextlib.suppress(BlockingIOError):
-                        os.eventfd_read(self._wake)
-                elif reader := self._readers.get(descriptor):
-                    _call(reader)
-                else:
-                    self._ended(descriptor)
+            said = [self._answer(descriptor) for descriptor, _ in self._epoll.poll(self._seconds_to_next_timer())]
             for action in self._due():
                 _call(action)
+            if said and all(one is NO_HURRY for one in said):
+                time.sleep(_REST_SECONDS)
+
+    def _answer(self, descriptor: int) -> object:
+        if reader := self._readers.get(descriptor):
+            return _call(reader)
+        if descriptor == self._wake:
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+        else:
+            self._ended(descriptor)
+        return None
 
     def _ended(self, pidfd: int) -> None:
         with self._lock:
@@ -97,8 +105,9 @@ class Watch:
         return due
 
 
-def _call(action: Action) -> None:
+def _call(action: Action) -> object:
     try:
-        action()
+        return action()
     except Exception:
         log.exception("watch_action_failed")
+        return None

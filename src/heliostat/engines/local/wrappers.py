@@ -33,7 +33,7 @@ _MOST_BYTES = 4096
 class Hearing(Protocol):
     """Who hears of them, in the thread of the watch."""
 
-    def heard(self, wrapper: "Wrapper") -> None:
+    def heard(self, wrapper: "Wrapper") -> object:
         """It has something to say."""
 
     def gone(self, wrapper: "Wrapper") -> None:

@@ -12,12 +12,12 @@ from heliostat.services.context import Context
 
 def check_reservations(context: Context, caller: Caller, jobs: Sequence[Job]) -> None:
     """A reservation is for the jobs of its project. Raises Invalid, with those that may be used instead."""
-    asked = {(job.placement.reservation, job.project, job.resources, job.placement): job for job in jobs}
-    wishes = [job for job in asked.values() if job.placement.reservation is not None]
+    wishes = [job for job in jobs if job.placement.reservation is not None]
     if not wishes:
         return
     known = list_reservations(context, caller)
-    for job in wishes:
+    asked = {(job.placement.reservation, job.project, job.resources, job.placement): job for job in wishes}
+    for job in asked.values():
         found = next((one for one in known if one.name == job.placement.reservation), None)
         if found is None or found.project != job.project:
             raise _not_for_it(caller, job, found, known)

@@ -38,10 +38,14 @@ class Submitted:
 
 
 def submit_jobs(
-    context: Context, caller: Caller, requests: Sequence[JobRequest], key: str | None = None
+    context: Context,
+    caller: Caller,
+    requests: Sequence[JobRequest],
+    key: str | None = None,
+    about: str | None = None,
 ) -> Submitted:
     """All of them or none. With a key, the same request again gives the same jobs again."""
-    return context.store.write(prepare_submission(context, caller, requests, key))
+    return context.store.write(prepare_submission(context, caller, requests, key, about))
 
 
 def prepare_submission(
