@@ -1,5 +1,5 @@
 .PHONY: up down test bench screenshots clean
-PYTHON ?= python3
+export PYTHON # which one makes .venv; unless said, that of the system
 
 up: .venv/.installed ## install, start in the background, run a first job
 	@scripts/up
