@@ -117,7 +117,7 @@ async def wait(body: WaitBody, request: Request, caller: CallerDep, context: Con
                 await run_in_threadpool(waited.look)
             if waited.has_many_to_show:
                 await run_in_threadpool(waited.show)
-    return JSONResponse(await run_in_threadpool(waited.answer))
+    return Response(await run_in_threadpool(waited.answer), media_type="application/json")
 
 
 @router.get("/jobs/{job_id}")

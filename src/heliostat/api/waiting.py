@@ -1,5 +1,6 @@
 """Jobs that somebody waits for: which are not over, and what there is to say of the others."""
 
+import json
 from collections.abc import Callable, Iterable, Sequence
 
 from heliostat.api.views import Json
@@ -9,6 +10,7 @@ from heliostat.services.rights import check_inspectable, inspectable_job
 from heliostat.store import jobs as stored
 
 _MANY = 100
+_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class Waited:
@@ -18,7 +20,7 @@ class Waited:
         self, context: Context, caller: Caller, ids: Sequence[JobId], view: Callable[[Job], Json]
     ) -> None:
         self._context, self._caller, self._ids, self._view = context, caller, ids, view
-        self._shown: dict[JobId, Json] = {}
+        self._shown: dict[JobId, str] = {}  # as JSON
         self._to_show: set[JobId] = set(ids)
         self.left: set[JobId] = set()
 
@@ -42,10 +44,11 @@ class Waited:
     def show(self) -> None:
         over = self._to_show - self.left
         with self._context.store.read() as conn:
-            self._shown |= {job.id: self._view(job) for job in stored.listed_jobs(conn, over).values()}
+            jobs = stored.listed_jobs(conn, over).values()
+        self._shown |= {job.id: _to_json(self._view(job)) for job in jobs}
         self._to_show -= over
 
-    def answer(self) -> Json:
+    def answer(self) -> bytes:
         self.show()
-        finished = [self._shown[job_id] for job_id in self._ids if job_id in self._shown]
-        return {"finished": finished, "unfinished": sorted(self.left)}
+        finished = ",".join([self._shown[job_id] for job_id in self._ids if job_id in self._shown])
+        return f'{{"finished":[{finished}],"unfinished":{sorted(self.left)}}}'.encode()

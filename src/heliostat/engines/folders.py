@@ -60,8 +60,9 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder, uploads: Path) 
     is gone.
     """
     with contextlib.suppress(FileExistsError):
-        os.mkdir(folder.path)
-    os.chmod(folder.path, 0o711)  # always: a crash may have come between the two the last time
+        os.mkdir(folder.path, 0o700)
+    if not _is_us(person):
+        os.chmod(folder.path, 0o711)  # always: a crash may have come between the two the last time
     spec = attempt.job.spec
     script, workdir = None, spec.workdir
     if spec.script is not None:
@@ -97,7 +98,8 @@ def make_log(path: str, person: Person) -> None:
     """FileExistsError when it is there."""
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     try:
-        os.fchown(descriptor, person.uid, person.gid)
+        if not _is_us(person):
+            os.fchown(descriptor, person.uid, person.gid)
     finally:
         os.close(descriptor)
 
@@ -105,7 +107,13 @@ def make_log(path: str, person: Person) -> None:
 def make_private(path: str, person: Person) -> None:
     with contextlib.suppress(FileExistsError):
         os.mkdir(path, 0o700)
-    os.chown(path, person.uid, person.gid, follow_symlinks=False)
+    if not _is_us(person):
+        os.chown(path, person.uid, person.gid, follow_symlinks=False)
+
+
+def _is_us(person: Person) -> bool:
+    """What we make is theirs already."""
+    return (person.uid, person.gid) == (os.geteuid(), os.getegid())
 
 
 def _write(path: str, text: str, person: Person, mode: int) -> None:

@@ -1,7 +1,7 @@
 """Rows to records and back."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from functools import lru_cache
@@ -28,10 +28,18 @@ from heliostat.models.workflows import Part
 from heliostat.store import schema
 from heliostat.store.times import to_seconds, to_time
 
-_c = schema.jobs.c
-LISTED_COLUMNS = tuple(column for column in _c if column.name != "spec")
-ALL_COLUMNS = (*LISTED_COLUMNS, _c.spec)
-_NAMES = tuple(column.name for column in ALL_COLUMNS)
+_NAMES = (
+    *("id", "kind", "name", "state", "user", "unix_user", "project"),
+    *("cpus", "memory_mib", "gpus", "gpu_type", "gpu_memory_mib", "placement"),
+    *("time_limit_seconds", "priority", "max_retries", "retries", "array_id", "array_index", "array_limit"),
+    *("attempt", "node", "devices", "submitted_at", "started_at", "ended_at", "exit_code", "reason"),
+    *("stop_requested", "places", "priority_class", "preemptible", "preemptions", "overtime", "checkpointed_at"),
+    *("priority_everywhere", "waited_seconds", "waits_since", "handed_over", "origin", "after", "parents_left"),
+    *("begin_at", "environment", "retry", "notify", "part"),
+)
+"""In the order in which `row_to_job` reads them."""
+LISTED_COLUMNS = tuple(schema.jobs.c[name] for name in _NAMES)
+ALL_COLUMNS = (*LISTED_COLUMNS, schema.jobs.c.spec)
 _ANYWHERE, _NO_SPEC = Placement(), JobSpec()
 _STATES = {state.value: state for state in JobState}
 
@@ -90,64 +98,62 @@ def job_to_row(job: Job) -> dict[str, Any]:
 
 
 def row_to_job(row: Sequence[Any]) -> Job:
-    """From a row of LISTED_COLUMNS (its spec stays empty) or ALL_COLUMNS. By position: to ask a row of the
-    library for each of its columns by name takes longer than everything else."""
-    return values_to_job(dict(zip(_NAMES, row, strict=False)))
-
-
-def values_to_job(values: Mapping[Any, Any]) -> Job:
-    spec = values.get("spec")
+    """From a row of LISTED_COLUMNS (its spec stays empty) or ALL_COLUMNS. By position: to ask a row for each of
+    its columns by name takes longer than everything else."""
+    # fmt: off
+    (id_, kind, name, state, user, unix_user, project,
+     cpus, memory_mib, gpus, gpu_type, gpu_memory_mib, placement,
+     time_limit_seconds, priority, max_retries, retries, array_id, array_index, array_limit,
+     attempt, node, devices, submitted_at, started_at, ended_at, exit_code, reason,
+     stop_requested, places, priority_class, preemptible, preemptions, overtime, checkpointed_at,
+     priority_everywhere, waited_seconds, waits_since, handed_over, origin, after, parents_left,
+     begin_at, environment, retry, notify, part, *spec) = row
+    # fmt: on
     return Job(
-        id=values["id"],
-        kind=values["kind"],
-        name=values["name"],
-        state=_STATES[values["state"]],
-        user=values["user"],
-        unix_user=values["unix_user"],
-        project=values["project"],
-        resources=_resources(
-            values["cpus"],
-            values["memory_mib"],
-            values["gpus"],
-            values["gpu_type"],
-            values["gpu_memory_mib"],
-        ),
-        spec=_json_to_spec(json.loads(spec)) if spec is not None else _NO_SPEC,
-        submitted_at=to_time(values["submitted_at"]),
-        time_limit_seconds=values["time_limit_seconds"],
-        priority=values["priority"],
-        max_retries=values["max_retries"],
-        retries=values["retries"],
-        array_id=values["array_id"],
-        array_index=values["array_index"],
-        array_limit=values["array_limit"],
-        attempt=values["attempt"],
-        node=values["node"],
-        devices=_text_to_words(values["devices"]),
-        started_at=to_time(values["started_at"]),
-        ended_at=to_time(values["ended_at"]),
-        exit_code=values["exit_code"],
-        reason=values["reason"],
-        stop_requested=values["stop_requested"],
-        placement=_text_to_placement(values["placement"]),
-        places=text_to_places(values["places"]),
-        priority_class=values["priority_class"],
-        preemptible=bool(values["preemptible"]),
-        preemptions=values["preemptions"],
-        overtime=bool(values["overtime"]),
-        checkpointed_at=to_time(values["checkpointed_at"]),
-        priority_everywhere=bool(values["priority_everywhere"]),
-        waited_seconds=values["waited_seconds"],
-        waits_since=to_time(values["waits_since"]),
-        handed_over=bool(values["handed_over"]),
-        origin=values["origin"],
-        after=_text_to_after(values["after"]),
-        parents_left=values["parents_left"],
-        begin_at=to_time(values["begin_at"]),
-        environment=values["environment"],
-        retry=_text_to_retry(values["retry"]),
-        notify=_text_to_words(values["notify"]),
-        part=_text_to_part(values["part"]),
+        id_,
+        kind,
+        name,
+        _STATES[state],
+        user,
+        unix_user,
+        project,
+        _resources(cpus, memory_mib, gpus, gpu_type, gpu_memory_mib),
+        _json_to_spec(json.loads(spec[0])) if spec else _NO_SPEC,
+        to_time(submitted_at),
+        time_limit_seconds,
+        priority,
+        max_retries,
+        retries,
+        array_id,
+        array_index,
+        array_limit,
+        attempt,
+        node,
+        _text_to_words(devices),
+        to_time(started_at),
+        to_time(ended_at),
+        exit_code,
+        reason,
+        stop_requested,
+        _text_to_placement(placement),
+        text_to_places(places),
+        priority_class,
+        bool(preemptible),
+        preemptions,
+        bool(overtime),
+        to_time(checkpointed_at),
+        bool(priority_everywhere),
+        waited_seconds,
+        to_time(waits_since),
+        bool(handed_over),
+        origin,
+        _text_to_after(after),
+        parents_left,
+        to_time(begin_at),
+        environment,
+        _text_to_retry(retry),
+        _text_to_words(notify),
+        _text_to_part(part),
     )
 
 
@@ -214,6 +220,8 @@ def _spec_to_json(spec: JobSpec) -> dict[str, Any]:
 
 def _containment_to_json(spec: JobSpec) -> dict[str, Any]:
     """Only what is there: most jobs have nothing of it."""
+    if not (spec.image or spec.runtime or spec.mounts or spec.network or spec.upload or spec.template):
+        return {}
     mounts = [[mount.source, mount.target, mount.read_only] for mount in spec.mounts]
     given = {"image": spec.image, "runtime": spec.runtime, "mounts": mounts or None, "network": spec.network}
     given |= {"upload": spec.upload, "template": spec.template}

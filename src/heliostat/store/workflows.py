@@ -11,7 +11,7 @@ from heliostat.models import ACTIVE, Job, JobId, JobState
 from heliostat.models.workflows import Tally, Workflow, WorkflowId, WorkflowJob
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.rows import LISTED_COLUMNS, values_to_job
+from heliostat.store.rows import LISTED_COLUMNS, row_to_job
 from heliostat.store.times import to_seconds, to_time
 from heliostat.store.workflow_tables import workflow_jobs, workflows
 
@@ -90,8 +90,7 @@ def jobs_of(conn: Connection, workflow_id: WorkflowId) -> list[tuple[WorkflowJob
     found: list[tuple[WorkflowJob, Job]] = []
     for row in conn.execute(query):
         values = row._mapping
-        job = {name.removeprefix("its_"): values[name] for name in names}
-        found.append((_workflow_job(values), values_to_job(job)))
+        found.append((_workflow_job(values), row_to_job([values[name] for name in names])))
     return found
 
 

@@ -1,0 +1,98 @@
+from dataclasses import fields, replace
+from datetime import UTC, datetime, timedelta
+
+from heliostat.models import (
+    Dependency,
+    Job,
+    JobSpec,
+    JobState,
+    Layout,
+    Mount,
+    Place,
+    Placement,
+    Resources,
+    Rule,
+)
+from heliostat.models.retries import Retry
+from heliostat.models.workflows import Part
+from heliostat.store import schema
+from heliostat.store.rows import ALL_COLUMNS, LISTED_COLUMNS, job_to_row, row_to_job
+
+AT = datetime(2026, 11, 17, 12, tzinfo=UTC)
+SPEC = JobSpec(
+    command=("a", "b"),
+    script="#!/bin/sh",
+    workdir="/w",
+    env={"A": "1"},
+    grace_seconds=3.0,
+    preempt_signal="USR1",
+    image="docker://x",
+    runtime="podman",
+    mounts=(Mount("/a", "/b", True),),
+    network="none",
+    upload="u",
+    template="torchrun",
+)
+JOB = Job(
+    id=1,
+    kind="session",
+    name="name",
+    state=JobState.RUNNING,
+    user="user",
+    unix_user="unix",
+    project="project",
+    resources=Resources(2, 300, 0.5, "A100", 4000),
+    spec=SPEC,
+    submitted_at=AT,
+    time_limit_seconds=5,
+    priority=6,
+    max_retries=7,
+    retries=8,
+    array_id=9,
+    array_index=10,
+    array_limit=11,
+    attempt=12,
+    node="node",
+    devices=("d",),
+    started_at=AT + timedelta(seconds=1),
+    ended_at=AT + timedelta(seconds=2),
+    exit_code=13,
+    reason="reason",
+    stop_requested="cancel",
+    placement=Placement(2, Layout.SPREAD, True, ("label",), "reservation"),
+    places=(Place("node", ("d",)), Place("other", ("e",))),
+    priority_class="urgent",
+    preemptible=True,
+    preemptions=14,
+    overtime=True,
+    checkpointed_at=AT + timedelta(seconds=3),
+    priority_everywhere=True,
+    waited_seconds=15.5,
+    waits_since=AT + timedelta(seconds=4),
+    handed_over=True,
+    origin="slurm:c:1",
+    after=(Dependency(3, Rule.ANY),),
+    parents_left=16,
+    begin_at=AT + timedelta(seconds=5),
+    environment="digest",
+    retry=Retry(("lost",), 17),
+    notify=("end",),
+    part=Part(1, 2, "key"),
+)
+
+
+def test_what_is_stored_of_a_job_comes_back() -> None:
+    assert all(getattr(JOB, one.name) != one.default for one in fields(Job)), "each must show where it goes"
+    row = job_to_row(JOB)
+    assert row_to_job([row[column.name] for column in ALL_COLUMNS]) == JOB
+    assert row_to_job([row[column.name] for column in LISTED_COLUMNS]) == replace(JOB, spec=JobSpec())
+
+
+def test_every_column_is_read_and_written() -> None:
+    assert {column.name for column in ALL_COLUMNS} == set(schema.jobs.c.keys()) == set(job_to_row(JOB))
+
+
+def test_a_job_with_nothing_but_a_command_is_small() -> None:
+    row = job_to_row(replace(JOB, spec=JobSpec(("true",))))
+    assert "image" not in row["spec"]
+    assert row_to_job([row[column.name] for column in ALL_COLUMNS]).spec == JobSpec(("true",))
