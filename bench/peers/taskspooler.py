@@ -20,24 +20,28 @@ class TaskSpooler:
     name: ClassVar[str] = "task-spooler"
 
     def __init__(self) -> None:
-        self.folder = WORK / "taskspooler"
-        # Commands write each job's output below TMPDIR; the first command starts the server.
-        self.env = {
-            **os.environ,
-            "TS_SOCKET": str(self.folder / "socket"),
-            "TS_SLOTS": str(slots()),
-            "TS_MAXFINISHED": "100000",
-            "TMPDIR": str(self.folder),
-        }
+        self._use(WORK / "taskspooler")
 
     def available(self) -> str | None:
         return None if shutil.which("tsp") else "not installed: tsp"
 
     def up(self) -> None:
+        """In a new folder: ext4 is slow to create files where many were just deleted."""
         self.down()
-        shutil.rmtree(self.folder, ignore_errors=True)
+        self._use(WORK / "taskspooler" / str(time.time_ns()))
         self.folder.mkdir(parents=True)
         self._tsp("-S", str(slots()))
+
+    def _use(self, folder: Path) -> None:
+        """Commands write each job's output below TMPDIR; the first command starts the server."""
+        self.folder = folder
+        self.env = {
+            **os.environ,
+            "TS_SOCKET": str(folder / "socket"),
+            "TS_SLOTS": str(slots()),
+            "TS_MAXFINISHED": "100000",
+            "TMPDIR": str(folder),
+        }
 
     def down(self) -> None:
         if (self.folder / "socket").exists():

@@ -19,9 +19,9 @@ _ALSO = {"time_limit": "time", "class": "priority_class", "after_ok": "after"}  
 def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     """One job as POST /jobs takes it. What is None is left to the server."""
     given = {_ALSO.get(name, name): value for name, value in fields.items()}
-    unknown = sorted(given.keys() - _FIELDS)
-    if unknown:
-        raise TypeError(f"a job has no field {unknown[0]!r}; it has: {', '.join(sorted(_FIELDS))}")
+    if not given.keys() <= _FIELDS:
+        unknown = min(given.keys() - _FIELDS)
+        raise TypeError(f"a job has no field {unknown!r}; it has: {', '.join(sorted(_FIELDS))}")
     if isinstance(begin := given.get("begin"), datetime | timedelta):
         given["begin"] = _begin(begin)
     given = _with_software(given)

@@ -100,7 +100,9 @@ def _is_kept(path: str) -> bool:
 
 
 def _look(path: str) -> Code:
-    status = _git(path, "status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
+    with _started(path, "config", "--null", "--get-regexp", r"^remote\..+\.url$") as config:  # beside the other
+        status = _git(path, "status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
+        remotes = _said(config, may_fail=True)
     heads, untracked, is_changed = _read_status(status)
     commit = heads.get("branch.oid", "")
     commit = "" if commit.startswith("(") else commit  # before the first commit
@@ -109,7 +111,7 @@ def _look(path: str) -> Code:
         folder=path,
         commit=commit or None,
         branch=None if heads.get("branch.head", "(").startswith("(") else heads["branch.head"],
-        remote=_remote(path, heads.get("branch.upstream", "")),
+        remote=_remote(remotes, heads.get("branch.upstream", "")),
         diff=diff,
         is_diff_cut=is_cut,
         untracked=tuple(untracked[:MOST_UNTRACKED]),
@@ -140,20 +142,35 @@ def _diff(path: str) -> tuple[str, bool]:
     return cut, len(cut) < len(text)
 
 
-def _remote(path: str, upstream: str) -> str | None:
+def _remote(config: bytes, upstream: str) -> str | None:
     name = upstream.partition("/")[0] or "origin"
-    found = _git(path, "config", "--get", f"remote.{name}.url", may_fail=True).decode("utf-8", "replace").strip()
-    return without_credentials(found) or None
+    lines = (line.partition("\n") for line in config.decode("utf-8", "replace").split("\0"))
+    urls = {key: url.strip() for key, _, url in lines}
+    return without_credentials(urls.get(f"remote.{name}.url", "")) or None
 
 
-def _git(path: str, *words: str, may_fail: bool = False) -> bytes:
-    done = subprocess.run(
+def _git(path: str, *words: str) -> bytes:
+    with _started(path, *words) as process:
+        return _said(process)
+
+
+def _started(path: str, *words: str) -> "subprocess.Popen[bytes]":
+    return subprocess.Popen(
         [*_GIT, *words],
         cwd=path,
         env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
         stdin=subprocess.DEVNULL,
-        capture_output=True,
-        timeout=_PATIENCE_SECONDS,
-        check=not may_fail,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
     )
-    return done.stdout
+
+
+def _said(process: "subprocess.Popen[bytes]", may_fail: bool = False) -> bytes:
+    try:
+        text, _ = process.communicate(timeout=_PATIENCE_SECONDS)
+    except BaseException:
+        process.kill()
+        raise
+    if process.returncode and not may_fail:
+        raise subprocess.CalledProcessError(process.returncode, process.args)
+    return text
