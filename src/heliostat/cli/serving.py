@@ -5,6 +5,7 @@ Its one argument are the options of `helio up`, as JSON.
 
 import json
 import sys
+import traceback
 
 from heliostat.config import find_home, load_settings
 from heliostat.errors import HeliostatError
@@ -18,6 +19,9 @@ def main() -> None:
         serve(load_settings(find_home(), **json.loads(sys.argv[1])))
     except HeliostatError as error:
         sys.exit(f"helio: {error.message}\nhint: {error.hint}" if error.hint else f"helio: {error.message}")
+    except Exception as error:  # noqa: BLE001 - the border: where it happened is in the log, above the last lines
+        traceback.print_exc()
+        sys.exit(f"\n\n\nhelio: {type(error).__name__}: {' '.join(str(error).split())}")
 
 
 if __name__ == "__main__":

@@ -101,8 +101,11 @@ def _is_kept(path: str) -> bool:
 
 def _look(path: str) -> Code:
     with _started(path, "config", "--null", "--get-regexp", r"^remote\..+\.url$") as config:  # beside the other
-        status = _git(path, "status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
-        remotes = _said(config, may_fail=True)
+        try:
+            status = _git(path, "status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
+            remotes = _said(config, may_fail=True)
+        finally:
+            config.kill()  # or we would wait for it, however long
     heads, untracked, is_changed = _read_status(status)
     commit = heads.get("branch.oid", "")
     commit = "" if commit.startswith("(") else commit  # before the first commit

@@ -27,6 +27,7 @@ def quickly_made(cls: type[T]) -> type[T]:
         self.__class__ = cls
 
     cls.__init__ = init  # type: ignore[method-assign]
+    cls.__init_subclass__ = classmethod(_refuse)  # type: ignore[assignment]
     return cls
 
 
@@ -46,7 +47,13 @@ def copier(cls: type[T]) -> Callable[..., T]:
     return changed
 
 
+def _refuse(cls: type[Any]) -> None:
+    raise TypeError(f"{cls.__name__} would be made as what it derives from.")
+
+
 def _open_kind(cls: type[Any]) -> Any:
+    if any(one.kw_only or not one.init for one in fields(cls)):
+        raise TypeError(f"{cls.__name__} has fields that cannot be given by their place.")
     given = [
         (one.name, one.type, field(default=one.default, default_factory=one.default_factory))
         for one in fields(cls)

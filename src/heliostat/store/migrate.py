@@ -61,7 +61,7 @@ def _create(path: Path) -> None:
     engine = _engine(path)
     try:
         with engine.begin() as conn:
-            metadata.create_all(conn)
+            metadata.create_all(conn, checkfirst=False)  # tables of which nobody knows the version are an error
             _VERSION.create(conn, checkfirst=True)
             conn.execute(_VERSION.insert().values(version_num=HEAD))
     finally:

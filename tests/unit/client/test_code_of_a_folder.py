@@ -1,7 +1,9 @@
 """With which code a job is submitted."""
 
+import os
 import shutil
 import subprocess
+import threading
 from pathlib import Path
 
 import pytest
@@ -117,3 +119,16 @@ def test_who_does_not_want_it_noted_says_so(repository: Path, monkeypatch: pytes
     assert with_record({}, False, str(repository)) == {}
     monkeypatch.setenv("HELIOSTAT_RECORD", "0")
     assert with_record({}, None, str(repository)) == {}
+
+
+def test_a_repository_that_never_answers_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Anybody may make one in a folder that all share, above ours."""
+    monkeypatch.setattr(records, "_PATIENCE_SECONDS", 0.3)
+    for name in ("objects", "refs"):
+        (tmp_path / ".git" / name).mkdir(parents=True)
+    os.mkfifo(tmp_path / ".git" / "HEAD")
+    found: list[object] = []
+    asking = threading.Thread(target=lambda: found.append(code_of(tmp_path)), daemon=True)
+    asking.start()
+    asking.join(30)
+    assert found == [None]

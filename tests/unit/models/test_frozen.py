@@ -64,3 +64,19 @@ def test_what_is_done_after_making_one_would_be_forgotten_and_so_is_refused() ->
 
     with pytest.raises(TypeError, match="post_init"):
         quickly_made(Careful)
+
+
+def test_what_could_not_be_made_like_this_is_refused() -> None:
+    @dataclass(frozen=True, slots=True)
+    class ByName:
+        x: int = field(kw_only=True)
+
+    @dataclass(frozen=True, slots=True)
+    class NotGiven:
+        x: int = field(init=False, default=1)
+
+    for cls in (ByName, NotGiven):
+        with pytest.raises(TypeError, match="by their place"):
+            quickly_made(cls)
+    with pytest.raises(TypeError, match="derives"):
+        type("Further", (Point,), {})

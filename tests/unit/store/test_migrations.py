@@ -3,11 +3,13 @@ import sqlite3
 from contextlib import closing
 from pathlib import Path
 
+import pytest
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.migration import MigrationContext
 from alembic.script import ScriptDirectory
 from sqlalchemy import create_engine
+from sqlalchemy.exc import OperationalError
 
 import heliostat.store.migrate as module
 from heliostat.store import schema
@@ -69,3 +71,12 @@ def test_a_path_with_signs_that_mean_something_in_an_address_works(tmp_path: Pat
     migrate(folder / "heliostat.db")
     Store(folder / "heliostat.db").close()
     assert (folder / "heliostat.db").stat().st_size > 0
+
+
+def test_tables_of_which_nobody_knows_the_version_are_not_taken_for_new_ones(tmp_path: Path) -> None:
+    path = tmp_path / "heliostat.db"
+    with closing(sqlite3.connect(path)) as conn:
+        conn.execute("CREATE TABLE jobs (id INTEGER)")
+    with pytest.raises(OperationalError, match="already exists"):
+        migrate(path)
+    assert revision_of(path) is None

@@ -116,7 +116,9 @@ def _default_name(request: JobRequest) -> str:
     names = [word.rsplit("/", 1)[-1] for word in words if word and not word.startswith("-")]
     is_interpreter = len(names) > 1 and names[0].rstrip("0123456789.") in _INTERPRETERS
     name = names[1] if is_interpreter else names[0] if names else ""
-    return "".join(letter for letter in name if letter.isprintable())[:40].strip() or "job"
+    if not name.isprintable():
+        name = "".join(letter for letter in name if letter.isprintable())
+    return name[:40].strip() or "job"
 
 
 def _resources(desk: Desk, request: JobRequest, data_class: int) -> Resources:

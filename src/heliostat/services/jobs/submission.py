@@ -62,15 +62,19 @@ def prepare_submission(
     user = caller.user
     if does(context.engine, Foresees):  # type: ignore[type-abstract]
         context.engine.expect_start()
-    digest = _digest(requests, about) if key else ""
+    asked, digest = requests, _digest(requests, about) if key else ""
     requests = name_images(context, caller, requests)
     drafts = draft_jobs(context, caller, requests)
     check_notify(context, caller, requests)
     orders = take_orders(context, caller, requests, drafts)
     queue_full = _queue_full(context, user, requests)
 
+    def is_same(noted: str) -> bool:
+        """As it is noted now, or as earlier versions did."""
+        return noted == digest or noted == _digest(asked, None)
+
     def change(tx: Transaction) -> Submitted:
-        if key and (known := _answered_before(tx, user.name, key, digest)):
+        if key and (known := _answered_before(tx, user.name, key, is_same)):
             return known
         # Not before: what was accepted once is answered again even if it has filled the queue.
         if queue_full or _is_overtaken(context, tx, user, requests):
@@ -277,11 +281,11 @@ _FIND_KEY = Prepared(
 _ADD_KEY = Prepared(insert(_keys))
 
 
-def _answered_before(tx: Transaction, user: str, key: str, digest: str) -> Submitted | None:
+def _answered_before(tx: Transaction, user: str, key: str, is_same: Callable[[str], bool]) -> Submitted | None:
     row = _FIND_KEY.first(tx.conn, {"user": user, "key": key})
     if row is None:
         return None
-    if row[0] != digest:
+    if not is_same(row[0]):
         raise Conflict(
             "This idempotency key was used for another request.", "Use a fresh key for each new request."
         )
