@@ -10,7 +10,7 @@ from heliostat.models.images import ARCHIVE
 
 CHECKPOINT_FILE = "saved"
 IMAGE_FILE = ".image"  # beside it: what the image of the newest attempt is
-DEFAULT_PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/bin:/usr/sbin:/sbin"  # most programs are in the first
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"  # most are in /usr/bin
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from heliostat.models import Mount
 SEALED_DESCRIPTOR = 7
 HELD_DESCRIPTOR = 8
 SEALED = f"/proc/self/fd/{SEALED_DESCRIPTOR}"
-TOOL_PATH = "/usr/local/bin:/usr/local/sbin:/usr/bin:/bin:/usr/sbin:/sbin"
+TOOL_PATH = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"
 
 
 class CannotContain(Exception):

@@ -2,7 +2,7 @@
 set -u
 tell() { { "$@"; echo $? > ../code; } 2>&1 | tee ../said; return "$(cat ../code)"; }
 fail() { tail -c 4000 ../said > ../why; rm -rf env cache; exit 1; }
-export PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/bin:/usr/sbin:/sbin
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 export UV_NO_CONFIG=1
 export UV_PYTHON_DOWNLOADS=never
 export UV_NO_PROGRESS=1

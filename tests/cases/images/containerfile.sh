@@ -114,7 +114,7 @@ in_root() {
     podman --root="$root" --runroot="$run/c" --tmpdir="$run/t" --storage-driver=overlay \
         --storage-opt="additionalimagestore=$store" --cgroup-manager=cgroupfs --events-backend=none --log-level=error "$@"
 }
-export PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/bin:/usr/sbin:/sbin
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 rm -rf room why said code && mkdir -p room/env room/context && cd room || exit 1
 printf %s 'FROM docker.io/library/python:3.11
 ' > Containerfile

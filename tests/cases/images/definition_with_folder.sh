@@ -114,7 +114,7 @@ in_root() {
     podman --root="$root" --runroot="$run/c" --tmpdir="$run/t" --storage-driver=overlay \
         --storage-opt="additionalimagestore=$store" --cgroup-manager=cgroupfs --events-backend=none --log-level=error "$@"
 }
-export PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/bin:/usr/sbin:/sbin
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 if [ ! -e .heliostat-context/whole ]; then
     mkdir -p .heliostat-context/files || exit 1
     find . -mindepth 1 -maxdepth 1 ! -name .heliostat-context -exec mv -t .heliostat-context/files -- {} + || exit 1

@@ -114,7 +114,7 @@ in_root() {
     podman --root="$root" --runroot="$run/c" --tmpdir="$run/t" --storage-driver=overlay \
         --storage-opt="additionalimagestore=$store" --cgroup-manager=cgroupfs --events-backend=none --log-level=error "$@"
 }
-export PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/bin:/usr/sbin:/sbin
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 rm -rf room why said code digest && mkdir room && cd room || exit 1
 enter /var/tmp/heliostat-
 tell in_root load --quiet --input /srv/h/environments/ready/abc/image.tar || fail

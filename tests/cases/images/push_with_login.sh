@@ -114,7 +114,7 @@ in_root() {
     podman --root="$root" --runroot="$run/c" --tmpdir="$run/t" --storage-driver=overlay \
         --storage-opt="additionalimagestore=$store" --cgroup-manager=cgroupfs --events-backend=none --log-level=error "$@"
 }
-export PATH=/usr/local/bin:/usr/local/sbin:/usr/bin:/bin:/usr/sbin:/sbin
+export PATH=/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin
 rm -rf room why said code digest && mkdir room && cd room || exit 1
 [ -r /srv/h/logins/77/login ] || { echo 'The login for this push is gone: push again.' | tee ../why; exit 1; }
 exec 7</srv/h/logins/77/login
