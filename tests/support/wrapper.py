@@ -47,7 +47,7 @@ class ToldWrapper:
         os.write(descriptor, (script or "").encode())
         self._scripts.append(descriptor)
         number = descriptor if script is not None else 9999
-        self._line.send(Order(name, (limit, grace, None, None, number, None), ()).line(group or name))
+        self._line.send(Order(name, number, limit, grace, None, None).line(group or name))
 
     def hear(self) -> str:
         """The next one that is over; nothing: it has hung up."""

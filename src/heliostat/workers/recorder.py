@@ -23,7 +23,7 @@ from heliostat.workers.fleet import Fleet
 from heliostat.workers.leftovers import read_safely
 
 log = get_logger()
-_GATHER_SECONDS = 0.5  # many starts share one commit
+_GATHER_SECONDS = 1.0  # many starts share one commit
 _DIGEST = re.compile(r'".*?(sha256:[0-9a-f]{64})', re.S)  # else it says why there is none
 _LOOK_BACK = timedelta(minutes=10)  # what may have ended just before the server did
 

@@ -5,7 +5,7 @@
 #
 # Descriptor 5 leads to the server, which sends a line for each attempt, numbers only ("-": none):
 #
-#   ATTEMPT GROUP LIMIT_SECONDS GRACE_SECONDS UID GID SCRIPT SEALED
+#   ATTEMPT GROUP SCRIPT [LIMIT_SECONDS GRACE_SECONDS UID GID SEALED]
 #
 # and hears the attempt's name and exit status when it is over. UID and GID are those of another user; SCRIPT and SEALED are
 # descriptors of the server: the payload's script, and what only its container may see. Their secrets never touch the disk.
@@ -122,16 +122,30 @@ end_the_watch() { # a group that others may use next is signalled by nobody then
     done
 }
 
-is_quiet() { # of a .stat file only the first line counts: others tell what there is of the group itself
+counted() {
+    seen=yes
+    [ "$1" = 0 ] || loud=yes
+}
+
+# What the kernel says of a group, a word and a number in each line, is run as a script: `read` would take it byte by byte,
+# which takes a tenth of the time of a small job. Of cgroup.stat only what is below the group counts.
+for word in populated frozen nr_descendants low high max oom oom_kill oom_group_kill oom_kill_disable under_oom; do
+    eval "$word() { counted \"\$1\"; }"
+done
+
+is_quiet() {
+    loud='' path=$PATH
+    PATH=/dev/null # other words do nothing: they are no programs
     for file in $quiet; do
-        seen=''
-        while [ -z "$seen" ] || [ "$file" = "${file%.stat}" ]; do
-            read -r count || break
-            case $count in 0 | *' 0') seen=yes ;; *) return 1 ;; esac
-        done <"${file%//*}/$group/${file#*//}"
-        [ -n "$seen" ] || return 1
+        seen='' place=${file%//*}/$group/${file#*//}
+        case $file in
+            *.current) read -r count <"$place" && counted "$count" ;;
+            *) command . "$place" ;;
+        esac
+        [ -n "$seen" ] || loud=yes
     done
-    [ -n "$quiet" ]
+    PATH=$path
+    [ -z "$loud" ] && [ -n "$quiet" ]
 }
 
 payload() {
@@ -177,8 +191,9 @@ attempt() {
     [ "$left" = + ] || [ -z "$quiet" ] || exit
 }
 
-while read -r name group limit grace uid gid script sealed <&5; do
+while read -r name group script limit grace uid gid sealed <&5; do
     status=- left=-
+    [ -n "$limit" ] || limit=0 uid=- sealed=- # short, as most are: it is read byte by byte
     case $sealed in
         -) attempt 8<"/proc/$server/fd/$script" ;;
         *) attempt 7<"/proc/$server/fd/$sealed" 8<"/proc/$server/fd/$script" ;;

@@ -85,9 +85,9 @@ def make_order(payload: Payload, folder: JobFolder) -> Order:
         script = _in_memory(text.encode("utf-8", "surrogateescape"), unless_made)
         sealed = _in_memory(payload.commands[0].sealed, unless_made) if payload.commands else None
         unless_made.pop_all()
-    other = (person.uid, person.gid) if person.uid != os.geteuid() else (None, None)
-    numbers = (payload.limit_seconds, job.spec.grace_seconds, *other, script, sealed)
-    return Order(payload.attempt.id, numbers, [script] if sealed is None else [script, sealed])
+    other = (person.uid, person.gid) if person.uid != os.geteuid() else None
+    limits = (payload.limit_seconds, job.spec.grace_seconds)
+    return Order(payload.attempt.id, script, *limits, other, sealed)
 
 
 def free_port(job_id: JobId) -> int:

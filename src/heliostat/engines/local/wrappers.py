@@ -45,20 +45,28 @@ class Order:
     """What a wrapper is to run. Its descriptors stay open until that is over, and are closed once."""
 
     attempt_id: AttemptId
-    numbers: Sequence[float | None]
-    descriptors: Sequence[int]
+    script: int  # a descriptor
+    limit_seconds: int  # 0: none
+    grace_seconds: float
+    other: tuple[int, int] | None  # uid and gid of another user
+    sealed: int | None  # a descriptor of what only its container may see
 
     @property
     def has_limit(self) -> bool:
-        return self.numbers[0] != 0
+        return self.limit_seconds != 0
 
     def line(self, group: str) -> bytes:
-        words = ["-" if number is None else str(number) for number in self.numbers]
-        return f"{self.attempt_id} {group} {' '.join(words)}\n".encode()
+        line = f"{self.attempt_id} {group} {self.script}"
+        if self.has_limit or self.other or self.sealed is not None:
+            uid, gid = self.other or ("-", "-")
+            sealed = "-" if self.sealed is None else self.sealed
+            line += f" {self.limit_seconds} {self.grace_seconds} {uid} {gid} {sealed}"
+        return f"{line}\n".encode()
 
     def close(self) -> None:
-        for descriptor in self.descriptors:
-            os.close(descriptor)
+        os.close(self.script)
+        if self.sealed is not None:
+            os.close(self.sealed)
 
 
 class Wrapper:
