@@ -3,6 +3,7 @@
 Its one argument are the options of `helio up`, as JSON.
 """
 
+import gc
 import json
 import sys
 import traceback
@@ -13,6 +14,7 @@ from heliostat.errors import HeliostatError
 
 def main() -> None:
     """Errors end up in the log; whoever started us reads its last lines."""
+    gc.disable()  # until it serves: there is nothing yet that would have to go, and to look for it takes long
     from heliostat.server import serve
 
     try:
