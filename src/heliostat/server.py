@@ -98,7 +98,7 @@ def serve(
         proxy = ProxyServer(context, proxy_socket)
         proxy.start()
         gc.set_threshold(20_000, 20, 20)
-        gc.enable()
+        gc.enable()  # whoever started us may have waited with it
         gc.freeze()  # what is there by now stays: nobody needs to look through it again and again
         stack.callback(proxy.close)
         ready(context, url)

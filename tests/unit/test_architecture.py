@@ -229,10 +229,7 @@ def test_commands_load_the_server_only_when_they_run_it() -> None:
 )
 def test_the_skins_that_speak_http_load_nothing_of_the_server(module: str) -> None:
     """What is really loaded, whatever the table says."""
-    code = f"import sys, {module}; print(*sorted(sys.modules))"
-    loaded = set(
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    )
+    loaded = _loaded_with(module)
     forbidden = {"sqlalchemy", "fastapi", "starlette", "pydantic", "uvicorn", "asyncio", "rich", "structlog"}
     forbidden |= {f"heliostat.{part}" for part in ("store", "services", "workers", "engines", "api", "server")}
     assert not loaded & forbidden
@@ -240,10 +237,7 @@ def test_the_skins_that_speak_http_load_nothing_of_the_server(module: str) -> No
 
 def test_a_server_loads_nothing_that_it_does_not_need_all_the_time() -> None:
     """All of these were loaded once, and stayed: 17 MB of an idle server."""
-    code = "import sys, heliostat.server, heliostat.engines.local.engine; print(*sorted(sys.modules))"
-    loaded = set(
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
-    )
+    loaded = _loaded_with("heliostat.server, heliostat.engines.local.engine")
     assert not loaded & {
         "alembic",
         "rich",
@@ -253,6 +247,12 @@ def test_a_server_loads_nothing_that_it_does_not_need_all_the_time() -> None:
         "sqlalchemy.dialects.postgresql",
     }
     assert not loaded & {"heliostat.engines.slurm.engine", "heliostat.engines.simulated.engine"}
+
+
+def _loaded_with(modules: str) -> set[str]:
+    code = f"import sys, {modules}; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
 
 
 def test_modules_are_named_after_what_they_hold() -> None:

@@ -11,6 +11,7 @@ from typer.main import get_command
 
 from heliostat.cli.catalogue import COMMANDS, overview
 from heliostat.cli.coercion import lighten
+from heliostat.cli.complaints import complain
 from heliostat.errors import (
     BadRequest,
     Conflict,
@@ -140,12 +141,5 @@ def _unexpected(error: Exception) -> int:
 
 
 def _said(message: str, hint: str | None, code: int) -> int:
-    sys.stdout.flush()
-    print(f"helio: {_one_line(message)}", file=sys.stderr)
-    if hint:
-        print(f"hint: {_one_line(hint)}", file=sys.stderr)
+    complain(message, hint)
     return code
-
-
-def _one_line(text: str) -> str:
-    return " ".join(text.split())

@@ -110,13 +110,15 @@ def _private(path: str, flags: int) -> int:
 
 
 def _last_words(home: Home) -> str:
-    """The last lines of its log."""
+    """The last lines of its log, from its complaint on if there is one."""
     try:
         lines = home.server_log.read_text(encoding="utf-8", errors="replace").splitlines()
     except OSError:
         return "it left no log."
-    said = [line.removeprefix("helio: ") for line in lines[-4:] if line.strip()]
-    return " / ".join(said) or "it said nothing."
+    said = [line for line in lines[-4:] if line.strip()]
+    complaints = [at for at, line in enumerate(said) if line.startswith("helio: ")]
+    said = said[complaints[-1] :] if complaints else said
+    return " / ".join(said).removeprefix("helio: ") or "it said nothing."
 
 
 def _wait_gone(handle: int, pid: int) -> None:

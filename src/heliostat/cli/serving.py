@@ -8,6 +8,7 @@ import json
 import sys
 import traceback
 
+from heliostat.cli.complaints import complain
 from heliostat.config import find_home, load_settings
 from heliostat.errors import HeliostatError
 
@@ -20,10 +21,12 @@ def main() -> None:
     try:
         serve(load_settings(find_home(), **json.loads(sys.argv[1])))
     except HeliostatError as error:
-        sys.exit(f"helio: {error.message}\nhint: {error.hint}" if error.hint else f"helio: {error.message}")
-    except Exception as error:  # noqa: BLE001 - the border: where it happened is in the log, above the last lines
+        complain(error.message, error.hint)
+        sys.exit(1)
+    except Exception as error:  # noqa: BLE001 - the border: where it happened is in the log, above the last line
         traceback.print_exc()
-        sys.exit(f"\n\n\nhelio: {type(error).__name__}: {' '.join(str(error).split())}")
+        complain(f"{type(error).__name__}: {error}")
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -5,8 +5,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from heliostat.cli.process import _last_words
+from heliostat.config import Home
 
-def last_lines(home: Path) -> list[str]:
+
+def last_words(home: Path) -> str:
     done = subprocess.run(
         [sys.executable, "-m", "heliostat.cli.serving", '{"port": 0, "host": null}'],
         env={**os.environ, "HELIOSTAT_HOME": str(home)},
@@ -16,19 +19,17 @@ def last_lines(home: Path) -> list[str]:
         timeout=60,
     )
     assert done.returncode == 1
-    return [line for line in done.stderr.splitlines()[-4:] if line]
+    Home(home).server_log.write_text(done.stderr)
+    return _last_words(Home(home))
 
 
 def test_what_nobody_expected_is_one_line_with_the_place_above_it(tmp_path: Path) -> None:
     (tmp_path / "server.lock").mkdir()
-    assert last_lines(tmp_path) == [
-        f"helio: IsADirectoryError: [Errno 21] Is a directory: '{tmp_path}/server.lock'"
-    ]
+    assert last_words(tmp_path) == f"IsADirectoryError: [Errno 21] Is a directory: '{tmp_path}/server.lock'"
+    assert "Traceback" in Home(tmp_path).server_log.read_text()
 
 
 def test_what_is_wrong_with_the_settings_is_said_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text('engine = "wooden"\n')
-    assert last_lines(tmp_path)[-2:] == [
-        "helio: There is no engine 'wooden'.",
-        "hint: Engines are: local, simulated, slurm.",
-    ]
+    expected = "There is no engine 'wooden'. / hint: Engines are: local, simulated, slurm."
+    assert last_words(tmp_path) == expected
