@@ -32,7 +32,7 @@ def quickly_made(cls: type[T]) -> type[T]:
 
 
 def copier(cls: type[T]) -> Callable[..., T]:
-    """`dataclasses.replace` for one kind of records, in a tenth of the time."""
+    """`dataclasses.replace` for one kind of records, in a sixth of the time."""
     open_kind = _open_kind(cls)
     values_of = attrgetter(*open_kind.__slots__)
 
