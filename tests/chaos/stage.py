@@ -180,6 +180,9 @@ class LiningEngine(TalkativeEngine):
         taken = [attempt_id for attempt_id in attempt_ids if self._take_out(attempt_id)]
         self.tell(*(Ended(attempt_id, self._clock(), Cause.NOT_STARTED) for attempt_id in taken))
 
+    def runs_low(self) -> bool:
+        return len(self.lined_up) < 4
+
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
         for attempt in attempts:
             self._take_out(attempt.id)

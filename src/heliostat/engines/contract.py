@@ -127,6 +127,9 @@ class LinesUp(Protocol):
     def take_back(self, attempt_ids: Collection[AttemptId]) -> None:
         """Those that have not started, whole ends of lines: they have ended with cause NOT_STARTED."""
 
+    def runs_low(self) -> bool:
+        """Whether only a few are left in the line of which something was told just now."""
+
 
 @runtime_checkable
 class SaysWhy(Protocol):

@@ -138,6 +138,10 @@ class Board:
             if job and job.state is JobState.PENDING and job.id not in self._pending:
                 self._let_wait(job, now)
 
+    def active(self) -> list[Job]:
+        """Those that start or run."""
+        return [self.jobs[job_id] for job_id in self._rows]
+
     @property
     def in_line(self) -> int:
         """How many wait in line, here or in the engine's own."""

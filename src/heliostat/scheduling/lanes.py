@@ -69,8 +69,13 @@ class Lanes:
         empty = {id(lane): lane.like for lane in touched.values() if lane is not None and not lane.attempts}
         return {number for number, lane in touched.items() if not (lane and lane.attempts)}, list(empty.values())
 
-    def fill(self, relay: Relay, starts: Iterable[Start], now: float) -> list[tuple[AttemptId, list[Job]]]:
-        """Who is to stand ready, and behind whom. Those who start now may have others behind them at once."""
+    def fill(
+        self, relay: Relay, starts: Iterable[Start], now: float, *, others_run: bool = True
+    ) -> list[tuple[AttemptId, list[Job]]]:
+        """Who is to stand ready, and behind whom. Those who start now may have others behind them at once.
+
+        Where others run, half of those who wait stay: places that are no lanes become empty too.
+        """
         depth = self._depth()
         if not depth:
             return []
@@ -82,9 +87,9 @@ class Lanes:
         for lane in nsmallest(_MOST, every, key=lambda lane: len(lane.attempts)):
             if lane.is_closed or now - lane.moved_at > PATIENCE_SECONDS:
                 continue
-            # Half of them stay: places that are no lanes yet become empty too.
             most = min(depth, _AT_FIRST) if lane in new else depth
-            room = min(free, min(1 + most, even) - len(lane.attempts), relay.waiting // 2)
+            may_go = relay.waiting // 2 if others_run else relay.waiting
+            room = min(free, min(1 + most, even) - len(lane.attempts), may_go)
             if jobs := relay.next_like(lane.like, room):
                 free -= len(jobs)
                 found.append((lane.attempts[-1], jobs))

@@ -1,12 +1,13 @@
 """Changing jobs and attempts: every move is checked against the state it finds, and told as an event."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import datetime
 from functools import cache
+from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Table, bindparam, delete, insert, select, update
+from sqlalchemy import Table, bindparam, delete, select, update
 
 from heliostat.models import TERMINAL, WAITING, Attempt, Job, JobEvent, JobId, JobState, Rule, may_move
 from heliostat.models.dependencies import broken_words, ended_words
@@ -16,6 +17,7 @@ from heliostat.store import dependencies, gates, schema
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared, PreparedForMany
 from heliostat.store.rows import event_to_row, job_to_row, places_to_text, to_column
+from heliostat.store.runs import RunsOf, all_but_first_of, first_of, runs
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
@@ -23,9 +25,19 @@ _ATTEMPT_COLUMNS = ("job_id", "number", "node", "devices", "places", "gpu_type",
 
 _STATE = Prepared(select(_jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over).where(_jobs.c.id == bindparam("id")))
 _MANY_STATES = PreparedForMany(_jobs.c.id, _jobs.c.id, _jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over)
-_ADD_JOB = Prepared(insert(_jobs))
-_ADD_EVENT = Prepared(insert(_events))
-_ADD_ATTEMPT = Prepared(insert(_attempts), _ATTEMPT_COLUMNS)
+_ADDED_JOBS = RunsOf(_jobs, "id")
+_ADDED_EVENTS = RunsOf(_events, "id", "job_id")
+_ADDED_ATTEMPTS = RunsOf(_attempts, "job_id", columns=_ATTEMPT_COLUMNS)
+_number_of, _all_but_number = attrgetter("id"), attrgetter(*(one.name for one in fields(Job) if one.name != "id"))
+_job_of, _all_but_numbers = attrgetter("job_id"), attrgetter("attempt", "at", "kind", "state", "detail")
+
+
+def _first_key(wanted: tuple[tuple[int, ...], dict[str, Any]]) -> int:
+    return wanted[0][0]
+
+
+def _all_but_first_key(wanted: tuple[tuple[int, ...], dict[str, Any]]) -> object:
+    return wanted[0][1:], wanted[1]
 
 
 @quickly_made
@@ -44,7 +56,8 @@ class Move:
 
 
 def add_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
-    _ADD_JOB.run_many(tx.conn, [job_to_row(job) for job in jobs])
+    found = runs(jobs, _number_of, _all_but_number)
+    _ADDED_JOBS.add(tx.conn, ((job_to_row(first), count) for first, count in found))
     tx.changes.added += jobs
     _add_events(tx, [(job.id, 0, job.submitted_at, "submitted", job.state, None) for job in jobs])
 
@@ -184,21 +197,22 @@ def note_jobs(tx: Transaction, jobs: Sequence[Job], kind: str, detail: str | Non
 
 
 def add_attempts(tx: Transaction, attempts: Sequence[Attempt], at: datetime) -> None:
+    state, created_at = JobState.STARTING.value, to_seconds(at)
     rows = [
-        {
-            "job_id": attempt.job.id,
-            "number": attempt.job.attempt,
-            "node": attempt.node,
-            "devices": to_column(attempt.devices),
-            "places": places_to_text(attempt.places),
-            "gpu_type": attempt.gpu_type,
-            "state": JobState.STARTING.value,
-            "created_at": to_seconds(at),
-        }
+        (
+            attempt.job.id,
+            attempt.job.attempt,
+            attempt.node,
+            to_column(attempt.devices),
+            places_to_text(attempt.places),
+            attempt.gpu_type,
+            state,
+            created_at,
+        )
         for attempt in attempts
     ]
-    if rows:
-        _ADD_ATTEMPT.run_many(tx.conn, rows)
+    found = runs(rows, first_of, all_but_first_of)
+    _ADDED_ATTEMPTS.add(tx.conn, ((dict(zip(_ATTEMPT_COLUMNS, first, strict=True)), n) for first, n in found))
 
 
 def set_attempt(tx: Transaction, job_id: JobId, number: int, values: dict[str, Any]) -> None:
@@ -221,11 +235,12 @@ def _update_rows(
     keys: tuple[str, ...],
     wanted: Sequence[tuple[tuple[int, ...], dict[str, Any]]],
 ) -> None:
-    """Those who change the same columns by one statement: the driver runs it again and again by itself."""
+    """Those who follow one another and change alike at once; those who change the same columns by one statement,
+    which the driver runs again and again by itself."""
     alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for key, values in wanted:
+    for (key, values), count in runs(wanted, _first_key, _all_but_first_key):
         row = {name: to_column(value) for name, value in values.items()}
-        row.update(zip((f"key_{name}" for name in keys), key, strict=True))
+        row.update(zip((f"key_{name}" for name in keys), key, strict=True), last_key=key[0] + count - 1)
         alike.setdefault(tuple(values), []).append(row)
     for columns, rows in alike.items():
         _update(table, keys, columns).run_many(tx.conn, rows)
@@ -233,7 +248,9 @@ def _update_rows(
 
 @cache
 def _update(table: Table, keys: tuple[str, ...], columns: tuple[str, ...]) -> Prepared:
-    statement = update(table).where(*(table.c[key] == bindparam(f"key_{key}") for key in keys))
+    first, *others = keys
+    follow = table.c[first].between(bindparam(f"key_{first}"), bindparam("last_key"))
+    statement = update(table).where(follow, *(table.c[key] == bindparam(f"key_{key}") for key in others))
     return Prepared(statement.values({name: bindparam(name) for name in columns}))
 
 
@@ -245,5 +262,6 @@ def _add_events(tx: Transaction, told: Sequence[tuple[JobId, int, datetime, str,
         JobEvent(event_id, job_id, attempt, at, kind, state, detail)
         for event_id, (job_id, attempt, at, kind, state, detail) in zip(ids, told, strict=True)
     ]
-    _ADD_EVENT.run_many(tx.conn, [event_to_row(event) for event in added])
+    found = runs(added, _job_of, _all_but_numbers)
+    _ADDED_EVENTS.add(tx.conn, ((event_to_row(first), count) for first, count in found))
     tx.changes.events += added

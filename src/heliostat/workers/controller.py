@@ -148,7 +148,7 @@ class Controller:
 
     def _hear(self, observations: Sequence[Observation]) -> None:
         is_last = does(self._engine, Rests) and self._engine.is_at_rest()  # type: ignore[type-abstract]
-        self._inbox.put_observations(observations, is_last=is_last)
+        self._inbox.put_observations(observations, is_last=is_last, is_urgent=self._lining.runs_low(self._relay))
 
     def _on_commit(self, changes: Changes) -> None:
         if changes.added or changes.moved:
@@ -200,7 +200,7 @@ class Controller:
         if has_begun_unknown:
             return Round(observations, Plan(), now, needs_another=True)  # once they have places in our picture
         if (starts := self._taken_over(news, places, now)) is not None:
-            return self._lining.fill(Round(observations, Plan(tuple(starts)), now), self._relay)
+            return self._lined_up(Round(observations, Plan(tuple(starts)), now))
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now), now)
         abilities = self._engine.capabilities
         if abilities.queues_itself:
@@ -213,7 +213,10 @@ class Controller:
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
         self._relay, self._plan_again_at = relay_after(self._made, snapshot, self._policy, now), None
         self._lining.take_back(self._relay)
-        return self._lining.fill(Round(observations, self._made, now), self._relay)
+        return self._lined_up(Round(observations, self._made, now))
+
+    def _lined_up(self, this_round: Round) -> Round:
+        return self._lining.fill(this_round, self._relay, self._queue.active())
 
     def _taken_over(self, news: News, places: Sequence[Job], now: datetime) -> list[Start] | None:
         """Who starts in the place of those that have ended; None: what has happened needs a plan."""

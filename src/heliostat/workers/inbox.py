@@ -39,6 +39,7 @@ class Inbox:
         lock = threading.Lock()
         self._wake, self._round_over = threading.Condition(lock), threading.Condition(lock)
         self._closed, self._hurries = threading.Event(), threading.Event()
+        self._has_last = False
         self._taken_at = self._submitted_at = -inf
         self._put = self._taken = self._handled = 0  # how many changes
 
@@ -58,11 +59,16 @@ class Inbox:
             self._news.changes.append(changes)
             self._wake.notify()
 
-    def put_observations(self, observations: Sequence[Observation], *, is_last: bool = False) -> None:
-        """After the last one nothing follows that could share its round, unless somebody is submitting jobs."""
+    def put_observations(
+        self, observations: Sequence[Observation], *, is_last: bool = False, is_urgent: bool = False
+    ) -> None:
+        """After the last one nothing follows that could share its round, unless somebody is submitting jobs. What
+        is urgent is so until a round is over, which has seen to it."""
         with self._wake:
             self._news.observations += observations
             if is_last and time.monotonic() - self._submitted_at > _LONGEST_BREATH_SECONDS:
+                self._has_last = True
+            if is_urgent or self._has_last:
                 self._hurries.set()
             self._wake.notify()
 
@@ -81,6 +87,8 @@ class Inbox:
         with self._wake:
             self._handled = self._taken
             self._round_over.notify_all()
+            if not (self._has_last or self.is_closed):
+                self._hurries.clear()
             if self.is_empty and not self.is_closed:
                 self._wake.wait(longest())
         for_company = time.monotonic() + _COMPANY_SECONDS
@@ -91,6 +99,7 @@ class Inbox:
             while self._news.only_starts and (left := for_company - time.monotonic()) > 0 and not self.is_closed:
                 self._wake.wait(left)
             news, self._news, self._taken = self._news, News(), self._put
+            self._has_last = False
             self._hurries.clear()
             return news
 

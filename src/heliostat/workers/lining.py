@@ -3,7 +3,7 @@
 import time
 from collections.abc import Callable, Iterable, Sequence
 
-from heliostat.engines.contract import Engine, LinesUp
+from heliostat.engines.contract import Engine, LinesUp, does
 from heliostat.models import AttemptId, Ended, Job, Observation, Started, attempt_id
 from heliostat.scheduling.lanes import Lanes
 from heliostat.scheduling.relay import Relay
@@ -56,10 +56,13 @@ class Lining:
         gone, places = self._lanes.end([seen.attempt_id for seen in ends], time.monotonic())
         return gone, alone + places
 
-    def fill(self, this_round: Round, relay: Relay) -> Round:
-        """Who is to stand ready besides what was decided."""
+    def fill(self, this_round: Round, relay: Relay, active: Iterable[Job]) -> Round:
+        """Who is to stand ready besides what was decided. `active` are those that ran before this round."""
         if self._engine.capabilities.lines_up:
-            this_round.to_line_up = self._lanes.fill(relay, this_round.plan.starts, time.monotonic())
+            ended = {seen.attempt_id for seen in this_round.observations if isinstance(seen, Ended)}
+            others_run = any(job.attempt_id not in self._lanes and job.attempt_id not in ended for job in active)
+            starts, now = this_round.plan.starts, time.monotonic()
+            this_round.to_line_up = self._lanes.fill(relay, starts, now, others_run=others_run)
         return this_round
 
     def note_round(self, this_round: Round) -> None:
@@ -76,6 +79,10 @@ class Lining:
         back = self._lanes.close(time.monotonic(), relay)
         if back and isinstance(self._engine, LinesUp):
             self._engine.take_back(back)
+
+    def runs_low(self, relay: Relay) -> bool:
+        """Whether a line that could go on is about to be empty. Others may ask too."""
+        return relay.waiting > 0 and does(self._engine, LinesUp) and self._engine.runs_low()  # type: ignore[type-abstract]
 
     def seconds_left(self) -> list[float]:
         """Until somebody has run for too long with others behind it."""

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from heliostat.engines.contract import Capabilities
-from heliostat.models import ACTIVE, AttemptId, Job, JobId, JobSpec, Node, Reservation, changed, job_of_attempt
+from heliostat.models import AttemptId, Job, JobId, JobSpec, Node, Reservation, changed, job_of_attempt
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import not_in_line_words
@@ -66,7 +66,7 @@ class Queue:
         return self.board.jobs.get(job_id)
 
     def active(self) -> list[Job]:
-        return [job for job in self.board.jobs.values() if job.state in ACTIVE]
+        return self.board.active()
 
     def handed_over(self) -> list[Job]:
         """Those that wait in the engine's own queue."""

@@ -144,6 +144,7 @@ def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor
     starts = [seen for seen in this_round.observations if isinstance(seen, Started)]
     ends = [seen for seen in this_round.observations if isinstance(seen, Ended)]
     wishes = [move for start in starts for move in moves_for(start)]
+    wishes.sort(key=lambda move: move.to is not JobState.STARTING)  # what is alike is written together
     done = moves.move_jobs(tx, wishes + [move for end in ends for move in moves_for(end)])
     _record_attempts(tx, done)
     _add_requeued(tx, [move.job_id for move in done if move.values.get("handed_over")], this_round.now)

@@ -117,3 +117,12 @@ def test_the_class_may_be_written_short_but_not_twice() -> None:
 
 def test_a_signal_may_be_written_either_way() -> None:
     assert JobBody.model_validate({"command": "x", "preempt_signal": "SIGUSR1"}).preempt_signal == "USR1"
+
+
+def test_jobs_of_one_request_that_are_the_same_are_one_and_others_stay_their_own() -> None:
+    a, b = {"command": ["true"]}, {"command": ["true"], "env": {"A": "1"}}
+    recorded = a | {"record": {"commit": "0" * 40, "diff": "changed"}}
+    first, second, other, with_code = BulkBody.model_validate({"jobs": [a, a, b, recorded]}).to_requests()
+    assert first is second
+    assert [one.spec.env for one in (first, other, with_code)] == [{}, {"A": "1"}, {}]
+    assert [one.code is None for one in (first, other, with_code)] == [True, True, False]

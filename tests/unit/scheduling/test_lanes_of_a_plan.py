@@ -26,9 +26,11 @@ def starting(*numbers: int) -> list[Start]:
     return [Start(a_job(number), (Place("a", ()),)) for number in numbers]
 
 
-def fill(lanes: Lanes, relay: Relay, starts: list[Start], now: float = 0.0) -> dict[str, list[Job]]:
+def fill(
+    lanes: Lanes, relay: Relay, starts: list[Start], now: float = 0.0, *, others_run: bool = True
+) -> dict[str, list[Job]]:
     """As the controller does: those who were found stand there from then on."""
-    found = lanes.fill(relay, starts, now)
+    found = lanes.fill(relay, starts, now, others_run=others_run)
     for behind, jobs in found:
         for job in jobs:
             lanes.stand(f"{job.id}.1", behind)
@@ -58,6 +60,12 @@ def test_half_of_those_who_wait_stay_for_other_places() -> None:
     lanes, relay = lanes_that_know(0.001), a_line(10, 8)
     assert sum(map(len, fill(lanes, relay, starting(1, 2)).values())) < 8
     assert relay.waiting >= 2
+
+
+def test_all_of_them_stand_ready_where_every_place_is_a_lane() -> None:
+    lanes, relay = lanes_that_know(0.001), a_line(10, 8)
+    assert [len(jobs) for jobs in fill(lanes, relay, starting(1, 2), others_run=False).values()] == [4, 4]
+    assert relay.waiting == 0
 
 
 def test_who_ends_is_followed_by_the_next_and_the_last_leaves_an_empty_place() -> None:

@@ -1,6 +1,7 @@
 """Nothing of an attempt is left when its end is told: its devices and its place go to somebody else."""
 
 import time
+from datetime import datetime
 from threading import Lock
 
 from heliostat.engines.local.cgroups import Group
@@ -27,13 +28,13 @@ class Clearing:
     def __init__(self, traces: Traces, instance: str, devices: Devices, lock: Lock) -> None:
         self._traces, self._instance, self._devices, self._lock = traces, instance, devices, lock
 
-    def usual_end(self, running: Running, ending: Ending) -> Ended | None:
+    def usual_end(self, running: Running, ending: Ending, now: datetime | None = None) -> Ended | None:
         """With an exit status and nothing left. Only a group that is empty can be removed."""
         if running.attempt.devices and self._devices.are_real:
             return None  # the driver must be asked, which may take its time
         if ending.exit_code is None or not self._has_left(running, ending):
             return None
-        return ended(running, ending)
+        return ended(running, ending, now)
 
     def end(self, running: Running) -> Ended:
         """Whatever it takes, and however long. ProcessesLeft when it is not over yet."""

@@ -43,9 +43,9 @@ def holders(running: Iterable[Running]) -> dict[str, list[AttemptId]]:
     return found
 
 
-def ended(running: Running, ending: Ending) -> Ended:
+def ended(running: Running, ending: Ending, now: datetime | None = None) -> Ended:
     cause, detail = _why(ending, running)
-    return Ended(running.attempt.id, _end_time(ending), cause, ending.exit_code, detail)
+    return Ended(running.attempt.id, _end_time(ending, now or utc_now()), cause, ending.exit_code, detail)
 
 
 def ran_out_of_memory(running: Running, ending: Ending) -> bool:
@@ -67,7 +67,7 @@ def ended_before_boot(attempt: Attempt, ending: Ending) -> Ended:
     if ending.exit_code is None:
         return Ended(attempt.id, utc_now(), Cause.LOST, detail="the machine restarted while it ran")
     cause = Cause.TIMED_OUT if ending.timed_out else Cause.EXITED
-    return Ended(attempt.id, _end_time(ending), cause, ending.exit_code)
+    return Ended(attempt.id, _end_time(ending, utc_now()), cause, ending.exit_code)
 
 
 def utc_now() -> datetime:
@@ -92,7 +92,6 @@ def _why(ending: Ending, running: Running) -> tuple[Cause, str | None]:
     return Cause.EXITED, None
 
 
-def _end_time(ending: Ending) -> datetime:
+def _end_time(ending: Ending, now: datetime) -> datetime:
     """Now, unless it ended while no server looked: the clock of the file system is a little coarse."""
-    now = utc_now()
     return ending.at if ending.at is not None and (now - ending.at).total_seconds() > 1 else now

@@ -107,6 +107,9 @@ class LocalEngine:
     def is_at_rest(self) -> bool:
         return not (self._running or self._supervision.lined_up or self._queued)
 
+    def runs_low(self) -> bool:
+        return self._supervision.runs_low
+
     def take_back(self, attempt_ids: Collection[AttemptId]) -> None:
         taken = [number for number in attempt_ids if self._unqueue(number) or self._supervision.take_out(number)]
         if taken:

@@ -36,6 +36,7 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 _MANY = 4  # that run longer, one after the other, than the watch rests
+_FEW = 8  # that may be over before others are recorded and told to stand behind them
 
 
 class NotFree(Exception):
@@ -51,6 +52,7 @@ class Supervision:
         self.lock = threading.Lock()
         self.running: dict[AttemptId, Running] = {}
         self.lined_up: dict[AttemptId, Running] = {}  # those that stand behind others
+        self.runs_low = False  # the wrapper that was heard last
         self.report: Report = lambda observations: None
         self.devices = Devices(settings.simulate_gpus, instance, self._holders)
         self.watch = Watch()
@@ -205,7 +207,9 @@ class Supervision:
 
     def heard(self, wrapper: Wrapper) -> object:
         """With many left to run, it goes on by itself: several of its words may be read at once."""
-        self._tell(self._listen_to(wrapper))
+        seen = self._listen_to(wrapper)
+        self.runs_low = len(wrapper.told) <= _FEW
+        self._tell(seen)
         return NO_HURRY if len(wrapper.told) > _MANY else None
 
     def gone(self, wrapper: Wrapper) -> None:
@@ -217,13 +221,15 @@ class Supervision:
         never = [attempt_id for attempt_id in wrapper.told if self.take_out(attempt_id)]
         seen += [Ended(attempt_id, utc_now(), Cause.NOT_STARTED) for attempt_id in never]
         while wrapper.told:
-            seen += self._over(wrapper, wrapper.told[0])
+            seen += self._over(wrapper, wrapper.told[0], utc_now())
         self._tell(seen)
 
     def _listen_to(self, wrapper: Wrapper) -> list[Observation]:
-        return [seen for attempt_id, how in wrapper.hear() for seen in self._over(wrapper, attempt_id, how)]
+        """What is heard together has one time: what is alike is recorded at once."""
+        now = utc_now()
+        return [seen for attempt_id, how in wrapper.hear() for seen in self._over(wrapper, attempt_id, now, how)]
 
-    def _over(self, wrapper: Wrapper, attempt_id: AttemptId, how: str = "") -> list[Observation]:
+    def _over(self, wrapper: Wrapper, attempt_id: AttemptId, now: datetime, how: str = "") -> list[Observation]:
         """The start of the next one is told together with its end, so that its place is never seen empty. Nobody
         says how one ended whose wrapper is gone."""
         with self.lock:
@@ -232,8 +238,8 @@ class Supervision:
             if running and time.monotonic() - running.began_at > SHORT_SECONDS:
                 self.wrappers.close_room(wrapper)
             self._rest_if_idle(wrapper)
-        seen: list[Observation] = [self.started(begun.attempt.id)] if begun else []
-        return seen + self._end_soon(running, how) if running else seen
+        seen: list[Observation] = [self.started(begun.attempt.id, now)] if begun else []
+        return seen + self._end_soon(running, how, now) if running else seen
 
     def _begin_next(self, wrapper: Wrapper) -> Running | None:
         """Whose turn it is, if that is news; those that were taken out let others pass."""
@@ -261,10 +267,10 @@ class Supervision:
         else:
             self.wrappers.hang_up(wrapper)
 
-    def _end_soon(self, running: Running, how: str = "") -> list[Observation]:
+    def _end_soon(self, running: Running, how: str = "", now: datetime | None = None) -> list[Observation]:
         """Its end, if that is known at once."""
         try:
-            end = self._clearing.usual_end(running, self._ending(running, how))
+            end = self._clearing.usual_end(running, self._ending(running, how), now)
         except OSError:
             end = None  # no descriptor left, say: the reaper tries until it knows
         if end is None:

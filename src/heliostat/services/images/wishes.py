@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from heliostat.errors import Invalid, NotFound
 from heliostat.models import Caller, JobRequest
@@ -10,13 +11,14 @@ from heliostat.models.images import parse_own_name
 from heliostat.services.context import Context
 from heliostat.services.environments.orders import found
 from heliostat.services.images.building import image_of_job
+from heliostat.services.likes import once_for_each
 from heliostat.store import environments as stored
 from heliostat.store import images
 
 
 def name_images(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[JobRequest]:
     """With the image such a name means now, whatever is built under that name later. May be repeated."""
-    return [_named(context, caller, request) for request in requests]
+    return once_for_each(partial(_named, context, caller), requests)
 
 
 def _named(context: Context, caller: Caller, request: JobRequest) -> JobRequest:

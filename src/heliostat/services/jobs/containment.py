@@ -8,6 +8,7 @@ from heliostat.errors import Invalid
 from heliostat.models import JobRequest, JobSpec, User
 from heliostat.runtimes.policy import Asker, Rules, admitted, rules_of
 from heliostat.services.context import Context
+from heliostat.services.likes import once_for_each
 
 
 def settle_containers(
@@ -23,7 +24,7 @@ def settle_containers(
         spec = _settled(context, request, asker, rules)
         return request if spec is request.spec else replace(request, spec=spec)
 
-    return [settled(request) for request in requests]
+    return once_for_each(settled, requests)
 
 
 def _settled(context: Context, request: JobRequest, asker: Asker, rules: Rules) -> JobSpec:

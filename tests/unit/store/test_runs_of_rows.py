@@ -1,0 +1,99 @@
+"""However jobs are alike or not, each is written as it is: runs only make that quicker."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sqlalchemy import select
+
+from heliostat.models import Attempt, Job, JobState, changed
+from heliostat.store import jobs as stored
+from heliostat.store import moves, schema
+from heliostat.store.database import Store, Transaction
+from heliostat.store.runs import all_but_first_of, first_of, runs
+from support.new_database import new_database
+from unit.store.made_up import NOW, a_job, add_people
+
+
+@pytest.fixture(scope="module")
+def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    path: Path = tmp_path_factory.mktemp("store") / "heliostat.db"
+    new_database(path)
+    store = Store(path)
+    store.write(add_people)
+    yield store
+    store.close()
+
+
+def added(store: Store, names: list[str]) -> list[Job]:
+    def add(tx: Transaction) -> list[Job]:
+        numbers = tx.ids.draw("jobs", len(names))
+        jobs = [changed(a_job(number), name=name) for number, name in zip(numbers, names, strict=True)]
+        moves.add_jobs(tx, jobs)
+        return jobs
+
+    return store.write(add)
+
+
+def found(store: Store, jobs: list[Job]) -> list[Job]:
+    with store.read() as conn:
+        there = stored.get_jobs(conn, [job.id for job in jobs])
+    return [there[job.id] for job in jobs]
+
+
+rows = st.lists(st.tuples(st.integers(0, 6), st.sampled_from("ab")), max_size=12)
+names = st.lists(st.sampled_from(["same", "same", "other"]), min_size=1, max_size=8)
+on_one_store = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+
+
+@given(rows)
+def test_runs_written_out_are_what_they_were_made_of(wanted: list[tuple[int, str]]) -> None:
+    made = list(runs(wanted, first_of, all_but_first_of))
+    assert [(first + step, kind) for (first, kind), count in made for step in range(count)] == wanted
+
+
+@given(st.integers(1, 50))
+def test_those_that_are_alike_and_follow_one_another_are_one_run(count: int) -> None:
+    assert list(runs([(number, "a") for number in range(count)], first_of, all_but_first_of)) == [
+        ((0, "a"), count)
+    ]
+
+
+@on_one_store
+@given(names)
+def test_jobs_and_their_events_are_kept_as_they_were_given(store: Store, names: list[str]) -> None:
+    jobs = added(store, names)
+    assert found(store, jobs) == jobs
+    with store.read() as conn:
+        events = schema.events
+        told = conn.execute(select(events.c.job_id, events.c.kind).where(events.c.job_id >= jobs[0].id)).all()
+    assert [tuple(row) for row in told] == [(job.id, "submitted") for job in jobs]
+
+
+@on_one_store
+@given(st.lists(st.sampled_from([None, 1, 1, 2]), min_size=1, max_size=8))
+def test_only_those_change_who_were_to_and_each_to_its_own(store: Store, priorities: list[int | None]) -> None:
+    jobs = added(store, ["same"] * len(priorities))
+    wanted = {job.id: priority for job, priority in zip(jobs, priorities, strict=True) if priority}
+    store.write(lambda tx: moves.set_jobs(tx, [(number, {"priority": value}) for number, value in wanted.items()]))
+    assert found(store, jobs) == [changed(job, priority=wanted.get(job.id, job.priority)) for job in jobs]
+
+
+@on_one_store
+@given(st.lists(st.sampled_from([0, 1, 1, 2]), min_size=1, max_size=8))
+def test_of_attempts_only_the_one_of_that_number_changes(store: Store, numbers: list[int]) -> None:
+    jobs = added(store, ["same"] * len(numbers))
+    both = [changed(job, attempt=number) for number in (1, 2) for job in jobs]
+    store.write(lambda tx: moves.add_attempts(tx, [Attempt(job.attempt_id, job, "a") for job in both], NOW))
+    ended = {"state": JobState.COMPLETED, "ended_at": NOW + timedelta(seconds=1)}
+    over = [((job.id, number), ended) for job, number in zip(jobs, numbers, strict=True) if number]
+    store.write(lambda tx: moves.set_attempts(tx, over))
+    with store.read() as conn:
+        seen = {(job.id, one.number): one.state for job in jobs for one in stored.attempts_of(conn, job.id)}
+    expected = {(job.id, job.attempt): JobState.STARTING for job in both}
+    assert seen == expected | {key: JobState.COMPLETED for key, _ in over}
