@@ -1,5 +1,6 @@
 """A wrapper of attempts (see attempt.sh), told what to run as the server does, without one."""
 
+import itertools
 import os
 import socket
 from collections.abc import Mapping
@@ -7,6 +8,7 @@ from pathlib import Path
 
 from heliostat.config import Home
 from heliostat.engines.local.cgroups import CgroupTree
+from heliostat.engines.local.scripts import Script
 from heliostat.engines.local.spawn import Program, spawn
 from heliostat.engines.local.ungrouped import UngroupedTree
 from heliostat.engines.local.wrappers import DEFAULT_SIGNALS, Order, wrapper_argv
@@ -33,21 +35,37 @@ class ToldWrapper:
                 DEFAULT_SIGNALS,
             )
             self.pid = spawn(program)
-        self._scripts: list[int] = []
+        self._scripts: list[Script] = []
+        self._numbers = itertools.count()
 
     def tell(
         self, name: str, script: str | None, *, limit: int = 0, grace: float = 1, group: str | None = None
     ) -> None:
         """Without a script there is nothing to be opened where the order says."""
+        self._lay_out(name)
+        made = self.make(script or ":")
+        line = Order(name, made, limit, grace, None, None).line(group or name)
+        self._line.send(line if script is not None else line.replace(made.name.encode(), b"0/9999"))
+
+    def make(self, text: str) -> Script:
+        script = Script(next(self._numbers), f"{text}\n")
+        self._scripts.append(script)
+        return script
+
+    def unmake(self, script: Script) -> None:
+        self._scripts.remove(script)
+        script.leave()
+
+    def tell_with(self, name: str, script: Script) -> None:
+        """With one that others have too."""
+        self._lay_out(name)
+        self._line.send(Order(name, script, 0, 1, None, None).line(name))
+
+    def _lay_out(self, name: str) -> None:
         job, attempt = name.split(".")
         (self.home.jobs / job).mkdir(exist_ok=True)
         for stream in ("stdout", "stderr"):
             (self.home.jobs / job / f"{attempt}.{stream}").touch()
-        descriptor = os.memfd_create("script")
-        os.write(descriptor, (script or "").encode())
-        self._scripts.append(descriptor)
-        number = descriptor if script is not None else 9999
-        self._line.send(Order(name, number, limit, grace, None, None).line(group or name))
 
     def hear(self) -> str:
         """The next one that is over; nothing: it has hung up."""
@@ -58,8 +76,8 @@ class ToldWrapper:
 
     def hang_up(self) -> None:
         self._line.close()
-        for descriptor in self._scripts:
-            os.close(descriptor)
+        for script in self._scripts:
+            script.leave()
         self._scripts = []
 
     def trace(self, name: str, suffix: str = "started") -> Path:

@@ -147,6 +147,10 @@ class Bench:
         """Ends soon by itself."""
         return self._attempt(f"exit {exit_code}", {SECONDS: "0.5", EXIT: str(exit_code)})
 
+    def saying(self, words: str) -> Attempt:
+        """Ends soon by itself. Those that say the same differ only in their numbers."""
+        return self._attempt(words, {SECONDS: "0.5"})
+
     def leaving_something(self) -> Attempt:
         """Ends soon by itself, but for a process in the background."""
         return self._attempt("sleep 600 & exit 0", {SECONDS: "0.5"})

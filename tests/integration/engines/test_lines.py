@@ -19,6 +19,7 @@ from heliostat.engines.folders import JobFolder
 from heliostat.engines.local import launch
 from heliostat.engines.local import supervision as supervision_module
 from heliostat.engines.local.cgroups import Limits
+from heliostat.engines.local.scripts import Script, Scripts
 from heliostat.engines.local.trace import Traces
 from heliostat.engines.local.wrappers import Order, Wrapper
 from heliostat.models import Attempt, Cause, Ended, JobState, Resources, Started
@@ -372,12 +373,14 @@ def test_one_whose_script_cannot_be_read_is_told_as_not_started_and_spares_those
     make = launch.make_order
     first, spoilt, last = line.finishing(), line.finishing(), line.until_let_go(7)
 
-    def order_of(payload: launch.Payload, folder: JobFolder) -> Order:
-        order = make(payload, folder)
+    def order_of(payload: launch.Payload, folder: JobFolder, scripts: Scripts) -> Order:
+        order = make(payload, folder, scripts)
         if order.attempt_id != spoilt.id:
             return order
         order.close()
-        return replace(order, script=socket.socket().detach())  # nobody can open that by its name
+        script = Script(10**6, "exit 0\n")
+        os.dup2(socket.socket().detach(), script.descriptor)  # nobody can open that by its name
+        return replace(order, script=script)
 
     monkeypatch.setattr(launch, "make_order", order_of)
     line.start(first, *behind(first, spoilt, last))
@@ -418,3 +421,15 @@ class Later:
 
     def submit(self, *asked: Any) -> None:
         self.asked.append(asked)
+
+
+def test_who_stood_behind_another_finds_where_it_is_and_its_own_numbers(line: Bench) -> None:
+    words = "echo $HELIOSTAT_NODE $HELIOSTAT_JOB_ID $HELIOSTAT_ATTEMPT_ID $HELIOSTAT_CHECKPOINT_DIR $PWD"
+    told = [line.saying(words) for _ in range(4)]
+    first, *others = told
+    line.start(first, *(replace(one, node="") for one in behind(first, *others)))
+    for attempt in told:
+        line.wait_for_end(attempt)
+        folder = line.engine.log_path(attempt.job.id, 1, "stdout").parent
+        expected = [first.node, str(attempt.job.id), attempt.id, f"{folder}/checkpoints", f"{folder}/work"]
+        assert (folder / "1.stdout").read_text().split() == expected

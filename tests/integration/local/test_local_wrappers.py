@@ -48,6 +48,22 @@ def test_nothing_of_one_reaches_the_next(wrapper: ToldWrapper) -> None:
     assert "/fd/5" not in wrapper.output("3.1")
 
 
+def test_a_script_that_comes_again_is_known_and_another_in_its_descriptor_is_not_taken_for_it(
+    wrapper: ToldWrapper,
+) -> None:
+    shared = wrapper.make('echo "job $1 attempt $2"')
+    for name in ("1.1", "2.7"):
+        wrapper.tell_with(name, shared)
+        assert wrapper.hear() == name
+    wrapper.unmake(shared)
+    other = wrapper.make("echo another")
+    assert other.descriptor == shared.descriptor
+    wrapper.tell_with("3.1", other)
+    assert wrapper.hear() == "3.1"
+    expected = {"1.1": "job 1 attempt 1\n", "2.7": "job 2 attempt 7\n", "3.1": "another\n"}
+    assert {name: wrapper.output(name) for name in expected} == expected
+
+
 def test_one_that_was_disowned_is_passed_over(wrapper: ToldWrapper, tmp_path: Path) -> None:
     wrapper.trace("1.1").write_text("disowned\n")
     wrapper.tell("1.1", f"touch {tmp_path}/ran")

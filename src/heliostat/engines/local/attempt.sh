@@ -7,9 +7,11 @@
 #
 #   ATTEMPT GROUP SCRIPT [LIMIT_SECONDS GRACE_SECONDS UID GID SEALED]
 #
-# and hears the attempt's name and exit status when it is over. UID and GID are those of another user; SCRIPT and SEALED are
-# descriptors of the server: the payload's script, and what only its container may see. Their secrets never touch the disk.
-# When the server is gone or hangs up, the attempt that runs is the last one.
+# and hears the attempt's name and exit status when it is over. UID and GID are those of another user. SCRIPT is NUMBER/FILE
+# and SEALED a file, both descriptors of the server: a function `heliostat_payload`, which takes the numbers of job and attempt,
+# and what only its container may see. Their secrets never touch the disk. The same script comes again for attempts that are
+# alike: a function of our own user stays known until another comes. When the server is gone or hangs up, the attempt that
+# runs is the last one.
 #
 # Attempts may share a GROUP, one after the other. QUIET are files of a group, as FOLDER//FILE, that hold nothing but zeros
 # while nothing is in it and nothing in it was killed for want of memory. When an attempt leaves its group otherwise, it
@@ -158,10 +160,11 @@ payload() {
     exec >>"$logs.stdout" 2>>"$logs.stderr" 5<&-
     trap - TERM INT HUP QUIT USR1 USR2
     if [ "$uid" = - ]; then
-        . /proc/self/fd/8 # into our own fork: one program less to start
+        heliostat_payload "${name%.*}" "${name#*.}" # in our own fork: one program less to start
         exit
     fi
-    exec /usr/bin/setpriv --reuid="$uid" --regid="$gid" --init-groups --inh-caps=-all /bin/sh /proc/self/fd/8
+    exec /usr/bin/setpriv --reuid="$uid" --regid="$gid" --init-groups --inh-caps=-all \
+        /bin/sh -c '. /proc/self/fd/8; heliostat_payload "$@"' sh "${name%.*}" "${name#*.}"
 }
 
 attempt() {
@@ -191,12 +194,26 @@ attempt() {
     [ "$left" = + ] || [ -z "$quiet" ] || exit
 }
 
+run() { # nothing, where the script cannot be read any more
+    if [ "$uid" != - ]; then
+        attempt 8<"/proc/$server/fd/${script#*/}"
+        return
+    fi
+    if [ "$script" != "$known" ]; then
+        known=''
+        command . "/proc/$server/fd/${script#*/}" || return
+        known=$script
+    fi
+    attempt
+}
+
+known=''
 while read -r name group script limit grace uid gid sealed <&5; do
     status=- left=-
     [ -n "$limit" ] || limit=0 uid=- sealed=- # short, as most are: it is read byte by byte
     case $sealed in
-        -) attempt 8<"/proc/$server/fd/$script" ;;
-        *) attempt 7<"/proc/$server/fd/$sealed" 8<"/proc/$server/fd/$script" ;;
+        -) run ;;
+        *) run 7<"/proc/$server/fd/$sealed" ;;
     esac
     echo "$name $status$left" >&5
 done

@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from signal import Signals
@@ -25,6 +26,7 @@ from heliostat.engines.local.ports import NotListening, find_listening
 from heliostat.engines.local.rooms import Guest
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
+from heliostat.engines.local.scripts import Scripts
 from heliostat.engines.local.supervision import NotFree, Supervision
 from heliostat.engines.local.trace import Traces
 from heliostat.engines.local.ungrouped import UngroupedTree
@@ -58,6 +60,7 @@ class LocalEngine:
         self._devices = self._supervision.devices
         self._queued: set[AttemptId] = set()
         self._forgotten: list[AttemptId] = []
+        self._scripts = Scripts()
         self._last_entry = 0.0
         self._uncontained: set[AttemptId] = set()  # those started here that are in no container
         self._usage = UsageReader(self._devices)
@@ -250,6 +253,8 @@ class LocalEngine:
                 self._queued.discard(attempt.id)
 
     def _start(self, attempt: Attempt) -> None:
+        if not attempt.node:  # whoever stands behind another is on its way to this one
+            attempt = replace(attempt, node=node_name(self._settings.node_name))
         person = person_of(attempt.job.unix_user)
         if busy := self._devices.why_not(attempt.devices):
             self._not_started(attempt, busy)
@@ -259,10 +264,11 @@ class LocalEngine:
         memory_mib = self._devices.memory_mib(attempt.devices)
         place = Place(self._settings, self._instance, self._devices.files(attempt.devices))
         payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib, place))
-        limits, is_alone = launch.limits_of(attempt, self._settings), bool(attempt.devices)
+        is_alone = bool(attempt.devices or payload.places.tool)  # what a tool leaves is cleaned up with its group
+        limits = launch.limits_of(attempt, self._settings)
         guest = Guest(attempt.id, person.name, limits, is_alone, is_contained=bool(payload.commands))
         with contextlib.ExitStack() as unless_told:
-            order = launch.make_order(payload, folder)
+            order = launch.make_order(payload, folder, self._scripts)
             unless_told.callback(order.close)
             self._supervision.begin(attempt)
             unless_told.callback(self._supervision.never_began, attempt.id)

@@ -4,7 +4,7 @@ import contextlib
 import errno
 import os
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from heliostat.config import Settings
 from heliostat.engines.containers import check_rules
@@ -13,7 +13,8 @@ from heliostat.engines.folders import JobFolder, check_software, lay_out, make_l
 from heliostat.engines.local.cgroups import Limits
 from heliostat.engines.local.containers import Place as ContainerPlace
 from heliostat.engines.local.containers import commands_of, tool_rooms
-from heliostat.engines.local.script import Places, payload_script
+from heliostat.engines.local.script import NUMBERS, Places, likeness, payload_script
+from heliostat.engines.local.scripts import Script, Scripts, in_memory
 from heliostat.engines.local.wrappers import Order
 from heliostat.models import Attempt, JobId
 from heliostat.runtimes.contract import Command
@@ -75,19 +76,50 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
     return Payload(attempt, person, places, limit, commands_of(attempt, person, places, site.container))
 
 
-def make_order(payload: Payload, folder: JobFolder) -> Order:
+def make_order(payload: Payload, folder: JobFolder, scripts: Scripts) -> Order:
     """Make its log files, and tell a wrapper what to run as whom."""
     job, person = payload.attempt.job, payload.person
     for stream in ("stdout", "stderr"):
         make_log(folder.log(job.attempt, stream), person)
-    text = payload_script(payload.attempt, person, payload.places, payload.commands)
-    with contextlib.ExitStack() as unless_made:
-        script = _in_memory(text.encode("utf-8", "surrogateescape"), unless_made)
-        sealed = _in_memory(payload.commands[0].sealed, unless_made) if payload.commands else None
-        unless_made.pop_all()
     other = (person.uid, person.gid) if person.uid != os.geteuid() else None
     limits = (payload.limit_seconds, job.spec.grace_seconds)
+    script = _script_of(payload, folder, scripts)
+    try:
+        sealed = in_memory(payload.commands[0].sealed) if payload.commands else None
+    except OSError:
+        script.leave()
+        raise
     return Order(payload.attempt.id, script, *limits, other, sealed)
+
+
+def _script_of(payload: Payload, folder: JobFolder, scripts: Scripts) -> Script:
+    attempt, person, places = payload.attempt, payload.person, payload.places
+    like = likeness(attempt, person, places)
+    if like is None:
+        return scripts.own(payload_script(attempt, person, places, payload.commands))
+    is_in_own_folder = places.workdir.startswith(f"{folder.path}/")
+    return scripts.shared(
+        (like, None if is_in_own_folder else places.workdir),
+        lambda: payload_script(attempt, person, _by_numbers(payload, folder)),
+    )
+
+
+def _by_numbers(payload: Payload, folder: JobFolder) -> Places:
+    """Where things are of whichever job and attempt it is."""
+    job, number = NUMBERS
+    general = f"{os.path.dirname(folder.path)}/{job}"
+
+    def by_number(path: str) -> str:
+        return general + path.removeprefix(folder.path) if path.startswith(f"{folder.path}/") else path
+
+    places = payload.places
+    return replace(
+        places,
+        workdir=by_number(places.workdir),
+        checkpoints=by_number(places.checkpoints),
+        mark=f"{places.mark.removesuffix(payload.attempt.id)}{job}.{number}",
+        numbers=NUMBERS,
+    )
 
 
 def free_port(job_id: JobId) -> int:
@@ -98,11 +130,3 @@ def free_port(job_id: JobId) -> int:
             tried.bind(("127.0.0.1", port))
             return port
     raise OSError(errno.EADDRINUSE, "no port is free for its tasks to meet")
-
-
-def _in_memory(content: bytes, stack: contextlib.ExitStack) -> int:
-    """An open file without a name."""
-    descriptor = os.memfd_create("payload")
-    stack.callback(os.close, descriptor)
-    os.write(descriptor, content)
-    return descriptor

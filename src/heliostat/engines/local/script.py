@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
 from heliostat.engines.templates import hosts_variable, runs_once, start_of
@@ -17,6 +16,8 @@ from heliostat.runtimes import shell
 from heliostat.runtimes.contract import Command
 
 _DESCRIPTOR = 8  # see attempt.sh
+NUMBERS = (shell.blank("1"), shell.blank("2"))
+"""Of job and attempt, in a script that many share: a wrapper passes them on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +32,7 @@ class Places:
     device_memory_mib: int | None = None  # of the device it has a part of
     port: int | None = None  # where its tasks meet
     tool: Mapping[str, str] = field(default_factory=dict)  # of a script of ours: where podman keeps its things
+    numbers: tuple[str, str] | None = None  # of job and attempt, where many share a script
 
 
 def payload_script(attempt: Attempt, person: Person, places: Places, commands: Sequence[Command] = ()) -> str:
@@ -43,13 +45,25 @@ def payload_script(attempt: Attempt, person: Person, places: Places, commands: S
         f"exec {_DESCRIPTOR}<&-",
         "umask 022",
         shell.export_all(environment),
-        f"cd -- {quote(places.workdir)} || {{",
+        f"cd -- {shell.quoted(places.workdir)} || {{",
         "    echo 'heliostat: the working directory cannot be entered' >&2",
         "    exit 126",
         "}",
         *(_gang(attempt, [run] * len(attempt.places)) if runs_side_by_side(attempt) else [run]),
     ]
     return "\n".join(lines) + "\n"
+
+
+def likeness(attempt: Attempt, person: Person, places: Places) -> object | None:
+    """What its script depends on besides its numbers, and where things are by these. None: on more."""
+    job, spec = attempt.job, attempt.job.spec
+    if attempt.places or job.array_id is not None or job.part is not None:
+        return None
+    if spec.wants_container or spec.script is not None or spec.template is not None or places.tool:
+        return None
+    software = (job.kind, job.environment)
+    node = (attempt.node, attempt.devices, places.device_memory_mib)
+    return (person, job.name, job.project, job.resources, spec, software, node)
 
 
 def payload_words(attempt: Attempt, places: Places) -> tuple[str, ...]:
@@ -78,7 +92,7 @@ def _contained(attempt: Attempt, commands: Sequence[Command]) -> str:
 
 def base_environment(attempt: Attempt, person: Person, places: Places) -> dict[str, str]:
     """A clean environment: nothing of the server's own, what a login gives, and what the job should know."""
-    around = Surroundings(places.installation, places.mark, places.checkpoints)
+    around = Surroundings(places.installation, places.mark, places.checkpoints, places.numbers)
     devices = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **_visible(attempt.devices)}
     environment = job_environment(attempt, person, around, devices)
     return environment | _part_of_a_device(attempt, places) | _meeting_point(attempt, places) | dict(places.tool)

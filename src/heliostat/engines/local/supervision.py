@@ -226,8 +226,10 @@ class Supervision:
 
     def _listen_to(self, wrapper: Wrapper) -> list[Observation]:
         """What is heard together has one time: what is alike is recorded at once."""
-        now = utc_now()
-        return [seen for attempt_id, how in wrapper.hear() for seen in self._over(wrapper, attempt_id, now, how)]
+        said = wrapper.hear()
+        with self.lock:  # whose start is being told was started before
+            now = utc_now()
+        return [seen for attempt_id, how in said for seen in self._over(wrapper, attempt_id, now, how)]
 
     def _over(self, wrapper: Wrapper, attempt_id: AttemptId, now: datetime, how: str = "") -> list[Observation]:
         """The start of the next one is told together with its end, so that its place is never seen empty. Nobody

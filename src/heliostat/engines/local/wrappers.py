@@ -17,6 +17,7 @@ from heliostat.config import Home
 from heliostat.engines.local.cgroups import CgroupTree
 from heliostat.engines.local.processes import boot_id
 from heliostat.engines.local.rooms import Room
+from heliostat.engines.local.scripts import Script
 from heliostat.engines.local.spawn import Program, spawn
 from heliostat.engines.local.trace import Claim
 from heliostat.engines.local.watch import Watch
@@ -42,10 +43,10 @@ class Hearing(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a wrapper is to run. Its descriptors stay open until that is over, and are closed once."""
+    """What a wrapper is to run. Its descriptors stay open until that is over; it is closed once."""
 
     attempt_id: AttemptId
-    script: int  # a descriptor
+    script: Script
     limit_seconds: int  # 0: none
     grace_seconds: float
     other: tuple[int, int] | None  # uid and gid of another user
@@ -56,7 +57,7 @@ class Order:
         return self.limit_seconds != 0
 
     def line(self, group: str) -> bytes:
-        line = f"{self.attempt_id} {group} {self.script}"
+        line = f"{self.attempt_id} {group} {self.script.name}"
         if self.has_limit or self.other or self.sealed is not None:
             uid, gid = self.other or ("-", "-")
             sealed = "-" if self.sealed is None else self.sealed
@@ -64,7 +65,7 @@ class Order:
         return f"{line}\n".encode()
 
     def close(self) -> None:
-        os.close(self.script)
+        self.script.leave()
         if self.sealed is not None:
             os.close(self.sealed)
 
