@@ -1,7 +1,8 @@
 """Jobs that somebody waits for: which are not over, and what there is to say of the others."""
 
-import json
 from collections.abc import Callable, Iterable, Sequence
+
+from pydantic_core import to_json
 
 from heliostat.api.views import Json
 from heliostat.models import TERMINAL, Caller, Job, JobEvent, JobId
@@ -10,7 +11,6 @@ from heliostat.services.rights import check_inspectable, inspectable_job
 from heliostat.store import jobs as stored
 
 _MANY = 100
-_to_json = json.JSONEncoder(ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode
 
 
 class Waited:
@@ -20,7 +20,7 @@ class Waited:
         self, context: Context, caller: Caller, ids: Sequence[JobId], view: Callable[[Job], Json]
     ) -> None:
         self._context, self._caller, self._ids, self._view = context, caller, ids, view
-        self._shown: dict[JobId, str] = {}  # as JSON
+        self._shown: dict[JobId, bytes] = {}  # as JSON
         self._to_show: set[JobId] = set(ids)
         self.left: set[JobId] = set()
 
@@ -45,10 +45,10 @@ class Waited:
         over = self._to_show - self.left
         with self._context.store.read() as conn:
             jobs = stored.listed_jobs(conn, over).values()
-        self._shown |= {job.id: _to_json(self._view(job)) for job in jobs}
+        self._shown |= {job.id: to_json(self._view(job)) for job in jobs}
         self._to_show -= over
 
     def answer(self) -> bytes:
         self.show()
-        finished = ",".join([self._shown[job_id] for job_id in self._ids if job_id in self._shown])
-        return f'{{"finished":[{finished}],"unfinished":{sorted(self.left)}}}'.encode()
+        finished = b",".join([self._shown[job_id] for job_id in self._ids if job_id in self._shown])
+        return b'{"finished":[%b],"unfinished":%b}' % (finished, to_json(sorted(self.left)))

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from heliostat.config import Home
 from heliostat.engines.environment import Person, own_image, own_software
 from heliostat.engines.uploads import Gone, lay_out_upload
 from heliostat.engines.workflow_folders import lay_out_workflow
@@ -53,7 +54,7 @@ def _entry_of(unix_user: str, second: int) -> pwd.struct_passwd:
     return pwd.getpwnam(unix_user)
 
 
-def lay_out(attempt: Attempt, person: Person, folder: JobFolder, uploads: Path) -> tuple[str, str | None]:
+def lay_out(attempt: Attempt, person: Person, folder: JobFolder, home: Home) -> tuple[str, str | None]:
     """Make what the payload finds on disk: its working directory and its script, and a folder for checkpoints.
 
     All are the user's alone. What is saved there stays for the next attempt. Raises Refused when its uploaded code
@@ -71,10 +72,10 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder, uploads: Path) 
     if workdir is None:
         workdir = f"{folder.path}/work"
         if spec.upload is not None:
-            _lay_out_code(attempt.job, uploads, workdir, person)
+            _lay_out_code(attempt.job, home.uploads, workdir, person)
         make_private(workdir, person)
     make_private(folder.checkpoints, person)
-    lay_out_workflow(attempt.job, str(uploads.parent), person)
+    lay_out_workflow(attempt.job, str(home.path), person)
     return workdir, script
 
 

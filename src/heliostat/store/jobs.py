@@ -74,16 +74,16 @@ def get_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
 
 def listed_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     """Without their specs: a thousand scripts would be a gigabyte."""
-    return {job.id: job for job in map(row_to_job, _LISTED.all_of(conn, list(ids)))}
+    return {job.id: job for job in map(row_to_job, _LISTED.all_of(conn, ids))}
 
 
 def contained_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     """Those of these that have an image or mounts, with their specs; perhaps some more that only speak of it."""
-    return {job.id: job for job in map(row_to_job, _CONTAINED.all_of(conn, list(ids)))}
+    return {job.id: job for job in map(row_to_job, _CONTAINED.all_of(conn, ids))}
 
 
 def get_standings(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Standing]:
-    found = _STANDINGS.all_of(conn, list(ids))
+    found = _STANDINGS.all_of(conn, ids)
     return {job_id: Standing(job_id, user, project, JobState(state)) for job_id, user, project, state in found}
 
 

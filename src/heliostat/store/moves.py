@@ -110,7 +110,7 @@ class _Moving:
 
 def _moving(tx: Transaction, moves: Sequence[Move]) -> dict[JobId, _Moving]:
     """Those who are to move, by their number."""
-    rows = _MANY_STATES.all_of(tx.conn, list(dict.fromkeys(move.job_id for move in moves)))
+    rows = _MANY_STATES.all_of(tx.conn, {move.job_id for move in moves})
     return {number: _Moving(JobState(state), attempt, bool(handed)) for number, state, attempt, handed in rows}
 
 

@@ -1,6 +1,6 @@
 """Statements that run hundreds of times a second: built and compiled once, then handed straight to the driver."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, TextClause, bindparam, select
@@ -63,17 +63,37 @@ class PreparedForMany:
     def __init__(
         self, key: ColumnElement[int], *columns: ColumnElement[Any], where: TextClause | None = None
     ) -> None:
-        query = select(*columns).where(key.in_([bindparam(name) for name in _KEYS]))
-        self._statement = Prepared(query if where is None else query.where(where))
+        query = select(*columns) if where is None else select(*columns).where(where)
+        self._some = Prepared(query.where(key.in_([bindparam(name) for name in _KEYS])))
+        self._between = Prepared(query.where(key.between(bindparam("first"), bindparam("last"))))
 
-    def all_of(self, conn: Connection, keys: Sequence[int]) -> list[tuple[Any, ...]]:
+    def all_of(self, conn: Connection, keys: Iterable[int]) -> list[tuple[Any, ...]]:
         """In no order; keys that do not exist are left out."""
         rows: list[tuple[Any, ...]] = []
-        for start in range(0, len(keys), len(_KEYS)):
-            part = list(keys[start : start + len(_KEYS)])
+        scattered: list[int] = []
+        for first, last in _without_gaps(sorted(keys)):
+            if last - first < len(_KEYS):
+                scattered += range(first, last + 1)
+            else:
+                rows += self._between.all(conn, {"first": first, "last": last})
+        for start in range(0, len(scattered), len(_KEYS)):
+            part = scattered[start : start + len(_KEYS)]
             part += part[-1:] * (len(_KEYS) - len(part))  # who is named twice is found once
-            rows += self._statement.all(conn, dict(zip(_KEYS, part, strict=True)))
+            rows += self._some.all(conn, dict(zip(_KEYS, part, strict=True)))
         return rows
+
+
+def _without_gaps(keys: Iterable[int]) -> Iterator[tuple[int, int]]:
+    """First and last of those that follow one another."""
+    first = last = None
+    for key in keys:
+        if first is None or last is None or key > last + 1:
+            if first is not None and last is not None:
+                yield first, last
+            first = key
+        last = key
+    if first is not None and last is not None:
+        yield first, last
 
 
 def driver_of(conn: Connection) -> Any:

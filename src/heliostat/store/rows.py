@@ -42,6 +42,7 @@ LISTED_COLUMNS = tuple(schema.jobs.c[name] for name in _NAMES)
 ALL_COLUMNS = (*LISTED_COLUMNS, schema.jobs.c.spec)
 _ANYWHERE, _NO_SPEC = Placement(), JobSpec()
 _STATES = {state.value: state for state in JobState}
+_SHORT_TEXT = 4096  # of a spec: to keep long ones would cost more than to read them again
 
 
 def job_to_row(job: Job) -> dict[str, Any]:
@@ -118,7 +119,7 @@ def row_to_job(row: Sequence[Any]) -> Job:
         unix_user,
         project,
         _resources(cpus, memory_mib, gpus, gpu_type, gpu_memory_mib),
-        _json_to_spec(json.loads(spec[0])) if spec else _NO_SPEC,
+        _text_to_spec(spec[0]) if spec else _NO_SPEC,
         to_time(submitted_at),
         time_limit_seconds,
         priority,
@@ -226,6 +227,16 @@ def _containment_to_json(spec: JobSpec) -> dict[str, Any]:
     given = {"image": spec.image, "runtime": spec.runtime, "mounts": mounts or None, "network": spec.network}
     given |= {"upload": spec.upload, "template": spec.template}
     return {name: value for name, value in given.items() if value is not None}
+
+
+def _text_to_spec(text: str) -> JobSpec:
+    return _usual_spec(text) if len(text) < _SHORT_TEXT else _json_to_spec(json.loads(text))
+
+
+@lru_cache(64)
+def _usual_spec(text: str) -> JobSpec:
+    """Of many like jobs the same one: whoever holds two against each other need not look inside."""
+    return _json_to_spec(json.loads(text))
 
 
 def _json_to_spec(values: dict[str, Any]) -> JobSpec:

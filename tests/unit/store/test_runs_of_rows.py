@@ -97,3 +97,12 @@ def test_of_attempts_only_the_one_of_that_number_changes(store: Store, numbers: 
         seen = {(job.id, one.number): one.state for job in jobs for one in stored.attempts_of(conn, job.id)}
     expected = {(job.id, job.attempt): JobState.STARTING for job in both}
     assert seen == expected | {key: JobState.COMPLETED for key, _ in over}
+
+
+@on_one_store
+@given(st.sets(st.integers(0, 59), max_size=60))
+def test_just_those_are_read_whose_numbers_are_named_with_gaps_or_without(store: Store, places: set[int]) -> None:
+    jobs = added(store, ["same"] * 60)
+    wanted = [jobs[place].id for place in places]
+    with store.read() as conn:
+        assert set(stored.get_jobs(conn, wanted)) == set(wanted)

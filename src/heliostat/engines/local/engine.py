@@ -4,7 +4,6 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from signal import Signals
@@ -32,12 +31,14 @@ from heliostat.engines.local.trace import Traces
 from heliostat.engines.local.ungrouped import UngroupedTree
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings
+from heliostat.models.frozen import copier
 from heliostat.models.sessions import Listening
 from heliostat.server_log import get_logger
 
 log = get_logger()
 _SWEEP_SECONDS = 600.0
 _PAUSE_SECONDS = 0.05
+_placed = copier(Attempt)
 
 
 class LocalEngine:
@@ -47,7 +48,7 @@ class LocalEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._jobs = settings.home.jobs
+        self._jobs, self._node = settings.home.jobs, node_name(settings.node_name)
         self._instance = containers.instance_of(settings)
         self._traces = Traces(settings.home.attempts)
         found = find_cgroups(self._instance)
@@ -214,7 +215,7 @@ class LocalEngine:
     def sample(self) -> Readings:
         with self._lock:
             running = [one for one in self._running.values() if not one.is_over]
-        return self._usage.read(node_name(self._settings.node_name), running)
+        return self._usage.read(self._node, running)
 
     def close(self) -> None:
         self._starter.shutdown()
@@ -254,7 +255,7 @@ class LocalEngine:
 
     def _start(self, attempt: Attempt) -> None:
         if not attempt.node:  # whoever stands behind another is on its way to this one
-            attempt = replace(attempt, node=node_name(self._settings.node_name))
+            attempt = _placed(attempt, node=self._node)
         person = person_of(attempt.job.unix_user)
         if busy := self._devices.why_not(attempt.devices):
             self._not_started(attempt, busy)

@@ -59,7 +59,7 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
     """Lay out its files and say what it finds where. Raises Refused."""
     check_rules(attempt, person, site.settings)
     check_software(attempt.job, str(site.settings.home.path))
-    workdir, script = lay_out(attempt, person, folder, site.settings.home.uploads)
+    workdir, script = lay_out(attempt, person, folder, site.settings.home)
     places = Places(
         workdir=workdir,
         script=script,

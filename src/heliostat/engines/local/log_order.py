@@ -8,10 +8,10 @@ file. What is written while no server runs is shown stream by stream.
 import os
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from heliostat.engines.folders import JobFolder
 from heliostat.inotify import Inotify
 from heliostat.models import AttemptId
 
@@ -20,14 +20,11 @@ _BREATH_SECONDS = 0.002  # between looks: a job that prints without end must not
 _MANY_OVER = 64  # removing a watch wakes the thread, so it is done for many at once
 _MOST_MARKS = 20_000  # of one attempt; what comes after is shown stream by stream
 
-LogPath = Callable[[str], str]
-
 
 @dataclass(slots=True)
 class _Watched:
     number: int  # of the attempt
-    path: LogPath
-    order: str
+    folder: JobFolder
     stream: str | None = None  # the one that grew last
     marks: int = 0
 
@@ -44,13 +41,11 @@ class LogOrder:
         if self._inotify.descriptor >= 0:
             threading.Thread(target=self._run, name="log-order", daemon=True).start()
 
-    def begin(self, attempt_id: AttemptId, path: LogPath) -> None:
-        first = path("stdout")
+    def begin(self, attempt_id: AttemptId, folder: JobFolder, attempt: int) -> None:
         with self._lock:
-            number = self._inotify.add(os.path.dirname(first))
+            number = self._inotify.add(folder.path)
             if number is not None:
-                attempt = int(attempt_id.partition(".")[2])
-                self._watched[number] = _Watched(attempt, path, first.removesuffix("stdout") + "order")
+                self._watched[number] = _Watched(attempt, folder)
                 self._numbers[attempt_id] = number
                 self._over.discard(number)  # the kernel gives one number to one folder
 
@@ -84,8 +79,8 @@ class LogOrder:
             return
         watched.marks += 1
         try:
-            size = os.stat(watched.path(before)).st_size
-            with open(watched.order, "a", encoding="ascii") as file:
+            size = os.stat(watched.folder.log(watched.number, before)).st_size
+            with open(watched.folder.log(watched.number, "order"), "a", encoding="ascii") as file:
                 file.write(f"{before} {size}\n")
         except OSError:
             watched.marks = _MOST_MARKS  # a full disk: the order is a comfort, not worth a word

@@ -5,7 +5,6 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from functools import partial
 from signal import SIGCONT, Signals
 
 from heliostat.config import Settings
@@ -48,7 +47,7 @@ class Supervision:
 
     def __init__(self, settings: Settings, instance: str, traces: Traces, groups: CgroupTree) -> None:
         self._settings, self._instance, self._traces, self._groups = settings, instance, traces, groups
-        self._jobs = settings.home.jobs
+        self._jobs, self._node = settings.home.jobs, node_name(settings.node_name)
         self.lock = threading.Lock()
         self.running: dict[AttemptId, Running] = {}
         self.lined_up: dict[AttemptId, Running] = {}  # those that stand behind others
@@ -73,8 +72,7 @@ class Supervision:
 
     def begin(self, attempt: Attempt) -> None:
         """Just before its wrapper is told: from here on nothing of its log is missed."""
-        folder = JobFolder.of(self._jobs, attempt.job.id)
-        self._log_order.begin(attempt.id, partial(folder.log, attempt.job.attempt))
+        self._log_order.begin(attempt.id, JobFolder.of(self._jobs, attempt.job.id), attempt.job.attempt)
 
     def never_began(self, attempt_id: AttemptId) -> None:
         self._log_order.end(attempt_id)
@@ -136,7 +134,7 @@ class Supervision:
         return True
 
     def started(self, attempt_id: AttemptId, at: datetime | None = None) -> Started:
-        return Started(attempt_id, at or utc_now(), (Place(node_name(self._settings.node_name), ()),))
+        return Started(attempt_id, at or utc_now(), (Place(self._node, ()),))
 
     def hand_over(self, attempt: Attempt, order: Order, guest: Guest) -> bool:
         """Whether it runs now; or others are before it. With the lock. OSError when it cannot be started, NotFree

@@ -58,7 +58,7 @@ class Traces:
         return f"{self.folder}/{attempt_id}{suffix}"
 
     def exists(self, attempt_id: AttemptId) -> bool:
-        return os.path.exists(self.path(attempt_id, ".started"))
+        return os.access(self.path(attempt_id, ".started"), os.F_OK)
 
     def disown(self, attempt_id: AttemptId, *, at_once: bool = False) -> bool:
         """Make sure the attempt never runs. False: too late, a wrapper has claimed it; or, at once, may have."""

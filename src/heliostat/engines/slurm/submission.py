@@ -47,7 +47,7 @@ def array_prepared(chunk: Chunk, person: Person, settings: Settings, site: Site)
 def files_made(attempt: Attempt, person: Person, settings: Settings) -> Paths:
     """May be called again for the same attempt. Raises OSError when they cannot be made."""
     folder = JobFolder.of(settings.home.jobs, attempt.job.id)
-    workdir, script = lay_out(attempt, person, folder, settings.home.uploads)
+    workdir, script = lay_out(attempt, person, folder, settings.home)
     paths = Paths(
         workdir=workdir,
         script=script,
