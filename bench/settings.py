@@ -13,8 +13,8 @@ WORK = Path(__file__).resolve().parent / ".work"
 class Settings:
     jobs: int = 500
     """How many no-op jobs a throughput run submits."""
-    repeat: int = 3
-    """Throughput runs per system and form; the median counts."""
+    repeat: int = 5
+    """Turns of each system and form in the throughput part; the median counts."""
     tries: int = 30
     """Latency tries per system."""
     starts: int = 20

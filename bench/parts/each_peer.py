@@ -1,35 +1,75 @@
-"""Run one measurement on every system in turn; only one of them is up at a time."""
+"""Run a measurement on every system: one after the other, or by turns."""
 
 from __future__ import annotations
 
 import subprocess
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
 from typing import Literal
 
 from bench.figures import Figure
 from bench.peers import PEERS, Peer, PeerFailed
 
+Better = Literal["higher", "lower"]
+_FAILURES = (PeerFailed, OSError, subprocess.SubprocessError)
 
-def on_each_peer(
-    part: str,
-    better: Literal["higher", "lower"],
-    measure: Callable[[Peer], Iterable[Figure]],
-) -> Iterator[Figure]:
-    """A system that is not there, or fails, is one figure that says so: never the end of the run."""
+
+def on_each_peer(part: str, better: Better, measure: Callable[[Peer], Iterable[Figure]]) -> Iterator[Figure]:
+    """Only one of them is up at a time. A system that is not there, or fails, is one figure that says so: never
+    the end of the run."""
     for kind in PEERS:
         peer = kind()
         reason = peer.available()
         if reason is not None:
-            yield Figure(part, "", peer.name, None, "", better, f"not available: {reason}")
+            yield _missing(part, better, peer, reason)
             continue
         try:
             peer.up()
             # All or nothing: half a system's figures would compare badly.
             yield from list(measure(peer))
-        except (PeerFailed, OSError, subprocess.SubprocessError) as error:
-            yield Figure(part, "", peer.name, None, "", better, f"not available: {_why(error)}")
+        except _FAILURES as error:
+            yield _missing(part, better, peer, _why(error))
         finally:
             peer.down()
+
+
+@dataclass
+class Turns:
+    """All are up at once and take turns, so that each meets the machine when it is quick and when it is slow."""
+
+    part: str
+    better: Better
+    missing: list[Figure] = field(default_factory=list)
+
+    def take(self, rounds: int, turn: Callable[[Peer], None]) -> list[Peer]:
+        """Those that took all their turns."""
+        with ExitStack() as at_the_end:
+            peers = [kind() for kind in PEERS]
+            for peer in peers:
+                at_the_end.callback(peer.down)
+            there = [peer for peer in peers if self._does(peer, _start)]
+            for _ in range(rounds):
+                there = [peer for peer in there if self._does(peer, turn)]
+        return there
+
+    def _does(self, peer: Peer, act: Callable[[Peer], None]) -> bool:
+        try:
+            act(peer)
+        except _FAILURES as error:
+            self.missing.append(_missing(self.part, self.better, peer, _why(error)))
+            return False
+        return True
+
+
+def _start(peer: Peer) -> None:
+    if reason := peer.available():
+        raise PeerFailed(reason)
+    peer.up()
+
+
+def _missing(part: str, better: Better, peer: Peer, why: str) -> Figure:
+    return Figure(part, "", peer.name, None, "", better, f"not available: {why}")
 
 
 def _why(error: Exception) -> str:
