@@ -1,10 +1,7 @@
 """However jobs are alike or not, each is written as it is: runs only make that quicker."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
-import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
@@ -14,18 +11,7 @@ from heliostat.store import jobs as stored
 from heliostat.store import moves, schema
 from heliostat.store.database import Store, Transaction
 from heliostat.store.runs import all_but_first_of, first_of, runs
-from support.new_database import new_database
-from unit.store.made_up import NOW, a_job, add_people
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    path: Path = tmp_path_factory.mktemp("store") / "heliostat.db"
-    new_database(path)
-    store = Store(path)
-    store.write(add_people)
-    yield store
-    store.close()
+from unit.store.made_up import NOW, a_job
 
 
 def added(store: Store, names: list[str]) -> list[Job]:

@@ -1,10 +1,9 @@
 """Children learn of their parents' ends in the transaction that records them."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -16,20 +15,9 @@ from heliostat.store import dependencies, moves, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Store, Transaction
 from heliostat.store.moves import Move
-from support.new_database import new_database
-from unit.store.made_up import NOW, a_job, add_people
+from unit.store.made_up import NOW, a_job
 
 LATER = NOW + timedelta(hours=1)
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    path: Path = tmp_path_factory.mktemp("store") / "heliostat.db"
-    new_database(path)
-    store = Store(path)
-    store.write(add_people)
-    yield store
-    store.close()
 
 
 @pytest.fixture(autouse=True)

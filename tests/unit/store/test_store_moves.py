@@ -1,8 +1,6 @@
 """Each move is guarded: by the states' own rules, and by the number of the attempt it speaks of."""
 
-from collections.abc import Iterator
 from datetime import timedelta
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -12,18 +10,7 @@ from heliostat.models import TERMINAL, JobState, may_move
 from heliostat.store import jobs as stored
 from heliostat.store import moves
 from heliostat.store.database import Store
-from support.new_database import new_database
-from unit.store.made_up import NOW, a_job, add_people
-
-
-@pytest.fixture(scope="module")
-def store(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    path: Path = tmp_path_factory.mktemp("store") / "heliostat.db"
-    new_database(path)
-    store = Store(path)
-    store.write(add_people)
-    yield store
-    store.close()
+from unit.store.made_up import NOW, a_job
 
 
 def new_job(store: Store, state: JobState = JobState.PENDING, attempt: int = 0) -> int:
