@@ -11,7 +11,7 @@
 # and SEALED a file, both descriptors of the server: a function `heliostat_payload`, which takes the numbers of job and attempt,
 # and what only its container may see. Their secrets never touch the disk. The same script comes again for attempts that are
 # alike: a function of our own user stays known until another comes. When the server is gone or hangs up, the attempt that
-# runs is the last one.
+# runs or is just beginning is the last one.
 #
 # Attempts may share a GROUP, one after the other. QUIET are files of a group, as FOLDER//FILE, that hold nothing but zeros
 # while nothing is in it and nothing in it was killed for want of memory. When an attempt leaves its group otherwise, it
