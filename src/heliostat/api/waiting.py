@@ -1,6 +1,7 @@
 """Jobs that somebody waits for: which are not over, and what there is to say of the others."""
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from pydantic_core import to_json
 
@@ -11,6 +12,7 @@ from heliostat.services.rights import check_inspectable, inspectable_job
 from heliostat.store import jobs as stored
 
 _MANY = 100
+_to_json = partial(to_json, inf_nan_mode="null")
 
 
 class Waited:
@@ -45,10 +47,10 @@ class Waited:
         over = self._to_show - self.left
         with self._context.store.read() as conn:
             jobs = stored.listed_jobs(conn, over).values()
-        self._shown |= {job.id: to_json(self._view(job)) for job in jobs}
+        self._shown |= {job.id: _to_json(self._view(job)) for job in jobs}
         self._to_show -= over
 
     def answer(self) -> bytes:
         self.show()
         finished = b",".join([self._shown[job_id] for job_id in self._ids if job_id in self._shown])
-        return b'{"finished":[%b],"unfinished":%b}' % (finished, to_json(sorted(self.left)))
+        return b'{"finished":[%b],"unfinished":%b}' % (finished, _to_json(sorted(self.left)))

@@ -14,6 +14,7 @@ _COMPANY_SECONDS = 0.015  # how long the word that something runs waits for othe
 # round takes, the longer is the breath: those who are to be answered meanwhile need the interpreter too.
 _SHORTEST_BREATH_SECONDS, _LONGEST_BREATH_SECONDS = 0.01, 0.04
 _BREATH_PER_ROUND = 6
+_URGENT_BREATH_SECONDS = 0.0025  # after a round, for those who wait for the interpreter
 
 
 @dataclass(slots=True)
@@ -63,7 +64,7 @@ class Inbox:
         self, observations: Sequence[Observation], *, is_last: bool = False, is_urgent: bool = False
     ) -> None:
         """After the last one nothing follows that could share its round, unless somebody is submitting jobs. What
-        is urgent is so until a round is over, which has seen to it."""
+        is urgent when a round ends is said again if that has not seen to it."""
         with self._wake:
             self._news.observations += observations
             if is_last and time.monotonic() - self._submitted_at > _LONGEST_BREATH_SECONDS:
@@ -83,7 +84,8 @@ class Inbox:
 
     def take(self, longest: Callable[[], float | None]) -> News:
         """The round before is over. Waits until there is something, or so many seconds."""
-        earliest = self._taken_at + _breath(time.monotonic() - self._taken_at)
+        over_at = time.monotonic()
+        earliest, soonest = self._taken_at + _breath(over_at - self._taken_at), over_at + _URGENT_BREATH_SECONDS
         with self._wake:
             self._handled = self._taken
             self._round_over.notify_all()
@@ -94,6 +96,8 @@ class Inbox:
         for_company = time.monotonic() + _COMPANY_SECONDS
         if (left := earliest - time.monotonic()) > 0:
             self._hurries.wait(left)
+        if not self._has_last and (left := soonest - time.monotonic()) > 0:
+            self._closed.wait(left)
         with self._wake:
             self._taken_at = time.monotonic()
             while self._news.only_starts and (left := for_company - time.monotonic()) > 0 and not self.is_closed:

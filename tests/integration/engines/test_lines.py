@@ -423,6 +423,42 @@ class Later:
         self.asked.append(asked)
 
 
+@pytest.mark.parametrize("how", ["stop", "take_back"])
+def test_what_the_server_opens_after_one_was_taken_out_of_its_line_is_never_run(
+    line: Bench, tmp_path: Path, how: str
+) -> None:
+    first, second, third, last = line.until_let_go(), line.finishing(3), line.finishing(4), line.finishing(5)
+    lined_up = behind(first, second, third, last)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    if how == "stop":
+        line.engine.stop(lined_up[0], 0)
+        line.engine.stop(lined_up[1], 0)
+    else:
+        line.engine.take_back([second.id, third.id])  # type: ignore[attr-defined]
+    somebodys_log = tmp_path / "log"
+    somebodys_log.write_text(f"touch {tmp_path}/ran\n")
+    opened = [os.open(somebodys_log, os.O_RDONLY) for _ in range(20)]
+    line.let_go(first)
+    assert line.wait_for_end(last).exit_code == 5
+    for descriptor in opened:
+        os.close(descriptor)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_descriptors_of_those_who_were_taken_out_are_closed_in_the_end(line: Bench) -> None:
+    before = len(os.listdir("/proc/self/fd"))
+    first, second, last = line.until_let_go(), line.finishing(3), line.finishing(5)
+    lined_up = behind(first, second, last)
+    line.start(first, *lined_up)
+    line.wait_for_start(first)
+    line.engine.stop(lined_up[0], 0)
+    line.let_go(first)
+    line.wait_for_end(last)
+    line.wait_until(lambda: not line.engine._supervision.wrappers._all, "its wrapper has left")  # type: ignore[attr-defined]
+    line.wait_until(lambda: len(os.listdir("/proc/self/fd")) <= before, "nothing of them is open")
+
+
 def test_who_stood_behind_another_finds_where_it_is_and_its_own_numbers(line: Bench) -> None:
     words = "echo $HELIOSTAT_NODE $HELIOSTAT_JOB_ID $HELIOSTAT_ATTEMPT_ID $HELIOSTAT_CHECKPOINT_DIR $PWD"
     told = [line.saying(words) for _ in range(4)]

@@ -64,6 +64,21 @@ def test_a_script_that_comes_again_is_known_and_another_in_its_descriptor_is_not
     assert {name: wrapper.output(name) for name in expected} == expected
 
 
+def test_nothing_is_run_of_the_script_of_one_that_was_disowned(wrapper: ToldWrapper, tmp_path: Path) -> None:
+    """Its descriptor may be another file's by then."""
+    log = os.open(tmp_path / "log", os.O_RDWR | os.O_CREAT)
+    os.write(log, f"touch {tmp_path}/ran\nexit 9\n".encode())
+    wrapper.trace("1.1").write_text("disowned\n")
+    script = wrapper.make("exit 0")
+    os.dup2(log, script.descriptor)
+    wrapper.tell_with("1.1", script)
+    wrapper.tell("2.1", "exit 7")
+    assert [wrapper.hear(), wrapper.hear()] == ["1.1", "2.1"]
+    assert wrapper.status("2.1") == "007"
+    assert not (tmp_path / "ran").exists()
+    os.close(log)
+
+
 def test_one_that_was_disowned_is_passed_over(wrapper: ToldWrapper, tmp_path: Path) -> None:
     wrapper.trace("1.1").write_text("disowned\n")
     wrapper.tell("1.1", f"touch {tmp_path}/ran")

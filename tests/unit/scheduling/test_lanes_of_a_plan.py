@@ -68,6 +68,15 @@ def test_all_of_them_stand_ready_where_every_place_is_a_lane() -> None:
     assert relay.waiting == 0
 
 
+def test_a_lane_where_somebody_runs_long_keeps_its_part_of_those_who_wait() -> None:
+    lanes, relay = lanes_that_know(0.001), a_line(10, 8)
+    fill(lanes, a_line(30, 2), starting(1, 2), others_run=False)
+    lanes.close_behind("1.1")
+    for _ in range(3):
+        fill(lanes, relay, [], others_run=False)
+    assert relay.waiting == 4
+
+
 def test_who_ends_is_followed_by_the_next_and_the_last_leaves_an_empty_place() -> None:
     lanes, relay = lanes_that_know(0.045), a_line(10, 500)
     fill(lanes, relay, starting(1))

@@ -38,6 +38,16 @@ def after_a_long_round(monkeypatch) -> Inbox:  # type: ignore[no-untyped-def]
     return inbox
 
 
+def test_even_what_is_urgent_lets_others_have_a_moment_after_a_round(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    inbox = after_a_long_round(monkeypatch)
+    monkeypatch.setattr("heliostat.workers.inbox._URGENT_BREATH_SECONDS", _LONG)
+    taken = TakenAside(inbox)
+    inbox.put_observations([a_start("2.1")], is_urgent=True)
+    assert not taken.is_there(0.05)
+    inbox.close()
+    assert taken.is_there(10.0)
+
+
 def test_what_is_urgent_ends_the_breath_between_rounds(monkeypatch) -> None:  # type: ignore[no-untyped-def]
     inbox = after_a_long_round(monkeypatch)
     taken = TakenAside(inbox)

@@ -177,6 +177,11 @@ attempt() {
         return
     fi
     set +C
+    if [ "$uid" = - ] && [ "$script" != "$known" ]; then
+        known=''
+        unset -f heliostat_payload
+        command . /proc/self/fd/8 && known=$script # only now: whose attempt was given up may name any file
+    fi
     if [ "$limit" != 0 ]; then
         watch_the_limit <&- 5<&- 7<&- 8<&- &
         watch=$!
@@ -194,17 +199,12 @@ attempt() {
     [ "$left" = + ] || [ -z "$quiet" ] || exit
 }
 
-run() { # nothing, where the script cannot be read any more
-    if [ "$uid" != - ]; then
+run() { # nothing, where the script cannot be opened any more
+    if [ "$uid" = - ] && [ "$script" = "$known" ]; then
+        attempt
+    else
         attempt 8<"/proc/$server/fd/${script#*/}"
-        return
     fi
-    if [ "$script" != "$known" ]; then
-        known=''
-        command . "/proc/$server/fd/${script#*/}" || return
-        known=$script
-    fi
-    attempt
 }
 
 known=''

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from math import inf
 
 from heliostat.engines.local.cgroups import Group
@@ -12,6 +12,7 @@ from heliostat.engines.local.wrappers import Order, Wrapper
 from heliostat.models import Attempt, AttemptId, Cause, Ended
 
 _KILLED = 137
+_COARSE = timedelta(seconds=0.1)  # so much at most a file's time is behind the clock
 
 
 @dataclass(slots=True)
@@ -45,7 +46,10 @@ def holders(running: Iterable[Running]) -> dict[str, list[AttemptId]]:
 
 def ended(running: Running, ending: Ending, now: datetime | None = None) -> Ended:
     cause, detail = _why(ending, running)
-    return Ended(running.attempt.id, _end_time(ending, now or utc_now()), cause, ending.exit_code, detail)
+    at, started_at = _end_time(ending, now or utc_now()), running.attempt.job.started_at
+    if started_at and at < started_at < at + _COARSE:
+        at = started_at
+    return Ended(running.attempt.id, at, cause, ending.exit_code, detail)
 
 
 def ran_out_of_memory(running: Running, ending: Ending) -> bool:

@@ -86,7 +86,7 @@ def make_order(payload: Payload, folder: JobFolder, scripts: Scripts) -> Order:
     script = _script_of(payload, folder, scripts)
     try:
         sealed = in_memory(payload.commands[0].sealed) if payload.commands else None
-    except OSError:
+    except BaseException:
         script.leave()
         raise
     return Order(payload.attempt.id, script, *limits, other, sealed)

@@ -36,6 +36,7 @@ from heliostat.server_log import get_logger
 log = get_logger()
 _MANY = 4  # that run longer, one after the other, than the watch rests
 _FEW = 8  # that may be over before others are recorded and told to stand behind them
+_FEW_IN_ALL = 40  # of all lines together: with many places each line is short
 
 
 class NotFree(Exception):
@@ -91,7 +92,8 @@ class Supervision:
         seen = self._take_up_claimed(attempt)
         if not (attempt.job.handed_over and isinstance(seen, Ended)):
             return [seen]
-        return [self.started(attempt.id, self._traces.claimed_at(attempt.id)), seen]
+        began_at = self._traces.claimed_at(attempt.id)
+        return [self.started(attempt.id, min(began_at, seen.at) if began_at else seen.at), seen]
 
     def _take_up_claimed(self, attempt: Attempt) -> Started | Ended:
         claim, ending = self._traces.claim(attempt.id), self._traces.ending(attempt.id)
@@ -186,7 +188,9 @@ class Supervision:
                 return False
             del self.lined_up[attempt_id]
             running.room.leave()
-        self._let_go(running)
+            if running.order:
+                running.wrapper.given_up[attempt_id] = running.order
+        self._log_order.end(attempt_id)
         return True
 
     def be_last(self, running: Running) -> bool:
@@ -205,8 +209,9 @@ class Supervision:
 
     def heard(self, wrapper: Wrapper) -> object:
         """With many left to run, it goes on by itself: several of its words may be read at once."""
+        had_a_line = len(wrapper.told) > 1
         seen = self._listen_to(wrapper)
-        self.runs_low = len(wrapper.told) <= _FEW
+        self.runs_low = had_a_line and len(wrapper.told) <= _FEW and len(self.lined_up) < _FEW_IN_ALL
         self._tell(seen)
         return NO_HURRY if len(wrapper.told) > _MANY else None
 
@@ -234,10 +239,13 @@ class Supervision:
         says how one ended whose wrapper is gone."""
         with self.lock:
             wrapper.told.remove(attempt_id)
+            given_up = wrapper.given_up.pop(attempt_id, None)
             running, begun = self.running.get(attempt_id), self._begin_next(wrapper)
             if running and time.monotonic() - running.began_at > SHORT_SECONDS:
                 self.wrappers.close_room(wrapper)
             self._rest_if_idle(wrapper)
+        if given_up:
+            given_up.close()
         seen: list[Observation] = [self.started(begun.attempt.id, now)] if begun else []
         return seen + self._end_soon(running, how, now) if running else seen
 

@@ -76,6 +76,7 @@ class Wrapper:
     def __init__(self, claim: Claim, line: int | None = None, runs: Sequence[AttemptId] = ()) -> None:
         self.claim, self.line = claim, line
         self.told = deque(runs)  # what it runs, then what it is to run next
+        self.given_up: dict[AttemptId, Order] = {}  # of those told, who will not run: it may open what they name
         self.room: Room | None = None  # where others may follow
         self.is_dismissed = self.is_gone = False
         self.idle_since = 0.0
