@@ -1,0 +1,35 @@
+"""When an attempt has ended, as far as anybody knows."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from heliostat.engines.local.endings import Running, ended
+from heliostat.engines.local.trace import Claim, Ending
+from heliostat.engines.local.wrappers import Wrapper
+from heliostat.models import Attempt, Job, JobSpec, JobState, Resources, changed
+
+STARTED = datetime(2026, 3, 1, 12, tzinfo=UTC)
+NO_ROOM: Any = None
+
+
+def end_of(one_that_ended_at: datetime) -> datetime:
+    job = Job(1, "batch", "job", JobState.RUNNING, "ann", "ann", "vision", Resources(), JobSpec(), STARTED)
+    attempt = Attempt("1.1", changed(job, attempt=1, started_at=STARTED), "here")
+    running = Running(attempt, Wrapper(Claim(1)), NO_ROOM)
+    now = STARTED + timedelta(minutes=5)
+    return ended(running, Ending(0, timed_out=False, at=one_that_ended_at), now).at
+
+
+@pytest.mark.parametrize("behind_ms", [1, 6])
+def test_the_coarse_clock_of_a_file_lets_nothing_end_before_it_began(behind_ms: int) -> None:
+    assert end_of(STARTED - timedelta(milliseconds=behind_ms)) == STARTED
+
+
+def test_an_end_is_when_its_trace_was_written() -> None:
+    assert end_of(STARTED + timedelta(seconds=30)) == STARTED + timedelta(seconds=30)
+
+
+def test_a_clock_that_was_set_back_is_told_as_it_was() -> None:
+    assert end_of(STARTED - timedelta(hours=1)) == STARTED - timedelta(hours=1)
