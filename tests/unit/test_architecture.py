@@ -74,6 +74,7 @@ OUTSIDE: dict[str, set[str]] = {
     "fastapi": {"api", "web"},
     "starlette": {"api", "web"},
     "pydantic": {"api"},
+    "pydantic_core": {"api"},
     "uvicorn": {"server", "proxy"},
     "httptools": {"proxy"},
     "argon2": {"auth"},
