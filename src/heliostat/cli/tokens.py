@@ -15,7 +15,9 @@ token = noun("Personal tokens for scripts and other machines.")
 @token.command()
 def create(
     name: Annotated[str, typer.Option(help="What it is for.")],
-    days: Annotated[int | None, typer.Option(help="How long it is good for.")] = None,
+    days: Annotated[
+        int | None, typer.Option(help="How long it is good for, 1 to 366; 90 unless the admins have set another.")
+    ] = None,
     as_json: JsonFlag = False,
 ) -> None:
     """Make a token; it is shown only this once."""

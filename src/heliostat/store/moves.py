@@ -84,7 +84,7 @@ def _move_those_allowed(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
     told = []
     for move in wanted:
         moving = found.get(move.job_id)
-        if moving is None or move.attempt not in (None, moving.attempt) or not may_move(moving.state, move.to):
+        if moving is None or not moving.heeds(move.attempt) or not may_move(moving.state, move.to):
             continue
         _take_back_from_engine(tx, moving, move)
         moving.state = move.to
@@ -106,6 +106,11 @@ class _Moving:
     attempt: int
     handed_over: bool
     values: dict[str, Any] = field(default_factory=dict)
+
+    def heeds(self, attempt: int | None) -> bool:
+        """The word of this attempt: only of the newest one, and not once somebody holds the job. None: it is of no
+        attempt."""
+        return attempt is None or (attempt == self.attempt and self.state is not JobState.HELD)
 
 
 def _moving(tx: Transaction, moves: Sequence[Move]) -> dict[JobId, _Moving]:

@@ -591,3 +591,12 @@ def test_users_made_from_rows_are_the_users_that_were_stored(house: House) -> No
     with house.context.store.read() as conn:
         users: list[User] = stored.list_users(conn)
         assert users == [stored.find_user(conn, user.name) for user in users]
+
+
+@pytest.mark.parametrize(
+    ("name", "days", "said"), [("", 1, "name: must"), ("a", 0, "days: must be between 1 and 366")]
+)
+def test_what_is_wrong_with_a_token_is_said_in_the_message(house: House, name: str, days: int, said: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        tokens.create_token(house.context, house.root, name, days)
+    assert said in caught.value.message

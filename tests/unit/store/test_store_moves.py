@@ -28,6 +28,14 @@ def move(store: Store, job_id: int, to: JobState, attempt: int | None = None, **
     return store.write(lambda tx: moves.move_jobs(tx, [wish])) == [wish]
 
 
+def test_a_late_word_about_an_attempt_does_not_release_a_job_that_was_held_meanwhile(store: Store) -> None:
+    number = new_job(store, JobState.HELD, attempt=1)
+    assert not move(store, number, JobState.PENDING, attempt=1)
+    assert not move(store, number, JobState.CANCELLED, attempt=1)
+    assert state_of(store, number) is JobState.HELD
+    assert move(store, number, JobState.PENDING), "somebody releases it"
+
+
 def state_of(store: Store, job_id: int) -> JobState:
     with store.read() as conn:
         job = stored.get_job(conn, job_id)

@@ -97,7 +97,8 @@ def _check(name: str, days: int) -> None:
     if not 1 <= days <= MAX_DAYS:
         fields["days"] = f"must be between 1 and {MAX_DAYS}"
     if fields:
-        raise Invalid("The token cannot be made like this.", "Change the fields named.", fields=fields)
+        wrong = "; ".join(f"{field}: {words}" for field, words in fields.items())
+        raise Invalid(f"The token cannot be made like this: {wrong}.", "Change what is named.", fields=fields)
 
 
 def _is_hidden(letter: str) -> bool:

@@ -125,9 +125,10 @@ def _hold(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
     if job.state is JobState.HELD:
         return
     if job.state is not JobState.PENDING:
+        goes_on = f"`helio cancel {job.id}` ends it, `helio requeue {job.id}` puts it back into the queue."
         raise Conflict(
             f"Job {job.id} is {job.state}; only a waiting job can be held.",
-            f"`helio cancel {job.id}` ends it, `helio requeue {job.id}` puts it back into the queue.",
+            f"`helio rerun {job.id}` submits it again." if job.is_over else goes_on,
         )
     now, reason = context.now(), f"held by {caller.user.name}"
     values = {"reason": reason, "waited_seconds": job.waited(now), "waits_since": None}
@@ -147,7 +148,7 @@ def _requeue(context: Context, caller: Caller, tx: Transaction, job: Job) -> Non
     if job.is_over:
         raise Conflict(
             f"Job {job.id} is {job.state}; what is over never changes.",
-            f"Submit it again: helio show {job.id} --request | helio submit -",
+            f"Submit it again: helio rerun {job.id}",
         )
     if job.state not in ACTIVE or job.stop_requested:
         return
