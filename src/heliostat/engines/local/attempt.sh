@@ -33,7 +33,10 @@
 
 boot=$1 server=$2 traces=$3 jobs=$4 mark=$5 cgroups=$6 quiet=$7
 exec >/dev/null 2>&1 # the shell's own remarks ("Killed") do not belong into anybody's log
-trap 'signalled=yes' TERM INT HUP QUIT USR1 USR2 # signals to the payload's process group reach us too
+heed_signals() { # those to the payload's process group reach us too
+    trap 'signalled=yes' TERM INT HUP QUIT USR1 USR2
+}
+heed_signals
 read -r stat </proc/$$/stat
 set -- ${stat##*) }
 boot=$boot:${20} # when this process was born: no other with its number was
@@ -183,8 +186,10 @@ attempt() {
         command . /proc/self/fd/8 && known=$script # only now: whose attempt was given up may name any file
     fi
     if [ "$limit" != 0 ]; then
+        trap '' TERM INT HUP QUIT USR1 USR2 # it begins deaf: a payload must not end it before it has its own traps
         watch_the_limit <&- 5<&- 7<&- 8<&- &
         watch=$!
+        heed_signals
     fi
     (payload)
     status=$?
