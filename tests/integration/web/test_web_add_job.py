@@ -8,7 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
-from integration.running_server import RunningServer
+from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person
 from integration.web.surfing import Seen, Surfer
 
@@ -299,9 +299,10 @@ def test_a_job_that_waits_for_another_is_asked_for_shown_and_asked_for_again(
     seen = send(surfer, command="true", cpus="1", memory="256M", after=f"{parent}", begin="+1h")
     assert seen.status == 303
     child = int(seen.location.removeprefix("/jobs/"))
-    text = surfer.get(f"/jobs/{child}").text
-    assert f"Waits for job {parent} (" in text
-    assert f'<a href="/jobs/{parent}">job {parent}</a>' in text
+    wait_for(  # the controller's next round knows of both
+        lambda: f"Waits for job {parent} (" in surfer.get(f"/jobs/{child}").text, "the page says whom it waits for"
+    )
+    assert f'<a href="/jobs/{parent}">job {parent}</a>' in surfer.get(f"/jobs/{child}").text
     assert f'<a href="/jobs/{child}">job {child}</a>' in surfer.get(f"/jobs/{parent}").text
     again = surfer.get(f"/jobs/new?from={child}")
     assert value_of(again, "after") == str(parent)
