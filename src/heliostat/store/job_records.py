@@ -18,14 +18,14 @@ from heliostat.models.records import (
 )
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared
-from heliostat.store.runs import RunsOf, all_but_first_of, first_of, runs
+from heliostat.store.prepared import Prepared, PreparedRuns
+from heliostat.store.runs import all_but_first_of, first_of, runs
 from heliostat.store.times import to_seconds
 
 _records, _of_jobs, _reruns, _attempts = schema.records, schema.job_records, schema.reruns, schema.attempts
 _SUBMISSION = 0  # in place of the number of an attempt
 _add_record = Prepared(sqlite_insert(_records).on_conflict_do_nothing(), ("id", "content"))
-_added_of_jobs = RunsOf(_of_jobs, "job_id", columns=("job_id", "attempt", "record_id"), unless_there=True)
+_added_of_jobs = PreparedRuns(_of_jobs, "job_id", columns=("job_id", "attempt", "record_id"), unless_there=True)
 
 
 def add_code(tx: Transaction, code: Code, job_ids: Iterable[JobId]) -> None:

@@ -15,9 +15,9 @@ from heliostat.models.environments import CANNOT_BUILD
 from heliostat.models.frozen import quickly_made
 from heliostat.store import dependencies, gates, schema
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared, PreparedForMany
+from heliostat.store.prepared import Prepared, PreparedForMany, PreparedRuns
 from heliostat.store.rows import event_to_row, job_to_row, places_to_text, to_column
-from heliostat.store.runs import RunsOf, all_but_first_of, first_of, runs
+from heliostat.store.runs import all_but_first_of, first_of, runs
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
@@ -25,9 +25,9 @@ _ATTEMPT_COLUMNS = ("job_id", "number", "node", "devices", "places", "gpu_type",
 
 _STATE = Prepared(select(_jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over).where(_jobs.c.id == bindparam("id")))
 _MANY_STATES = PreparedForMany(_jobs.c.id, _jobs.c.id, _jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over)
-_ADDED_JOBS = RunsOf(_jobs, "id")
-_ADDED_EVENTS = RunsOf(_events, "id", "job_id")
-_ADDED_ATTEMPTS = RunsOf(_attempts, "job_id", columns=_ATTEMPT_COLUMNS)
+_ADDED_JOBS = PreparedRuns(_jobs, "id")
+_ADDED_EVENTS = PreparedRuns(_events, "id", "job_id")
+_ADDED_ATTEMPTS = PreparedRuns(_attempts, "job_id", columns=_ATTEMPT_COLUMNS)
 _number_of, _all_but_number = attrgetter("id"), attrgetter(*(one.name for one in fields(Job) if one.name != "id"))
 _job_of, _all_but_numbers = attrgetter("job_id"), attrgetter("attempt", "at", "kind", "state", "detail")
 

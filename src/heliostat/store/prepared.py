@@ -1,13 +1,16 @@
 """Statements that run hundreds of times a second: built and compiled once, then handed straight to the driver."""
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, TextClause, bindparam, select
+from sqlalchemy import Connection, Table, TextClause, bindparam, insert, literal_column, select
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.sql import ColumnElement
 from sqlalchemy.sql.expression import Executable
 
+from heliostat.store.runs import runs
+
+_MORE = "more_rows"
 _KEYS = tuple(f"key{number}" for number in range(16))
 
 
@@ -71,11 +74,11 @@ class PreparedForMany:
         """In no order; keys that do not exist are left out."""
         rows: list[tuple[Any, ...]] = []
         scattered: list[int] = []
-        for first, last in _without_gaps(sorted(keys)):
-            if last - first < len(_KEYS):
-                scattered += range(first, last + 1)
+        for first, count in runs(sorted(set(keys)), int, lambda key: None):
+            if count < len(_KEYS):
+                scattered += range(first, first + count)
             else:
-                rows += self._between.all(conn, {"first": first, "last": last})
+                rows += self._between.all(conn, {"first": first, "last": first + count - 1})
         for start in range(0, len(scattered), len(_KEYS)):
             part = scattered[start : start + len(_KEYS)]
             part += part[-1:] * (len(_KEYS) - len(part))  # who is named twice is found once
@@ -83,17 +86,33 @@ class PreparedForMany:
         return rows
 
 
-def _without_gaps(keys: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First and last of those that follow one another."""
-    first = last = None
-    for key in keys:
-        if first is None or last is None or key > last + 1:
-            if first is not None and last is not None:
-                yield first, last
-            first = key
-        last = key
-    if first is not None and last is not None:
-        yield first, last
+class PreparedRuns:
+    """Adds rows to a table. `counting` are the columns that grow by one from row to row of a run: however many it
+    has, the database counts by itself. To hand them to the driver one by one takes several times as long."""
+
+    def __init__(
+        self, table: Table, *counting: str, columns: Sequence[str] | None = None, unless_there: bool = False
+    ) -> None:
+        self._columns = tuple(columns or table.c.keys())
+        add = insert(table).prefix_with("OR IGNORE") if unless_there else insert(table)
+        self._add_one = Prepared(add, self._columns)
+        steps = select(literal_column("0").label("step")).cte("steps", recursive=True)
+        steps = steps.union_all(select(steps.c.step + literal_column("1")).where(steps.c.step < bindparam(_MORE)))
+        first = {name: bindparam(f"first_{name}", type_=table.c[name].type) for name in self._columns}
+        row = [value + steps.c.step if name in counting else value for name, value in first.items()]
+        self._add_run = Prepared(add.from_select(list(self._columns), select(*row)))
+
+    def add(self, conn: Connection, found: Iterable[tuple[Mapping[str, Any], int]]) -> None:
+        """The first row of each run, and how many it has."""
+        alone: list[Mapping[str, Any]] = []
+        for row, count in found:
+            if count == 1:
+                alone.append(row)
+                continue
+            values = {f"first_{name}": row[name] for name in self._columns}
+            self._add_run.run(conn, values | {_MORE: count - 1})
+        if alone:
+            self._add_one.run_many(conn, alone)
 
 
 def driver_of(conn: Connection) -> Any:
