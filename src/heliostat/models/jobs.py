@@ -260,7 +260,6 @@ class Attempt:
     gpu_type: str | None = None  # of its devices
     data_class: int = 0  # of its project, when it is handed to an engine that chooses the nodes
     parents: tuple[AttemptId, ...] = ()  # whom it waits for in the queue of an engine that knows parents
-    behind: AttemptId | None = None  # it starts when this one has ended, in its place
 
     @property
     def task_places(self) -> tuple[Place, ...]:

@@ -20,7 +20,6 @@ _FRESH: dict[str, Any] = {
 _ITS_OWN_ENDS = frozenset({Cause.TIMED_OUT, Cause.REFUSED})
 _BACK = {
     "requeued": JobState.CANCELLED,
-    "not_started": JobState.CANCELLED,
     "preempted": JobState.PREEMPTED,
     "failed": JobState.FAILED,
     "timed_out": JobState.TIMED_OUT,

@@ -9,7 +9,7 @@ from itertools import islice
 
 from sqlalchemy import bindparam, insert, select
 
-from heliostat.engines.contract import ChecksRequests, Foresees, does
+from heliostat.engines.contract import ChecksRequests
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User, changed
 from heliostat.models.records import Code
@@ -62,8 +62,6 @@ def prepare_submission(
     With a key, `about` says what makes a request the same; None: all of it.
     """
     user = caller.user
-    if does(context.engine, Foresees):  # type: ignore[type-abstract]
-        context.engine.expect_start()
     asked, digest = requests, _digest(requests, about) if key else ""
     requests = name_images(context, caller, requests)
     drafts = draft_jobs(context, caller, requests)
@@ -140,7 +138,7 @@ def _knows_nodes(context: Context) -> bool:
 
 def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Mapping[str, int]) -> None:
     """Each kind of request once: thousands may ask for the same."""
-    if not does(context.engine, ChecksRequests):  # type: ignore[type-abstract]
+    if not isinstance(context.engine, ChecksRequests):
         return
     kinds = {
         (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.project, job.priority_class): job
