@@ -7,12 +7,13 @@ behind it are given back.
 
 from collections import deque
 from collections.abc import Iterable
+from dataclasses import replace
 from datetime import datetime
 from heapq import nsmallest
 from math import ceil, inf
 from statistics import fmean
 
-from heliostat.models import AttemptId, Job, attempt_id, changed
+from heliostat.models import AttemptId, Job, attempt_id
 from heliostat.scheduling.relay import Relay
 from heliostat.scheduling.snapshot import Start
 
@@ -29,7 +30,7 @@ class _Lane:
     """`attempts` begins with the one that runs."""
 
     def __init__(self, first: Start, now: float) -> None:
-        self.like = changed(first.job, node=first.node)
+        self.like = replace(first.job, node=first.node)
         self.attempts = deque([attempt_id(first.job.id, first.job.attempt + 1)])
         self.moved_at = now
         self.is_closed = False

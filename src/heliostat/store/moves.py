@@ -12,7 +12,6 @@ from sqlalchemy import Table, bindparam, delete, select, update
 from heliostat.models import TERMINAL, WAITING, Attempt, Job, JobEvent, JobId, JobState, Rule, may_move
 from heliostat.models.dependencies import broken_words, ended_words
 from heliostat.models.environments import CANNOT_BUILD
-from heliostat.models.frozen import quickly_made
 from heliostat.store import dependencies, gates, schema
 from heliostat.store.database import Transaction
 from heliostat.store.prepared import Prepared, PreparedForMany, PreparedRuns
@@ -40,7 +39,6 @@ def _all_but_first_key(wanted: tuple[tuple[int, ...], dict[str, Any]]) -> object
     return wanted[0][1:], wanted[1]
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Move:
     """A wish to change a job's state. It happens only if the state machine and the fence allow it."""

@@ -1,7 +1,7 @@
 """Writes what a round of the controller has seen and decided: in one transaction, each move guarded."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,6 @@ from heliostat.models import (
     Observation,
     Retimed,
     Started,
-    changed,
     job_of_attempt,
 )
 from heliostat.scheduling.handover import parents_to_name
@@ -122,7 +121,7 @@ def _handed_over(tx: Transaction, jobs: Sequence[Job], now: datetime) -> list[Jo
         (job.id, {"attempt": job.attempt + 1, "handed_over": True, "reason": None}) for job in jobs
     ]
     moves.set_jobs(tx, wanted)
-    handed = [changed(job, **values) for job, (_, values) in zip(jobs, wanted, strict=True)]
+    handed = [replace(job, **values) for job, (_, values) in zip(jobs, wanted, strict=True)]
     moves.note_jobs(tx, handed, "handed_over", None, now)
     return handed
 

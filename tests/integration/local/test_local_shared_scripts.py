@@ -15,7 +15,7 @@ from heliostat.engines.local import launch
 from heliostat.engines.local.containers import Place
 from heliostat.engines.local.script import likeness, payload_script
 from heliostat.engines.local.scripts import Script, Scripts
-from heliostat.models import Attempt, Job, JobSpec, JobState, Placement, Resources, changed
+from heliostat.models import Attempt, Job, JobSpec, JobState, Placement, Resources
 from heliostat.models import Place as TaskPlace
 from heliostat.models.workflows import Part
 
@@ -29,7 +29,7 @@ def an_attempt(number: int, attempt: int = 1, workdir: str | None = None, **fiel
         ("sh", "-c", "pwd; env -0"), workdir=workdir, env={"SECRET": SECRET, "HELIOSTAT_PROJECT": "mine"}
     )
     job = Job(number, "batch", "a name", JobState.STARTING, "us", "us", "vision", Resources(), spec, NOW)
-    job = changed(job, attempt=attempt, **fields)
+    job = replace(job, attempt=attempt, **fields)
     return Attempt(job.attempt_id, job, "gpu-1")
 
 

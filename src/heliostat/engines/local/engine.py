@@ -4,6 +4,7 @@ import contextlib
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from signal import Signals
@@ -31,14 +32,12 @@ from heliostat.engines.local.trace import Traces
 from heliostat.engines.local.ungrouped import UngroupedTree
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings
-from heliostat.models.frozen import copier
 from heliostat.models.sessions import Listening
 from heliostat.server_log import get_logger
 
 log = get_logger()
 _SWEEP_SECONDS = 600.0
 _PAUSE_SECONDS = 0.05
-_placed = copier(Attempt)
 
 
 class LocalEngine:
@@ -255,7 +254,7 @@ class LocalEngine:
 
     def _start(self, attempt: Attempt) -> None:
         if not attempt.node:  # whoever stands behind another is on its way to this one
-            attempt = _placed(attempt, node=self._node)
+            attempt = replace(attempt, node=self._node)
         person = person_of(attempt.job.unix_user)
         if busy := self._devices.why_not(attempt.devices):
             self._not_started(attempt, busy)

@@ -11,7 +11,7 @@ from sqlalchemy import bindparam, insert, select
 
 from heliostat.engines.contract import ChecksRequests, Foresees, does
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
-from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User, changed
+from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
 from heliostat.models.records import Code
 from heliostat.services.accounts.quotas import check_queued
 from heliostat.services.cluster.offers import default_project
@@ -233,12 +233,12 @@ def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[
     array_ids: list[int] = []
     for request, draft in zip(requests, drafts, strict=True):
         if request.array is None:
-            jobs.append(changed(draft, id=tx.ids.draw("jobs")[0]))
+            jobs.append(replace(draft, id=tx.ids.draw("jobs")[0]))
             continue
         array_ids += tx.ids.draw("arrays")
         numbers = tx.ids.draw("jobs", len(request.array.indexes))
         jobs += [
-            changed(draft, id=number, array_id=array_ids[-1], array_index=index)
+            replace(draft, id=number, array_id=array_ids[-1], array_index=index)
             for number, index in zip(numbers, request.array.indexes, strict=True)
         ]
     return Submitted(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))
