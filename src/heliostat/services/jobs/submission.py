@@ -28,7 +28,6 @@ from heliostat.services.notices import check_notify
 from heliostat.store import dependencies, job_records, moves, people, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared
 from heliostat.store.times import to_seconds
 
 
@@ -275,23 +274,20 @@ def _grouped(requests: Sequence[JobRequest], jobs: Sequence[Job]) -> list[list[J
 
 
 _keys = schema.idempotency_keys
-_FIND_KEY = Prepared(
-    select(_keys.c.digest, _keys.c.job_ids).where(
-        _keys.c.user == bindparam("user"), _keys.c.key == bindparam("key")
-    )
+_FIND_KEY = select(_keys.c.digest, _keys.c.job_ids).where(
+    _keys.c.user == bindparam("user"), _keys.c.key == bindparam("key")
 )
-_ADD_KEY = Prepared(insert(_keys))
 
 
 def _answered_before(tx: Transaction, user: str, key: str, is_same: Callable[[str], bool]) -> Submitted | None:
-    row = _FIND_KEY.first(tx.conn, {"user": user, "key": key})
+    row = tx.conn.execute(_FIND_KEY, {"user": user, "key": key}).first()
     if row is None:
         return None
-    if not is_same(row[0]):
+    if not is_same(row.digest):
         raise Conflict(
             "This idempotency key was used for another request.", "Use a fresh key for each new request."
         )
-    job_ids = json.loads(row[1])
+    job_ids = json.loads(row.job_ids)
     found = stored.get_jobs(tx.conn, job_ids)
     jobs = tuple(found[job_id] for job_id in job_ids)
     arrays = tuple(sorted({job.array_id for job in jobs if job.array_id is not None}))
@@ -306,4 +302,4 @@ def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: Subm
         "job_ids": json.dumps(submitted.job_ids),
         "created_at": to_seconds(submitted.jobs[0].submitted_at),
     }
-    _ADD_KEY.run(tx.conn, values)
+    tx.conn.execute(insert(_keys), values)
