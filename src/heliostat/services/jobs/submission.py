@@ -4,7 +4,6 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 
 from sqlalchemy import bindparam, insert, select
@@ -23,7 +22,6 @@ from heliostat.services.jobs.containment import settle_containers
 from heliostat.services.jobs.drafts import Desk, draft_job
 from heliostat.services.jobs.parents import link
 from heliostat.services.jobs.uploads import check_uploads
-from heliostat.services.likes import once_for_each
 from heliostat.services.notices import check_notify
 from heliostat.store import dependencies, job_records, moves, people, schema
 from heliostat.store import jobs as stored
@@ -119,7 +117,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     requests = settle_containers(context, user, projects, name_images(context, caller, requests))
     _check_size(context, requests)
     check_uploads(context, user, requests)
-    drafts = once_for_each(partial(draft_job, desk), requests)
+    drafts = [draft_job(desk, request) for request in requests]
     check_reservations(context, caller, drafts)
     _check_with_engine(context, drafts, desk.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):
