@@ -1,7 +1,6 @@
 """The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
 
 import re
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -336,20 +335,11 @@ class BulkBody(BaseModel):
     record: CodeBody | None = Field(default=None, description="Of all those that have none of their own.")
 
     def to_requests(self) -> list[JobRequest]:
-        """The same ones are one."""
         code = None if self.record is None else self.record.to_code()
-        same: dict[str, JobRequest] = {}
-        return [
-            job.to_request(code) if job.record else same.get(about) or same.setdefault(about, job.to_request(code))
-            for job, about in zip(self.jobs, self._abouts, strict=True)
-        ]
+        return [job.to_request(code) for job in self.jobs]
 
     def about(self) -> str:
-        return "\n".join(self._abouts)
-
-    @cached_property
-    def _abouts(self) -> list[str]:
-        return [job.about() for job in self.jobs]
+        return "\n".join(job.about() for job in self.jobs)
 
 
 class CancelBody(BaseModel):
