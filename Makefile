@@ -1,4 +1,4 @@
-.PHONY: up down test bench screenshots clean
+.PHONY: up down check test bench screenshots clean
 export PYTHON # which one makes .venv; unless said, that of the system
 
 up: .venv/.installed ## install, start in the background, run a first job
@@ -6,6 +6,9 @@ up: .venv/.installed ## install, start in the background, run a first job
 
 down: ## stop the server; running jobs go on
 	@if [ -x .venv/bin/helio ]; then .venv/bin/helio down; else echo "Heliostat is not installed here."; fi
+
+check: .venv/.checked ## while working: lint, types and unit tests, in a few minutes
+	@scripts/check
 
 test: .venv/.tested ## everything CI checks
 	@scripts/test
@@ -25,6 +28,10 @@ clean:
 	@scripts/install
 	@touch $@
 
-.venv/.tested: .venv/.installed $(wildcard requirements/*.txt)
+.venv/.checked: pyproject.toml requirements/test.txt
+	@scripts/install --check
+	@touch .venv/.installed $@
+
+.venv/.tested: .venv/.checked $(wildcard requirements/*.txt)
 	@scripts/install --test
 	@touch $@

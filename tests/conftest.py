@@ -6,10 +6,12 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+from support.examples import examples
+
 # How long an example takes says something about the machine, not about the code. The suite tries the same examples
-# each time, so that a change is blamed for its own faults only; HYPOTHESIS_PROFILE=search looks for new ones.
+# each time, so that a change is blamed for its own faults only; HYPOTHESIS_PROFILE=search tries new ones.
 settings.register_profile("search", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("same", settings.get_profile("search"), derandomize=True)
+settings.register_profile("same", settings.get_profile("search"), derandomize=True, max_examples=examples(100))
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
 
 _LONGEST_FIRST = ("chaos", "browser", "integration/slurm", "integration/local", "integration", "unit")

@@ -240,9 +240,9 @@ def _highest_number(jobs: Path) -> int:
 
 
 @contextlib.contextmanager
-def _lock(home: Home) -> Iterator[None]:
+def _lock(home: Home, wait_seconds: float = _LOCK_SECONDS) -> Iterator[None]:
     """Waits a moment: what a server was just starting when it was killed holds its lock until it is a program."""
-    deadline = time.monotonic() + _LOCK_SECONDS
+    deadline = time.monotonic() + wait_seconds
     with open(home.lock, "a", encoding="utf-8") as file:
         while not _could_lock(file):
             if time.monotonic() > deadline:

@@ -11,6 +11,7 @@ import pytest
 
 from heliostat.client import Client
 from heliostat.client import uploads as client_uploads
+from heliostat.client.folders import scan_folder
 from heliostat.errors import BadRequest, Conflict, HeliostatError, Invalid, NotAuthenticated, TooLarge
 from integration.running_server import RunningServer, acting_as
 from integration.unix_users import Person, needs_root
@@ -239,7 +240,6 @@ def test_an_upload_that_a_crash_interrupted_goes_on_where_it_was(
 ) -> None:
     for number in range(6):
         (code / f"{number}.bin").write_bytes(os.urandom(2**20))
-    monkeypatch.setattr(client_uploads, "_BATCH_BYTES", 2**20)
     server = Server(tmp_path / "home")
     sent = _sent(monkeypatch)
     held: set[str] = set()
@@ -252,7 +252,8 @@ def test_an_upload_that_a_crash_interrupted_goes_on_where_it_was(
             server.start()
 
     with server:
-        upload = server.client.upload(code, progress=crash)
+        scanned = scan_folder(code)
+        upload = client_uploads.send_scanned(server.client._transport, scanned, crash, batch_bytes=2**20)
         assert held
         assert not held & set(sent), "what the server had was sent again"
         for path in _blobs(server.home):

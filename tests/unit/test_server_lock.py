@@ -17,13 +17,12 @@ def test_what_a_killed_server_was_just_starting_is_waited_for(tmp_path: Path) ->
         fcntl.flock(held, fcntl.LOCK_EX)
         becomes_a_program = threading.Timer(0.2, held.close)
         becomes_a_program.start()
-        with server._lock(home):
+        with server._lock(home, 60):
             assert held.closed
         becomes_a_program.join()
 
 
-def test_a_server_that_lives_keeps_its_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(server, "_LOCK_SECONDS", 0.05)
+def test_a_server_that_lives_keeps_its_home(tmp_path: Path) -> None:
     home = Home(tmp_path)
-    with server._lock(home), pytest.raises(Conflict, match="already running"), server._lock(home):
+    with server._lock(home), pytest.raises(Conflict, match="already running"), server._lock(home, 0.05):
         pass

@@ -9,7 +9,7 @@ from functools import partial
 
 from heliostat.auth.cache import Cache
 from heliostat.auth.grants import Grants
-from heliostat.auth.passwords import verify_password
+from heliostat.auth.passwords import Passwords
 from heliostat.auth.ratelimit import LoginLimiter
 from heliostat.auth.tokens import digest_of, is_token
 from heliostat.auth.unix import UnixAccount, UnixAccounts
@@ -40,8 +40,10 @@ class Identities:
         settings: Settings,
         now: Callable[[], datetime],
         unix: UnixAccounts | None = None,
+        passwords: Passwords | None = None,
     ) -> None:
         self.unix = unix or UnixAccounts()
+        self.passwords = passwords or Passwords()
         self._store = store
         self._settings = settings
         self._now = now
@@ -163,7 +165,7 @@ class Identities:
         if name is not None:
             with self._store.read() as conn:
                 user, hashed = people.find_user(conn, name), people.password_hash(conn, name)
-        return user if verify_password(password, hashed) else None
+        return user if self.passwords.verify(password, hashed) else None
 
 
 @dataclass(frozen=True, slots=True)

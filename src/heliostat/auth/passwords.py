@@ -12,40 +12,62 @@ from heliostat.errors import Invalid, TooManyRequests
 
 MIN_LENGTH = 10
 MAX_LENGTH = 1024
-
-_hasher = PasswordHasher()
-# An all-zero hash under the parameters of a real one: nobody knows its password, and it costs the same to try.
-_DUMMY = (
-    f"$argon2id$v=19$m={_hasher.memory_cost},t={_hasher.time_cost},p={_hasher.parallelism}${'A' * 22}${'A' * 43}"
-)
-# Each hash takes 64 MiB: a crowd at the door must not take the memory of the machine.
-_seats = threading.BoundedSemaphore(2)
-_PATIENCE_SECONDS = 5.0
+_MOST_AT_ONCE = 2  # each hash takes 64 MiB: a crowd at the door must not take the memory of the machine
+_WAIT_SECONDS = 5.0
 
 
-def hash_password(password: str) -> str:
-    """Raises Invalid for a password that is too short, too long or not text."""
-    readable = _readable(password)
-    if readable is None:
-        raise _invalid("is not readable text")
-    if len(readable) < MIN_LENGTH:
-        raise _invalid(f"must have at least {MIN_LENGTH} characters")
-    if len(readable) > MAX_LENGTH:
-        raise _invalid(f"must have at most {MAX_LENGTH} characters")
-    with _seat():
-        return _hasher.hash(readable)
+class Passwords:
+    """Hashes and verifies. Threads may share it: it works out few hashes at the same time."""
 
+    def __init__(
+        self,
+        hasher: PasswordHasher | None = None,
+        *,
+        most_at_once: int = _MOST_AT_ONCE,
+        wait_seconds: float = _WAIT_SECONDS,
+    ) -> None:
+        self._hasher = hasher or PasswordHasher()
+        self._dummy = _hash_of_nobody(self._hasher)
+        self._free, self._wait_seconds = threading.BoundedSemaphore(most_at_once), wait_seconds
 
-def verify_password(password: str, hashed: str | None) -> bool:
-    """Takes the same time for an account that has no password or does not exist (None)."""
-    readable = _readable(password)
-    if readable is None or len(readable) > MAX_LENGTH:
-        readable, hashed = "", None
-    with _seat():
+    def hash(self, password: str) -> str:
+        """Raises Invalid for a password that is too short, too long or not text."""
+        readable = _readable(password)
+        if readable is None:
+            raise _invalid("is not readable text")
+        if len(readable) < MIN_LENGTH:
+            raise _invalid(f"must have at least {MIN_LENGTH} characters")
+        if len(readable) > MAX_LENGTH:
+            raise _invalid(f"must have at most {MAX_LENGTH} characters")
+        with self.turn():
+            return self._hasher.hash(readable)
+
+    def verify(self, password: str, hashed: str | None) -> bool:
+        """Takes the same time for an account that has no password or does not exist (None)."""
+        readable = _readable(password)
+        if readable is None or len(readable) > MAX_LENGTH:
+            readable, hashed = "", None
+        with self.turn():
+            try:
+                return self._hasher.verify(hashed or self._dummy, readable) and hashed is not None
+            except (VerificationError, InvalidHashError):
+                return False
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """To work out one hash. Raises TooManyRequests when others take too long."""
+        if not self._free.acquire(timeout=self._wait_seconds):
+            raise TooManyRequests("Too many people are logging in at this moment.", "Try again in a few seconds.")
         try:
-            return _hasher.verify(hashed or _DUMMY, readable) and hashed is not None
-        except (VerificationError, InvalidHashError):
-            return False
+            yield
+        finally:
+            self._free.release()
+
+
+def _hash_of_nobody(hasher: PasswordHasher) -> str:
+    """An all-zero hash with the costs of a real one: nobody knows its password, and it takes as long to try."""
+    costs = f"m={hasher.memory_cost},t={hasher.time_cost},p={hasher.parallelism}"
+    return f"$argon2id$v=19${costs}${'A' * 22}${'A' * (-(-hasher.hash_len * 8 // 6))}"
 
 
 def _readable(password: str) -> str | None:
@@ -61,13 +83,3 @@ def _readable(password: str) -> str | None:
 
 def _invalid(what: str) -> Invalid:
     return Invalid(f"The password {what}.", "A few unrelated words make a good one.", fields={"password": what})
-
-
-@contextmanager
-def _seat() -> Iterator[None]:
-    if not _seats.acquire(timeout=_PATIENCE_SECONDS):
-        raise TooManyRequests("Too many people are logging in at this moment.", "Try again in a few seconds.")
-    try:
-        yield
-    finally:
-        _seats.release()

@@ -32,7 +32,7 @@ def pieces_of_file(path: str, delimiter: str = "|") -> Iterator[Piece]:
     """`-` is standard input."""
     try:
         with open(0 if path == "-" else path, encoding="utf-8", errors="replace", newline="\n") as file:
-            yield from _pieces(os.path.basename(path), file, delimiter)
+            yield from cut(os.path.basename(path), file, delimiter)
     except FileNotFoundError:
         raise NotFound(f"There is no file {path}.", "Make it with sacct: see docs/admins.md.") from None
     except IsADirectoryError:
@@ -47,7 +47,7 @@ def pieces_of_sacct(since: str | None, until: str | None) -> Iterator[Piece]:
         raise Invalid("--since is not before --until.", "Turn them round.")
     delimiter = f"\x1f{secrets.token_hex(8)}\x1f"
     for first, last in months(begin, end):
-        yield from _pieces(f"{first:%Y-%m}", _sacct(first, last, delimiter), delimiter)
+        yield from cut(f"{first:%Y-%m}", _sacct(first, last, delimiter), delimiter)
 
 
 def months(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
@@ -86,13 +86,13 @@ def _local(at: datetime) -> str:
     return f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"
 
 
-def _pieces(title: str, lines: Iterable[str], delimiter: str) -> Iterator[Piece]:
+def cut(title: str, lines: Iterable[str], delimiter: str, most_lines: int = _MOST_LINES) -> Iterator[Piece]:
     """Cut only where a job begins: its steps belong to it."""
     numbered = iter(lines)
     header, held = next(numbered, ""), list[str]()
     begins = re.compile(rf"\d+[^.|\x1f]*{re.escape(delimiter)}")
     for line in numbered:
-        if len(held) >= _MOST_LINES and begins.match(line):
+        if len(held) >= most_lines and begins.match(line):
             yield Piece(title, header + "".join(held), delimiter)
             held = []
         held.append(line)

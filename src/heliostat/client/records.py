@@ -5,7 +5,7 @@ import subprocess
 import time
 import uuid
 from collections.abc import Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from heliostat.client.transport import Transport
@@ -13,7 +13,7 @@ from heliostat.models.records import MOST_DIFF_BYTES, MOST_UNTRACKED, Code, with
 
 _RENAMED = {"time": "time_limit"}
 SWITCH = "HELIOSTAT_RECORD"  # 0: never
-_PATIENCE_SECONDS = 10.0
+_GIT_SECONDS = 10.0
 _FRESH_SECONDS = 3.0  # many jobs submitted one after the other have the same code
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
 _known: dict[str, tuple[float, Code | None]] = {}
@@ -75,15 +75,17 @@ def note_sent(upload: str, folder: str | os.PathLike[str]) -> None:
     _sent[upload] = os.path.abspath(os.fspath(folder))
 
 
-def code_of(folder: str | os.PathLike[str]) -> Code | None:
-    """None where git keeps nothing, or does not answer. Never raises: no job fails for this."""
+def code_of(
+    folder: str | os.PathLike[str], fresh_seconds: float = _FRESH_SECONDS, git_seconds: float = _GIT_SECONDS
+) -> Code | None:
+    """None where git keeps nothing, or does not answer in time. Never raises: no job fails for this."""
     try:
         path = _sent.get(os.fspath(folder)) or os.path.abspath(os.fspath(folder))
         if not _is_kept(path):
             return None
-        looked_at, code = _known.get(path, (-_FRESH_SECONDS, None))
-        if time.monotonic() - looked_at >= _FRESH_SECONDS:
-            code = _look(path)
+        looked_at, code = _known.get(path, (-fresh_seconds, None))
+        if time.monotonic() - looked_at >= fresh_seconds:
+            code = _look(_Git(path, git_seconds))
             _known[path] = (time.monotonic(), code)
         return code
     except (OSError, ValueError, subprocess.SubprocessError):
@@ -99,19 +101,51 @@ def _is_kept(path: str) -> bool:
     return True
 
 
-def _look(path: str) -> Code:
-    with _started(path, "config", "--null", "--get-regexp", r"^remote\..+\.url$") as config:  # beside the other
+@dataclass(frozen=True, slots=True)
+class _Git:
+    """Asked about one folder; each answer may take so long."""
+
+    folder: str
+    seconds: float
+
+    def ask(self, *words: str) -> bytes:
+        with self.started(*words) as process:
+            return self.said(process)
+
+    def started(self, *words: str) -> "subprocess.Popen[bytes]":
+        return subprocess.Popen(
+            [*_GIT, *words],
+            cwd=self.folder,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def said(self, process: "subprocess.Popen[bytes]", may_fail: bool = False) -> bytes:
         try:
-            status = _git(path, "status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
-            remotes = _said(config, may_fail=True)
+            text, _ = process.communicate(timeout=self.seconds)
+        except BaseException:
+            process.kill()
+            raise
+        if process.returncode and not may_fail:
+            raise subprocess.CalledProcessError(process.returncode, process.args)
+        return text
+
+
+def _look(git: _Git) -> Code:
+    with git.started("config", "--null", "--get-regexp", r"^remote\..+\.url$") as config:  # beside the other
+        try:
+            status = git.ask("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
+            remotes = git.said(config, may_fail=True)
         finally:
             config.kill()  # or we would wait for it, however long
     heads, untracked, is_changed = _read_status(status)
     commit = heads.get("branch.oid", "")
     commit = "" if commit.startswith("(") else commit  # before the first commit
-    diff, is_cut = _diff(path) if is_changed and commit else ("", False)
+    diff, is_cut = _diff(git) if is_changed and commit else ("", False)
     return Code(
-        folder=path,
+        folder=git.folder,
         commit=commit or None,
         branch=None if heads.get("branch.head", "(").startswith("(") else heads["branch.head"],
         remote=_remote(remotes, heads.get("branch.upstream", "")),
@@ -138,8 +172,8 @@ def _read_status(status: bytes) -> tuple[Mapping[str, str], list[str], bool]:
     return heads, untracked, is_changed
 
 
-def _diff(path: str) -> tuple[str, bool]:
-    text = _git(path, "diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD").decode("utf-8", "replace")
+def _diff(git: _Git) -> tuple[str, bool]:
+    text = git.ask("diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD").decode("utf-8", "replace")
     text = text.replace("\0", "")
     cut = text.encode()[:MOST_DIFF_BYTES].decode("utf-8", "ignore")
     return cut, len(cut) < len(text)
@@ -150,30 +184,3 @@ def _remote(config: bytes, upstream: str) -> str | None:
     lines = (line.partition("\n") for line in config.decode("utf-8", "replace").split("\0"))
     urls = {key: url.strip() for key, _, url in lines}
     return without_credentials(urls.get(f"remote.{name}.url", "")) or None
-
-
-def _git(path: str, *words: str) -> bytes:
-    with _started(path, *words) as process:
-        return _said(process)
-
-
-def _started(path: str, *words: str) -> "subprocess.Popen[bytes]":
-    return subprocess.Popen(
-        [*_GIT, *words],
-        cwd=path,
-        env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-    )
-
-
-def _said(process: "subprocess.Popen[bytes]", may_fail: bool = False) -> bytes:
-    try:
-        text, _ = process.communicate(timeout=_PATIENCE_SECONDS)
-    except BaseException:
-        process.kill()
-        raise
-    if process.returncode and not may_fail:
-        raise subprocess.CalledProcessError(process.returncode, process.args)
-    return text

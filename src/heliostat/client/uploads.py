@@ -40,15 +40,18 @@ class UploadVerbs:
         return fields if folder is None or is_upload_id(folder) else {**fields, "upload": self.upload(folder)}
 
 
-def send_scanned(transport: Transport, scanned: ScannedFolder, progress: Progress) -> str:
+def send_scanned(
+    transport: Transport, scanned: ScannedFolder, progress: Progress, batch_bytes: int = _BATCH_BYTES
+) -> str:
     """The id under which the server has it then."""
-    return _Sending(transport, scanned, progress).run()
+    return _Sending(transport, scanned, progress, batch_bytes).run()
 
 
 class _Sending:
     """One upload under way."""
 
-    def __init__(self, transport: Transport, scanned: ScannedFolder, progress: Progress) -> None:
+    def __init__(self, transport: Transport, scanned: ScannedFolder, progress: Progress, batch_bytes: int) -> None:
+        self._batch_bytes = batch_bytes
         self._transport, self._scanned, self._progress = transport, scanned, progress
         self._body = _body(scanned.tree)
         self._sent = self._total = 0
@@ -73,7 +76,7 @@ class _Sending:
         wanted = [files[digest] for digest in missing]
         self._sent, self._total = 0, sum(file.size_bytes for file in wanted)
         self._progress(0, self._total)
-        for batch in _batches(wanted):
+        for batch in _batches(wanted, self._batch_bytes):
             length = sum(len(_head(file)) + file.size_bytes for file in batch)
             self._transport.post_parts("/uploads/blobs", self._parts(batch), length)
 
@@ -94,11 +97,11 @@ def _head(file: TreeFile) -> bytes:
     return f"{file.digest} {file.size_bytes}\n".encode()
 
 
-def _batches(files: list[TreeFile]) -> Iterator[list[TreeFile]]:
+def _batches(files: list[TreeFile], batch_bytes: int) -> Iterator[list[TreeFile]]:
     batch: list[TreeFile] = []
     size = 0
     for file in files:
-        if batch and (size + file.size_bytes > _BATCH_BYTES or len(batch) == _MOST_AT_ONCE):
+        if batch and (size + file.size_bytes > batch_bytes or len(batch) == _MOST_AT_ONCE):
             yield batch
             batch, size = [], 0
         batch.append(file)

@@ -18,8 +18,8 @@ _TURN_SECONDS = 30.0
 class Proofs:
     """Lives on one event loop."""
 
-    def __init__(self, find: Callable[[Way], Listening]) -> None:
-        self._find = find
+    def __init__(self, find: Callable[[Way], Listening], turn_seconds: float = _TURN_SECONDS) -> None:
+        self._find, self._turn_seconds = find, turn_seconds
         self._threads = ThreadPoolExecutor(_AT_ONCE, "proof")
         self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MOST_OF_ONE))
 
@@ -27,7 +27,7 @@ class Proofs:
         """Where it listens now. Raises Conflict or EngineUnavailable."""
         turn = self._turns[way.attempt.job.user]
         try:
-            async with asyncio.timeout(_TURN_SECONDS):
+            async with asyncio.timeout(self._turn_seconds):
                 await turn.acquire()
         except TimeoutError:
             said = f"It takes too long to see who listens on port {way.port} of job {way.attempt.job.id}."

@@ -34,25 +34,27 @@ _NAMES = ("user", "project", "department")
 Renamed = Callable[[str, str], str]
 
 
-def export_history(context: Context, caller: Caller, period: Period, anonymous: bool = False) -> Iterator[str]:
+def export_history(
+    context: Context, caller: Caller, period: Period, anonymous: bool = False, *, page: int = _PAGE
+) -> Iterator[str]:
     """A line of JSON for each job that is over, oldest first, and a last one that counts them. Admins only."""
     require_admin(caller.user)
     if period.since and period.until and period.since >= period.until:
         raise invalid("to", "must be later than from")
     renamed = _pseudonyms(context.settings.home.history_key) if anonymous else _as_it_is
-    return _lines(context, period, renamed, anonymous)
+    return _lines(context, period, renamed, anonymous, page)
 
 
-def _lines(context: Context, period: Period, renamed: Renamed, anonymous: bool) -> Iterator[str]:
+def _lines(context: Context, period: Period, renamed: Renamed, anonymous: bool, page: int) -> Iterator[str]:
     count, after = 0, 0
     while True:
         with context.store.read() as conn:  # anew for each page: a slow reader must not hold a transaction
-            rows = past_jobs(conn, period, after, _PAGE)
+            rows = past_jobs(conn, period, after, page)
         for row in rows:
             count, after = count + 1, row["id"]
             # With its true number anyone could look up in the list of jobs whose it was.
             yield _line({"id": count if anonymous else after, **_view(row, renamed)})
-        if len(rows) < _PAGE:
+        if len(rows) < page:
             break
     yield _line({"jobs": count})
 

@@ -80,7 +80,15 @@ class _Open:
 class SampleStore:
     """Threads may share it. Nothing here raises because of the file: what cannot be kept is lost."""
 
-    def __init__(self, path: Path, step_seconds: int = 10, retention: Retention | None = None) -> None:
+    def __init__(
+        self,
+        path: Path,
+        step_seconds: int = 10,
+        retention: Retention | None = None,
+        *,
+        most_rolled: int = _MOST_ROLLED,
+    ) -> None:
+        self._most_rolled = most_rolled
         self.step = max(1, step_seconds)
         self._path, self._retention = path, retention or Retention()
         self._lock = threading.Lock()
@@ -136,17 +144,19 @@ class SampleStore:
 
     def tidy(self, now: float) -> bool:
         """Roll up what is old, drop what is very old. True: there may be more to do."""
-        kept = self._retention
+        kept, most = self._retention, self._most_rolled
         with self._lock:
-            fine = self._guarded(lambda conn: _roll_up(conn, (0, COARSE), COARSE, now - kept.fine_days * DAY))
+            fine = self._guarded(
+                lambda conn: _roll_up(conn, (0, COARSE), COARSE, now - kept.fine_days * DAY, most)
+            )
             coarse = self._guarded(
-                lambda conn: _roll_up(conn, (COARSE, COARSEST), COARSEST, now - kept.coarse_days * DAY)
+                lambda conn: _roll_up(conn, (COARSE, COARSEST), COARSEST, now - kept.coarse_days * DAY, most)
             )
             too_old = now - kept.hourly_days * DAY - _SPANS[COARSEST]
             self._guarded(
                 lambda conn: conn.execute("DELETE FROM chunks WHERE step >= ? AND bucket < ?", (COARSEST, too_old))
             )
-        return _MOST_ROLLED in {fine, coarse}
+        return most in {fine, coarse}
 
     def close(self) -> None:
         with self._lock:
@@ -227,10 +237,10 @@ def _chunk(first: int, step: int, columns: int, mean: bytes, largest: bytes | No
     return Chunk(first, step, values, values if largest is None else unpack(largest, columns))
 
 
-def _roll_up(conn: sqlite3.Connection, steps: tuple[int, int], to_step: int, before: float) -> int:
-    """Those of these steps (from, below) that ended before; how many they were."""
+def _roll_up(conn: sqlite3.Connection, steps: tuple[int, int], to_step: int, before: float, most: int) -> int:
+    """Those of these steps (from, below) that ended before, at most so many rows; how many they were."""
     span = _SPANS.get(steps[0], HOUR)
-    rows = conn.execute(_OLD, (*steps, before - span, _MOST_ROLLED)).fetchall()
+    rows = conn.execute(_OLD, (*steps, before - span, most)).fetchall()
     for subject, group in groupby(sorted(rows, key=lambda row: row[0]), key=lambda row: row[0]):
         _merge(conn, subject, rolled_up([_chunk(*row[2:]) for row in group], to_step))
     keys = [(row[0], row[3], row[1]) for row in rows]

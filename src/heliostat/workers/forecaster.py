@@ -25,15 +25,7 @@ from heliostat.workers.past import past_durations, recent_durations
 
 log = get_logger()
 
-_SHORTEST_PAUSE_SECONDS = 3.0  # between two forecasts
-_STALE_SECONDS = 120.0  # after which one is made anew though nothing happened
-_SETTLING_SECONDS = 0.5  # without news: most jobs start at once, so let the controller speak first
-_LONGEST_SETTLING_SECONDS = 5.0  # there may be news all the time
 _QUICK_ENDS = 10  # in a settling time: jobs follow one another so quickly that a forecast is old before it is made
-_LONGEST_QUICK_SECONDS = 30.0  # even then
-_BUDGET_SECONDS = 3.0  # of work
-_QUESTION_SECONDS = 1.5  # of work, for when, and again for what would be earlier
-_REST = 15  # times as long as it thinks, it rests
 _BREATH_SECONDS = 0.0005  # between two steps, for the other threads
 _BACKGROUND = 4.0  # times as long as a step, the others have after it, unless somebody waits for the answer
 _KEPT = timedelta(days=90)
@@ -41,8 +33,25 @@ _FURTHEST = timedelta(days=60)  # a plan beyond that only says that others have 
 _RELOAD_SECONDS = 86400.0
 _MOST_LEARNT = 2_000  # jobs at once
 _JUDGED = 100  # past forecasts that say how good we are
-_MOST_ASKERS = 8
-_PATIENCE_SECONDS = 15.0  # of those who ask while another is being answered
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastTiming:
+    """How often forecasts are made, how much work they may take, and how many people may ask at once."""
+
+    shortest_pause_seconds: float = 3.0  # between two forecasts
+    stale_seconds: float = 120.0  # after which one is made anew though nothing happened
+    settling_seconds: float = 0.5  # without news: most jobs start at once, so let the controller speak first
+    longest_settling_seconds: float = 5.0  # there may be news all the time
+    longest_quick_seconds: float = 30.0  # as well, while jobs end quickly one after the other
+    budget_seconds: float = 3.0  # of work
+    question_seconds: float = 1.5  # of work, for when, and again for what would be earlier
+    rest_factor: float = 15.0  # times as long as a forecast takes, the thread rests after it
+    turn_seconds: float = 15.0  # a question waits at most so long while another is being answered
+    most_askers: int = 8
+
+
+_TIMING = ForecastTiming()
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +71,16 @@ class Answer:
 
 class Forecaster:
     def __init__(
-        self, store: Store, controller: Controller, now: Callable[[], datetime], *, foresees: bool = True
+        self,
+        store: Store,
+        controller: Controller,
+        now: Callable[[], datetime],
+        *,
+        foresees: bool = True,
+        timing: ForecastTiming = _TIMING,
     ) -> None:
         """`foresees` is false where another's queue decides: then that one's plan is all that is told."""
-        self._foresees = foresees
+        self._foresees, self._timing = foresees, timing
         self._store, self._controller, self._now = store, controller, now
         self._forecasts: dict[JobId, Forecast] = {}
         self._told: set[JobId] = set()  # whose first forecast is stored
@@ -125,11 +140,12 @@ class Forecaster:
                 board.put(replace(known, state=JobState.CANCELLED, ended_at=now), now)
             newest = replace(job, id=1 + max([job.id, *board.jobs]), state=JobState.PENDING, submitted_at=now)
             newest = replace(newest, waits_since=None, waited_seconds=0.0)
-            question = Question(board, self._known_durations(board), newest, now, self._budget(_QUESTION_SECONDS))
+            durations, seconds = self._known_durations(board), self._timing.question_seconds
+            question = Question(board, durations, newest, now, self._budget(seconds))
             so_far = None if known is None else self.of(known)
             if so_far is None:
                 so_far = when_it_starts(question)
-            options = what_if(replace(question, go_on=self._budget(_QUESTION_SECONDS)), so_far)
+            options = what_if(replace(question, go_on=self._budget(seconds)), so_far)
             return Answer(so_far, tuple(options), so_far == at_once(now))
 
     @contextmanager
@@ -138,7 +154,7 @@ class Forecaster:
         with self._wake:
             if user in self._askers:
                 raise TooManyRequests("A question of yours is being answered.", "Wait for its answer.")
-            if len(self._askers) >= _MOST_ASKERS:
+            if len(self._askers) >= self._timing.most_askers:
                 raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
             self._askers.add(user)
         try:
@@ -150,7 +166,7 @@ class Forecaster:
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """One at a time: answers cost seconds, and there is one processor to share."""
-        if not self._thinking.acquire(timeout=_PATIENCE_SECONDS):
+        if not self._thinking.acquire(timeout=self._timing.turn_seconds):
             raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
         try:
             yield
@@ -177,14 +193,15 @@ class Forecaster:
                 log.error("forecast_failed", error=str(error))
             except Exception:
                 log.exception("forecast_failed")
-            self._sleep(max(_SHORTEST_PAUSE_SECONDS, _REST * (time.thread_time() - worked)))
+            rest_seconds = self._timing.rest_factor * (time.thread_time() - worked)
+            self._sleep(max(self._timing.shortest_pause_seconds, rest_seconds))
 
     def _wait_for_news(self) -> bool:
         """False: it is time to stop."""
         with self._wake:
             if not self._changed and not self._stopping:
                 self._waits = True
-                self._wake.wait(_STALE_SECONDS if self._forecasts else None)
+                self._wake.wait(self._timing.stale_seconds if self._forecasts else None)
                 self._waits = False
         self._settle()
         return not self._stopping
@@ -195,9 +212,9 @@ class Forecaster:
         while not self._stopping:
             with self._wake:
                 self._changed, before = False, self._ends
-            self._sleep(_SETTLING_SECONDS)
+            self._sleep(self._timing.settling_seconds)
             is_quick = self._ends - before > _QUICK_ENDS
-            longest = _LONGEST_QUICK_SECONDS if is_quick else _LONGEST_SETTLING_SECONDS
+            longest = self._timing.longest_quick_seconds if is_quick else self._timing.longest_settling_seconds
             if not self._changed or time.monotonic() > began + longest:
                 return
 
@@ -218,7 +235,8 @@ class Forecaster:
             durations = self._known_durations(board) if waiting else None
         found: dict[JobId, Forecast] = {}
         if durations is not None:
-            found = forecast(board, durations, now, Effort(go_on=self._budget(_BUDGET_SECONDS, _BACKGROUND)))
+            go_on = self._budget(self._timing.budget_seconds, _BACKGROUND)
+            found = forecast(board, durations, now, Effort(go_on=go_on))
         self._forecasts = found
         if found or self._awaits:
             self._note(found, now)

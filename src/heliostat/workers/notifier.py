@@ -28,11 +28,6 @@ from heliostat.store.notices import JobOfEvent
 
 log = get_logger()
 
-MOST_TRIES = 30  # with the pauses between them, about a day
-_FIRST_PAUSE_SECONDS = 10.0
-_LONGEST_PAUSE_SECONDS = 3600.0
-_GATHER_SECONDS = 0.5  # in which more may happen that is told together
-_WEBHOOK_PAUSE_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 60.0
 _RETRY_SECONDS = 2.0
 _AT_ONCE = 2000  # events
@@ -47,6 +42,21 @@ Send = Callable[[Notice, Letter, datetime], None]
 
 
 @dataclass(frozen=True, slots=True)
+class NoticeTiming:
+    """How often a delivery is tried, and how long the pauses are."""
+
+    most_tries: int = 30  # with the pauses between them, about a day
+    first_pause_seconds: float = 10.0
+    longest_pause_seconds: float = 3600.0
+    gather_seconds: float = 0.5  # in which more may happen that is told together
+    webhook_pause_seconds: float = 1.0
+
+    def pause_after(self, tries: int) -> float:
+        """Until the next try, when there were so many."""
+        return min(self.first_pause_seconds * 2.0 ** min(tries, 20), self.longest_pause_seconds)
+
+
+@dataclass(frozen=True, slots=True)
 class Desk:
     """What a notifier works with."""
 
@@ -55,11 +65,12 @@ class Desk:
     send: Send
     now: Callable[[], datetime]
     note_late: Callable[[Sequence[Notice]], None] = lambda notices: None  # looks now and then who has become late
+    timing: NoticeTiming = NoticeTiming()
 
 
 class Notifier:
     def __init__(self, desk: Desk) -> None:
-        self._desk, self._store = desk, desk.store
+        self._desk, self._store, self._timing = desk, desk.store, desk.timing
         self._wake = threading.Condition()  # guards what follows
         self._news = True
         self._stopping = False
@@ -168,7 +179,7 @@ class Notifier:
     def _note(self, tx: Transaction, notice: Notice, ids: list[int], now: datetime) -> None:
         """Added to what has not been tried yet; what programs read is never left out, people get a number."""
         newest = stored.newest_delivery(tx.conn, notice.id)
-        due_at = now + timedelta(seconds=_GATHER_SECONDS)
+        due_at = now + timedelta(seconds=self._timing.gather_seconds)
         if newest is not None:
             due_at = max(due_at, newest.due_at + timedelta(seconds=self._pause(notice)))
             if newest.state is DeliveryState.WAITING and not newest.tries:
@@ -192,7 +203,7 @@ class Notifier:
 
     def _pause(self, notice: Notice) -> float:
         is_webhook = notice.channel is Channel.WEBHOOK
-        return _WEBHOOK_PAUSE_SECONDS if is_webhook else self._desk.settings.notice_pause_seconds
+        return self._timing.webhook_pause_seconds if is_webhook else self._desk.settings.notice_pause_seconds
 
     def _hand_out(self) -> datetime | None:
         """To the senders: one at a time for each notice, in order."""
@@ -221,7 +232,7 @@ class Notifier:
 
     def _try(self, planned: Delivery) -> None:
         now = self._desk.now()
-        again_at = now + timedelta(seconds=pause_after(planned.tries))
+        again_at = now + timedelta(seconds=self._timing.pause_after(planned.tries))
         delivery = self._store.write(lambda tx: stored.begin_try(tx, planned, again_at))
         if delivery is None:
             return
@@ -238,13 +249,13 @@ class Notifier:
                 raise Undelivered(f"{notice.user} may no longer be told of this", is_final=True)
             self._desk.send(notice, compose(notice, delivery, told, self._desk.settings.public_url), now)
         except Undelivered as error:
-            problem, is_final = error.problem, error.is_final or delivery.tries >= MOST_TRIES
+            problem, is_final = error.problem, error.is_final or delivery.tries >= self._timing.most_tries
             log.warning("notice_not_delivered", notice=notice.id, tries=delivery.tries, problem=problem)
         self._store.write(lambda tx: _note_outcome(tx, delivery, problem, is_final, now))
 
     def _sleep(self, next_at: datetime | None) -> None:
         """A moment for more to happen; then until something does, or the next is due."""
-        self._wait(_GATHER_SECONDS, until_news=False)
+        self._wait(self._timing.gather_seconds, until_news=False)
         now = self._desk.now()
         left = _LONGEST_SLEEP_SECONDS if next_at is None else (next_at - now).total_seconds()
         self._wait(min(left, _LONGEST_SLEEP_SECONDS), until_news=True)
@@ -262,11 +273,6 @@ class Notifier:
 def wanted_of(notice: Notice, found: Sequence[JobOfEvent]) -> list[int]:
     """Of these events, those the notice is about."""
     return [one.event.id for one in found if one.event.id > notice.after_event and _is_wanted(notice, one)]
-
-
-def pause_after(tries: int) -> float:
-    """Until the next try, when there were so many."""
-    return min(_FIRST_PAUSE_SECONDS * 2.0 ** min(tries, 20), _LONGEST_PAUSE_SECONDS)
 
 
 def _is_wanted(notice: Notice, one: JobOfEvent) -> bool:

@@ -65,10 +65,10 @@ def values_of(home: Home, job: Job) -> dict[str, str]:
     return parse_values(read_plain(own_folder(str(home.path), part), VALUES_FILE, _MOST_VALUE_BYTES))
 
 
-def metrics_of(home: Home, job_id: JobId) -> dict[str, Metric]:
+def metrics_of(home: Home, job_id: JobId, most_lines: int = MOST_LINES) -> dict[str, Metric]:
     """Of many reports the last: the controller waits for this."""
     folder = JobFolder.of(home.jobs, job_id).checkpoints
-    lines = read_plain(folder, METRICS_FILE, _MOST_METRIC_BYTES).splitlines()[-MOST_LINES:]
+    lines = read_plain(folder, METRICS_FILE, _MOST_METRIC_BYTES).splitlines()[-most_lines:]
     found = gather(report for line in lines if line.lstrip().startswith("{") and (report := _report(line)))
     with contextlib.suppress(ValueError, RecursionError):
         document = json.loads(read_plain(folder, METRICS_DOCUMENT, _MOST_METRIC_BYTES) or "{}")

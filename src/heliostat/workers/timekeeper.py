@@ -14,10 +14,17 @@ from heliostat.store.database import Changes, Store
 
 log = get_logger()
 
-_LONGEST_SLEEP_SECONDS = 1.0  # a clock that is set is noticed within this
 _STEP_SECONDS = 1.0  # by which the wall clock must part from the steady one to have been set
-_RETRY_SECONDS = 1.0
-_GATHER_SECONDS = 0.2  # in which other jobs may end: one look for all
+
+
+@dataclass(frozen=True, slots=True)
+class TimekeeperTiming:
+    longest_sleep_seconds: float = 1.0  # a clock that is set is noticed within this
+    retry_seconds: float = 1.0
+    gather_seconds: float = 0.2  # in which other jobs may end: one look for all
+
+
+_TIMING = TimekeeperTiming()
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +40,10 @@ Tend = Callable[[Occasion], datetime | None]
 
 
 class Timekeeper:
-    def __init__(self, store: Store, tend: Tend, now: Callable[[], datetime]) -> None:
-        self._tend, self._now = tend, now
+    def __init__(
+        self, store: Store, tend: Tend, now: Callable[[], datetime], timing: TimekeeperTiming = _TIMING
+    ) -> None:
+        self._tend, self._now, self._timing = tend, now, timing
         self._wake = threading.Condition()
         self._ended: set[JobId] = set()
         self._changed = False
@@ -84,7 +93,7 @@ class Timekeeper:
                 if went_back := self._clock_went_back():
                     return Occasion(clock_went_back=went_back)
                 if self._ended and gathered_at is None:
-                    gathered_at = time.monotonic() + _GATHER_SECONDS
+                    gathered_at = time.monotonic() + self._timing.gather_seconds
                 left = self._seconds_left(next_at, gathered_at)
                 if left <= 0:
                     break
@@ -93,9 +102,10 @@ class Timekeeper:
             return Occasion(ended, self._clock_went_back())
 
     def _seconds_left(self, next_at: datetime | None, gathered_at: float | None) -> float:
-        to_next = _LONGEST_SLEEP_SECONDS if next_at is None else (next_at - self._now()).total_seconds()
-        to_gather = _LONGEST_SLEEP_SECONDS if gathered_at is None else gathered_at - time.monotonic()
-        return min(to_next, to_gather, _LONGEST_SLEEP_SECONDS)
+        longest = self._timing.longest_sleep_seconds
+        to_next = longest if next_at is None else (next_at - self._now()).total_seconds()
+        to_gather = longest if gathered_at is None else gathered_at - time.monotonic()
+        return min(to_next, to_gather, longest)
 
     def _clock_went_back(self) -> bool:
         """Since it was last asked; a step forward needs nothing but a look, which follows anyway."""
@@ -110,7 +120,7 @@ class Timekeeper:
     def _pause(self) -> None:
         with self._wake:
             if not self._stopping:
-                self._wake.wait(_RETRY_SECONDS)
+                self._wake.wait(self._timing.retry_seconds)
 
 
 def _tell(error: Exception) -> None:

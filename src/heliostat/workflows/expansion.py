@@ -37,10 +37,10 @@ class Expanded:
     nodes: tuple[Node, ...]
 
 
-def expand(document: Document, given: Mapping[str, object]) -> Expanded:
+def expand(document: Document, given: Mapping[str, object], room: Room | None = None) -> Expanded:
     """Raises Invalid, or TooLarge."""
     params = settle(document.parameters, given)
-    room = Room()
+    room = room or Room()
     _check_size(document, room)
     try:
         for step in document.steps.values():

@@ -11,15 +11,16 @@ MOST_LOOKUPS = 1_000_000  # of values other jobs hand on: names in expressions t
 class Room:
     """What is left for one workflow."""
 
-    def __init__(self) -> None:
-        self._bytes, self._pairs, self._lookups = MOST_BYTES, MOST_PAIRS, MOST_LOOKUPS
+    def __init__(self, most_bytes: int = MOST_BYTES, most_lookups: int = MOST_LOOKUPS) -> None:
+        self._most_bytes, self._most_lookups = most_bytes, most_lookups
+        self._bytes, self._pairs, self._lookups = most_bytes, MOST_PAIRS, most_lookups
 
     def take_bytes(self, count: int) -> None:
         """Raises TooLarge."""
         self._bytes -= count
         if self._bytes < 0:
             raise TooLarge(
-                f"Written out, these jobs take more than {MOST_BYTES // 2**20} MiB.",
+                f"Written out, these jobs take more than {self._most_bytes // 2**20} MiB.",
                 "Put the script, or the values of env, into a file on the node and name the file.",
             )
 
@@ -33,7 +34,7 @@ class Room:
         """Raises Invalid."""
         self._lookups -= count
         if self._lookups < 0:
-            why = f"looks more than {MOST_LOOKUPS:,} times at what other jobs hand on"
+            why = f"looks more than {self._most_lookups:,} times at what other jobs hand on"
             raise wrong(f"jobs.{job}", why, "Let a small job in between gather these values, and hand on a few.")
 
 

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, Phase, given, note, settings
 from hypothesis import strategies as st
 
 from integration.running_server import RunningServer, wait_for
+from support.examples import examples
 
 Schema = dict[str, Any]
 HOSTILE_TEXT = ["", "\0", "\n", "..", "../x", "%", "'", '"', "$(id)", "`id`", "\u202e", "\u200b", "\ud800", "me"]
@@ -37,7 +38,7 @@ def server() -> Iterator[RunningServer]:
 
 
 @settings(
-    max_examples=2000,
+    max_examples=examples(2000),
     deadline=None,
     derandomize=True,
     phases=[Phase.generate],

@@ -23,6 +23,7 @@ from heliostat.engines.simulated.clock import ManualClock, RealClock
 from heliostat.engines.simulated.cluster import parse_nodes
 from heliostat.engines.simulated.engine import EXIT, IGNORE_TERM, SECONDS, SimulatedEngine
 from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.conversation import SlurmTiming
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.models import (
     Attempt,
@@ -94,7 +95,7 @@ def slurm(folder: Path, cluster: PrivateSlurm) -> EngineUnderTest:
     home = _made(Home(folder / "home"))
     commands = Commands(home.attempts / "submitting.lock", cluster.env)
     return EngineUnderTest(
-        make=lambda: SlurmEngine(Settings(home), commands, look=0.2),
+        make=lambda: SlurmEngine(Settings(home), commands, SlurmTiming(look_seconds=0.2)),
         shares_devices=False,
         deadline_seconds=60,
     )

@@ -10,10 +10,9 @@ from pathlib import Path
 import pytest
 
 from heliostat.engines.inside import Inside
-from heliostat.engines.relay import link as links
-from heliostat.engines.relay.link import Link
+from heliostat.engines.relay.link import Link, LinkLimits
 from heliostat.engines.relay.relays import Relays
-from integration.relay.test_relay_program import ATTEMPT, Client, run, until
+from integration.relay.test_relay_program import ATTEMPT, LIMITS, Client, run, until
 
 # Agrees to all it is asked for as often as it is told; then hears nothing more, or not before the pipe is opened.
 AGREEING = """
@@ -40,8 +39,8 @@ def agreeing(times: int, says: str = "", *more: str) -> Inside:
 
 
 @contextlib.asynccontextmanager
-async def started(inside: Inside) -> AsyncIterator[Link]:
-    link = await Link.start(inside)
+async def started(inside: Inside, limits: LinkLimits = LIMITS) -> AsyncIterator[Link]:
+    link = await Link.start(inside, limits)
     try:
         yield link
     finally:
@@ -76,11 +75,9 @@ def test_connections_of_one_that_does_not_read_wait_until_it_does(tmp_path: Path
     run(test)
 
 
-def test_one_that_does_not_read_what_it_must_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "_MOST_UNSENT", 1000)
-
+def test_one_that_does_not_read_what_it_must_is_ended() -> None:
     async def test() -> None:
-        async with started(agreeing(1)) as link:
+        async with started(agreeing(1), LinkLimits(most_unsent_bytes=1000, leave_seconds=0.1)) as link:
             client = await link.open(4000, Client)
             for _ in range(100):
                 client.transport.write(b"x" * 65536)

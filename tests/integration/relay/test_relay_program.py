@@ -17,11 +17,9 @@ import pytest
 
 from heliostat.engines.inside import Inside
 from heliostat.engines.relay import frames
-from heliostat.engines.relay import link as links
-from heliostat.engines.relay import relays as kept
-from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLost
+from heliostat.engines.relay.link import Link, LinkLimits, PortFailed, PortRefused, RelayLost
 from heliostat.engines.relay.package import packed
-from heliostat.engines.relay.relays import Relays
+from heliostat.engines.relay.relays import Relays, RelayTiming
 from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
 
@@ -40,6 +38,7 @@ JOB = Job(
     attempt=1,
 )
 ATTEMPT = Attempt(JOB.attempt_id, JOB, "n1")
+LIMITS = LinkLimits()
 # Listens, says its port, then answers each connection as its first byte tells.
 SERVER = """
 import socket, sys, threading
@@ -116,9 +115,9 @@ def inner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Inner]:
 
 
 @contextlib.asynccontextmanager
-async def running(inner: Inner) -> AsyncIterator[Link]:
+async def running(inner: Inner, limits: LinkLimits = LIMITS) -> AsyncIterator[Link]:
     inside = inner.inside()
-    link = await Link.start(inside)
+    link = await Link.start(inside, limits)
     inside.close()
     try:
         yield link
@@ -236,12 +235,11 @@ def test_one_that_does_not_begin_says_why(says: str, why: str) -> None:
     run(test)
 
 
-def test_one_that_does_not_begin_in_time_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(links, "START_SECONDS", 0.2)
-
+def test_one_that_does_not_begin_in_time_is_ended() -> None:
     async def test() -> None:
+        silent = Inside(("/bin/sh", "-c", "cat >/dev/null"), {"PATH": "/usr/bin:/bin"})
         with pytest.raises(RelayLost, match="did not begin in time"):
-            await Link.start(Inside(("/bin/sh", "-c", "cat >/dev/null"), {"PATH": "/usr/bin:/bin"}))
+            await Link.start(silent, LinkLimits(start_seconds=0.2))
 
     run(test)
 
@@ -285,10 +283,8 @@ def test_whoever_breaks_the_rules_is_cut_off(what: str, tmp_path: Path) -> None:
 
 
 def test_the_relay_of_an_attempt_is_shared_started_anew_when_it_dies_and_ended_when_nobody_uses_it(
-    inner: Inner, monkeypatch: pytest.MonkeyPatch
+    inner: Inner,
 ) -> None:
-    monkeypatch.setattr(kept, "IDLE_SECONDS", 0.0)
-    monkeypatch.setattr(kept, "_SWEEP_SECONDS", 3600.0)
     started: list[int] = []
 
     def inside(attempt: Attempt) -> Inside:
@@ -296,7 +292,7 @@ def test_the_relay_of_an_attempt_is_shared_started_anew_when_it_dies_and_ended_w
         return inner.inside()
 
     async def test() -> None:
-        relays = Relays(inside)
+        relays = Relays(inside, RelayTiming(idle_seconds=0.0, sweep_seconds=3600.0))
         relays.attach()
         clients = await asyncio.gather(*(relays.open(ATTEMPT, inner.port, Client) for _ in range(5)))
         [one] = relays._kept.values()
@@ -309,10 +305,7 @@ def test_the_relay_of_an_attempt_is_shared_started_anew_when_it_dies_and_ended_w
         assert (await relays.look(ATTEMPT, inner.port)).port == inner.port
         assert len(started) == 2
         assert list(inner.folder.iterdir()) == []
-        monkeypatch.setattr(kept, "_SWEEP_SECONDS", 0.01)
-        relays._sweeping.cancel()  # type: ignore[union-attr]
-        relays.attach()
-        await until(lambda: not relays._kept)
+        await until(lambda: relays.end_idle() or not relays._kept)
         seen = await asyncio.to_thread(lambda: relays.check(ATTEMPT, inner.port, again=False))
         assert (seen.host, len(started)) == ("127.0.0.1", 2)
         await asyncio.to_thread(lambda: relays.check(ATTEMPT, inner.port))
@@ -322,10 +315,7 @@ def test_the_relay_of_an_attempt_is_shared_started_anew_when_it_dies_and_ended_w
     run(test)
 
 
-def test_what_goes_wrong_is_said_kindly_and_not_tried_all_the_time(
-    inner: Inner, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(kept, "_AGAIN_SECONDS", 3600.0)
+def test_what_goes_wrong_is_said_kindly_and_not_tried_all_the_time(inner: Inner) -> None:
     tries: list[int] = []
 
     def failing(attempt: Attempt) -> Inside:
@@ -333,7 +323,7 @@ def test_what_goes_wrong_is_said_kindly_and_not_tried_all_the_time(
         return Inside(("/bin/sh", "-c", "echo srun: the node is away >&2; exit 1"), {"PATH": "/usr/bin:/bin"})
 
     async def test() -> None:
-        relays = Relays(failing)
+        relays = Relays(failing, RelayTiming(again_seconds=3600.0))
         for _ in range(2):
             with pytest.raises(EngineUnavailable, match="cannot be reached: srun: the node is away"):
                 await relays.look(ATTEMPT, 4000)
@@ -366,11 +356,9 @@ def test_one_that_keeps_everybody_waiting_takes_few_threads(inner: Inner) -> Non
     run(test)
 
 
-def test_too_many_connections_are_refused(inner: Inner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(frames, "MOST_CONNECTIONS", 1)
-
+def test_too_many_connections_are_refused(inner: Inner) -> None:
     async def test() -> None:
-        async with running(inner) as link:
+        async with running(inner, LinkLimits(most_connections=1)) as link:
             await link.open(inner.port, Client)
             with pytest.raises(PortFailed, match="too many"):
                 await link.open(inner.port, Client)

@@ -6,11 +6,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from argon2 import PasswordHasher
+
+from heliostat.auth.passwords import Passwords
 from heliostat.auth.unix import UnixAccount, UnixAccounts
 from heliostat.store.database import Store
 from support.new_database import new_database
 
 ROOT, DAEMON, ALICE, BOB, ODD = 0, 1, 1000, 1001, 1002
+CHEAP_HASHER = PasswordHasher(time_cost=1, memory_cost=8, parallelism=1)
+CHEAP_PASSWORDS = Passwords(CHEAP_HASHER)
 
 
 @dataclass(frozen=True)

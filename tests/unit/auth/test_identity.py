@@ -13,14 +13,13 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
 from heliostat.auth.identity import Identities
-from heliostat.auth.passwords import hash_password
 from heliostat.auth.tokens import new_token
 from heliostat.config import Home, Settings
 from heliostat.errors import Forbidden, HeliostatError, NotAuthenticated, StoreUnavailable, TooManyRequests
 from heliostat.models import Role, Token, User
 from heliostat.store import people
 from heliostat.store.database import Store
-from unit.auth.stand_ins import ALICE, BOB, DAEMON, ODD, ROOT, Clock, FakeUnix, new_store
+from unit.auth.stand_ins import ALICE, BOB, CHEAP_PASSWORDS, DAEMON, ODD, ROOT, Clock, FakeUnix, new_store
 
 PASSWORD = "correct horse battery"
 
@@ -43,7 +42,7 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 @pytest.fixture
 def identities(store: Store, settings: Settings, clock: Clock) -> Iterator[Identities]:
-    identities = Identities(store, settings, clock, FakeUnix())
+    identities = Identities(store, settings, clock, FakeUnix(), CHEAP_PASSWORDS)
     yield identities
     identities.close()
 
@@ -51,7 +50,7 @@ def identities(store: Store, settings: Settings, clock: Clock) -> Iterator[Ident
 def add_user(store: Store, clock: Clock, name: str, unix_user: str | None = None, **values: Any) -> User:
     password = values.pop("password", None)
     user = replace(User(name, Role.USER, unix_user, True, clock()), **values)
-    hashed = hash_password(password) if password else None
+    hashed = CHEAP_PASSWORDS.hash(password) if password else None
     store.write(lambda tx: people.add_user(tx, user, hashed))
     return user
 
@@ -121,7 +120,7 @@ def test_system_accounts_and_strangers_are_refused(identities: Identities, store
 def test_nobody_is_admitted_by_themselves_when_the_setting_says_so(
     store: Store, settings: Settings, clock: Clock
 ) -> None:
-    closed = Identities(store, replace(settings, admit_local_users=False), clock, FakeUnix())
+    closed = Identities(store, replace(settings, admit_local_users=False), clock, FakeUnix(), CHEAP_PASSWORDS)
     with pytest.raises(Forbidden, match="has no account"):
         closed.by_peer(ALICE)
     assert closed.by_peer(ROOT).is_admin
@@ -130,7 +129,7 @@ def test_nobody_is_admitted_by_themselves_when_the_setting_says_so(
 
 
 def test_without_root_only_the_servers_own_user_is_served(store: Store, settings: Settings, clock: Clock) -> None:
-    private = Identities(store, settings, clock, FakeUnix(server_uid=ALICE))
+    private = Identities(store, settings, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS)
     assert private.by_peer(ALICE).is_admin
     for uid in (ROOT, BOB):
         with pytest.raises(Forbidden) as caught:
@@ -142,7 +141,7 @@ def test_whoever_the_server_runs_as_is_made_admin_of_what_they_own(
     store: Store, settings: Settings, clock: Clock
 ) -> None:
     add_user(store, clock, "alice", "alice")
-    user = Identities(store, settings, clock, FakeUnix(server_uid=ALICE)).by_peer(ALICE)
+    user = Identities(store, settings, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).by_peer(ALICE)
     assert user.is_admin
     assert audit_actions(store) == [("user.role", "alice")]
 
@@ -168,7 +167,7 @@ def test_an_odd_unix_name_needs_a_mapping_unless_it_runs_the_server(
 ) -> None:
     with pytest.raises(Forbidden, match="cannot be an account name"):
         identities.by_peer(ODD)
-    owner = Identities(store, settings, clock, FakeUnix(server_uid=ODD)).by_peer(ODD)
+    owner = Identities(store, settings, clock, FakeUnix(server_uid=ODD), CHEAP_PASSWORDS).by_peer(ODD)
     assert (owner.name, owner.unix_user, owner.is_admin) == ("_odd_lab", "Odd@lab", True)
 
 
@@ -194,7 +193,7 @@ def test_a_deactivated_account_is_refused_by_every_way_in(
 def test_a_deactivated_server_user_is_not_made_admin(store: Store, settings: Settings, clock: Clock) -> None:
     add_user(store, clock, "alice", "alice", active=False)
     with pytest.raises(Forbidden, match="deactivated"):
-        Identities(store, settings, clock, FakeUnix(server_uid=ALICE)).by_peer(ALICE)
+        Identities(store, settings, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).by_peer(ALICE)
     assert audit_actions(store) == []
 
 
@@ -202,7 +201,7 @@ def test_many_threads_at_once_make_one_account(identities: Identities, store: St
     together = threading.Barrier(8)
 
     def contact(_number: int) -> User:
-        together.wait(10)
+        together.wait(60)
         return identities.by_peer(ALICE)
 
     with ThreadPoolExecutor(8) as pool:
@@ -213,7 +212,7 @@ def test_many_threads_at_once_make_one_account(identities: Identities, store: St
 
 def test_a_warm_caller_costs_no_look_at_the_database(store: Store, settings: Settings, clock: Clock) -> None:
     counting = CountingReads(store)
-    identities = Identities(counting, settings, clock, FakeUnix())  # type: ignore[arg-type]
+    identities = Identities(counting, settings, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
     identities.by_peer(ALICE)
     secret, _ = add_token(store, clock, "alice")
     identities.by_token(secret)
@@ -310,7 +309,7 @@ def test_a_full_disk_does_not_keep_token_holders_out(store: Store, settings: Set
     add_user(store, clock, "alice")
     secret, _ = add_token(store, clock, "alice")
     disk = FullDisk(store)
-    identities = Identities(disk, settings, clock, FakeUnix())  # type: ignore[arg-type]
+    identities = Identities(disk, settings, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
     assert identities.by_token(secret).name == "alice"
     assert disk.tried.wait(10)
     identities.close()
@@ -362,7 +361,7 @@ def test_guesses_made_all_at_once_are_counted_all(identities: Identities, store:
     together = threading.Barrier(12)
 
     def guess(_number: int) -> type[HeliostatError]:
-        together.wait(10)
+        together.wait(60)
         with pytest.raises(HeliostatError) as caught:
             identities.by_password("alice", "not the password", "10.0.0.1")
         return caught.type

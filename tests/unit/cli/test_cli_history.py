@@ -74,8 +74,7 @@ def test_what_cannot_be_read_or_run_is_said(helio, monkeypatch, tmp_path):
     assert helio("history", "import", "slurm", "--since", "2026-02-01", "--until", "2026-01-01").code == 2
 
 
-def test_pieces_are_cut_only_where_a_job_begins(monkeypatch):
-    monkeypatch.setattr(sacct, "_MOST_LINES", 2)
+def test_pieces_are_cut_only_where_a_job_begins():
     lines = ["JobID|x\n", "1|a\n", "1.batch|\n", "1.0|\n", "2_[3-4]|b\n", "3|c\n", "3.batch|\n"]
-    pieces = [piece.text.splitlines()[1:] for piece in sacct._pieces("t", lines, "|")]
+    pieces = [piece.text.splitlines()[1:] for piece in sacct.cut("t", lines, "|", most_lines=2)]
     assert pieces == [["1|a", "1.batch|", "1.0|"], ["2_[3-4]|b", "3|c", "3.batch|"]]

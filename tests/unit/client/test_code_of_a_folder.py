@@ -4,21 +4,22 @@ import os
 import shutil
 import subprocess
 import threading
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from heliostat.client import records
-from heliostat.client.records import code_of, with_record
+from heliostat.client.records import with_record
 from heliostat.models.records import MOST_DIFF_BYTES
 
+code_of = partial(records.code_of, fresh_seconds=0.0)  # looks each time
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 
 @pytest.fixture(autouse=True)
-def _looks_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_word_of_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HELIOSTAT_RECORD", raising=False)
-    monkeypatch.setattr(records, "_FRESH_SECONDS", 0.0)
     for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
         monkeypatch.delenv(name, raising=False)
 
@@ -121,14 +122,13 @@ def test_who_does_not_want_it_noted_says_so(repository: Path, monkeypatch: pytes
     assert with_record({}, None, str(repository)) == {}
 
 
-def test_a_repository_that_never_answers_holds_nobody_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_repository_that_never_answers_holds_nobody_up(tmp_path: Path) -> None:
     """Anybody may make one in a folder that all share, above ours."""
-    monkeypatch.setattr(records, "_PATIENCE_SECONDS", 0.3)
     for name in ("objects", "refs"):
         (tmp_path / ".git" / name).mkdir(parents=True)
     os.mkfifo(tmp_path / ".git" / "HEAD")
     found: list[object] = []
-    asking = threading.Thread(target=lambda: found.append(code_of(tmp_path)), daemon=True)
+    asking = threading.Thread(target=lambda: found.append(code_of(tmp_path, git_seconds=0.3)), daemon=True)
     asking.start()
-    asking.join(30)
+    asking.join(120)
     assert found == [None]

@@ -43,10 +43,10 @@ class Engine:
         return Listening("127.0.0.1", asked.port)
 
 
-def run(test: Callable[[Engine, Proofs], Coroutine[object, object, None]]) -> None:
+def run(test: Callable[[Engine, Proofs], Coroutine[object, object, None]], turn_seconds: float = 60.0) -> None:
     async def limited() -> None:
         engine = Engine()
-        made = Proofs(engine.find)
+        made = Proofs(engine.find, turn_seconds)
         try:
             async with asyncio.timeout(60):
                 await test(engine, made)
@@ -91,9 +91,7 @@ def test_to_hang_up_and_ask_again_takes_no_more_threads() -> None:
     run(test)
 
 
-def test_who_waits_too_long_for_their_turn_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(proofs, "_TURN_SECONDS", 0.05)
-
+def test_who_waits_too_long_for_their_turn_is_told() -> None:
     async def test(engine: Engine, made: Proofs) -> None:
         slow = [asyncio.create_task(made.listening(way("ann"))) for _ in range(proofs.MOST_OF_ONE)]
         await until(lambda: engine.looking == proofs.MOST_OF_ONE)
@@ -102,4 +100,4 @@ def test_who_waits_too_long_for_their_turn_is_told(monkeypatch: pytest.MonkeyPat
         engine.go_on.set()
         await asyncio.gather(*slow)
 
-    run(test)
+    run(test, turn_seconds=0.05)

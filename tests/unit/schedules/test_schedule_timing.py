@@ -1,6 +1,7 @@
 """When schedules are due, against independent ways to reckon it."""
 
 import contextlib
+import functools
 from datetime import UTC, datetime, timedelta
 from itertools import islice, pairwise
 from zoneinfo import ZoneInfo
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from heliostat.schedules.cron import NICKNAMES, parse_cron
 from heliostat.schedules.iso8601 import HORIZON, Interval, Period, parse_interval, parse_period, period_text
 from heliostat.schedules.timing import parse_timing, upcoming, zone_for
+from support.examples import examples
 
 NOW = datetime(2026, 11, 16, 8, 30, 15, 123, tzinfo=UTC)
 ZONES = (
@@ -55,7 +57,7 @@ def by_relativedelta(interval: Interval, index: int) -> datetime:
 
 
 @given(moments, periods, st.sampled_from(ZONES), st.integers(0, 120))
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_the_nth_time_is_what_relativedelta_says(start: datetime, period: Period, zone: str, index: int) -> None:
     interval = Interval(None, start, period, zone)
     expected = by_relativedelta(interval, index)
@@ -63,7 +65,7 @@ def test_the_nth_time_is_what_relativedelta_says(start: datetime, period: Period
 
 
 @given(moments, periods, st.sampled_from(ZONES), moments, st.integers(1, 60) | st.none())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_all_times_of_a_span_are_found_once_and_in_order(
     start: datetime, period: Period, zone: str, begin: datetime, times: int | None
 ) -> None:
@@ -107,7 +109,7 @@ weekdays = st.sampled_from(["*", "0", "7", "MON-FRI", "sun", "5", "*/2", "1,3", 
 
 
 @given(minutes, hours, days, months, weekdays, st.sampled_from(WHOLE_HOURS), moments)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_cron_lines_mean_what_cronsim_says(
     minute: str, hour: str, day: str, month: str, weekday: str, zone: str, start: datetime
 ) -> None:
@@ -126,6 +128,7 @@ def test_cron_lines_mean_what_cronsim_says(
     assert list(cron.between(start, expected[-1])) == expected
 
 
+@functools.cache
 def changes_of(zone: str) -> list[datetime]:
     """The days from 2005 to 2012 on which clocks there were put forward or back."""
     days = [datetime(2005, 1, 1, 12) + timedelta(days=n) for n in range(2900)]
@@ -134,7 +137,7 @@ def changes_of(zone: str) -> list[datetime]:
 
 
 @given(st.data(), st.sampled_from(ZONES[1:]), st.sampled_from(["*", "*/7", "*/30"]), hours)
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_has_a_star_happens_whenever_clocks_show_it(
     data: st.DataObject, zone: str, minute: str, hour: str
 ) -> None:
@@ -153,7 +156,7 @@ def test_what_has_a_star_happens_whenever_clocks_show_it(
     st.integers(0, 23),
     st.integers(0, 59),
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_what_names_its_time_happens_once_on_each_day_that_there_is(
     data: st.DataObject, zone: str, hour: int, minute: int
 ) -> None:

@@ -27,6 +27,7 @@ from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.fitting import allows_data, has_labels
 from heliostat.scheduling.policy import Order, Policy
+from support.examples import examples
 from unit.scheduling.ground import Ground
 from unit.scheduling.made_up import NOW, a_board, a_job
 
@@ -35,7 +36,7 @@ PROJECTS = ("red", "green", "blue")
 USERS = ("ann", "bob", "cem")
 CLASSES = ("normal", "normal", "normal", "scavenger", "interactive", "urgent")
 MINUTES = (1, 10, 30, 60, 90, 120, 240)
-MANY = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck))
+MANY = settings(max_examples=examples(300), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @dataclass(frozen=True)

@@ -18,7 +18,7 @@ from heliostat.store import moves
 from heliostat.store import people as stored
 from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
-from unit.auth.stand_ins import ROOT, Clock, FakeUnix, new_store
+from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
 
 
 @dataclass
@@ -67,7 +67,7 @@ def new_site(folder: Path) -> Iterator[Site]:
     clock = Clock()
     with new_store(folder) as store:
         settings = Settings(Home(folder))
-        identities = Identities(store, settings, clock, FakeUnix())
+        identities = Identities(store, settings, clock, FakeUnix(), CHEAP_PASSWORDS)
         machines = Machines([a_node("n1"), a_node("n2"), a_node("n3", gpus=0)])
         parts = SimpleNamespace(
             settings=settings,

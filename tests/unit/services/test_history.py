@@ -14,7 +14,6 @@ from sqlalchemy import insert
 from heliostat.config import Home, Settings
 from heliostat.errors import Forbidden, Invalid
 from heliostat.models import Caller, Job, JobState, Placement, Resources, Role, User
-from heliostat.services import history
 from heliostat.services.context import Context
 from heliostat.services.history import export_history
 from heliostat.simulation.traces.reading import read_trace
@@ -116,10 +115,10 @@ def test_a_period_takes_those_submitted_from_its_start_to_before_its_end(context
     assert [job.get("id") for job in found] == [2, 3, None]
 
 
-def test_many_jobs_come_in_pages_and_none_twice(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(history, "_PAGE", 3)
+def test_many_jobs_come_in_pages_and_none_twice(context: Context) -> None:
     add(context, *(past_job(number) for number in range(1, 8)))
-    assert [job.get("id") for job in exported(context)] == [1, 2, 3, 4, 5, 6, 7, None]
+    lines = export_history(context, caller(), Period(), page=3)
+    assert [json.loads(line).get("id") for line in lines] == [1, 2, 3, 4, 5, 6, 7, None]
 
 
 def test_pseudonyms_hide_names_and_numbers_and_stay_the_same(context: Context) -> None:

@@ -7,7 +7,6 @@ import pytest
 from heliostat.engines.slurm.setup.daemons import accounting
 from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.services.slurm_setup import machine as slurm_setup_machine
 from heliostat.services.slurm_setup.machine import SetupMachine
 
 
@@ -37,10 +36,10 @@ def test_packages_are_looked_for_in_new_lists_or_else_in_old_ones(machine: Setup
     assert (tmp_path / "told").read_text() == told
 
 
-def test_a_service_that_never_answers_is_said_with_where_to_look(
-    machine: SetupMachine, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(slurm_setup_machine, "ANSWER_SECONDS", -1)
+@pytest.mark.usefixtures("machine")
+def test_a_service_that_never_answers_is_said_with_where_to_look() -> None:
+    machine = SetupMachine(Layout(), answer_seconds=0)
+    machine.has_systemd = True
     with pytest.raises(EngineUnavailable, match="does not answer") as refused:
         machine.start(accounting(Layout()), lambda: False)
     assert "journalctl -u slurmdbd" in (refused.value.hint or "")

@@ -18,7 +18,7 @@ from heliostat.services.accounts.people import set_password
 from heliostat.services.accounts.web_logins import Origin
 from heliostat.services.context import Context
 from heliostat.store import people
-from unit.auth.stand_ins import ROOT, Clock, FakeUnix, new_store
+from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
 
 HERE = Origin("10.0.0.9", "a browser")
 IDLE_HOURS = IDLE.total_seconds() / 3600
@@ -43,7 +43,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
     clock = Clock()
     with new_store(tmp_path) as store:
         settings = Settings(Home(tmp_path))
-        identities = Identities(store, settings, clock, FakeUnix())
+        identities = Identities(store, settings, clock, FakeUnix(), CHEAP_PASSWORDS)
         parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock)
         yield Door(cast(Context, parts), clock, Caller(identities.by_peer(ROOT), "socket", "local"))
         identities.close()

@@ -14,6 +14,7 @@ from heliostat.simulation.planner import LivePlanner
 from heliostat.simulation.policies import read_policy
 from heliostat.simulation.replay import Span, replay
 from heliostat.simulation.traces.records import TraceJob
+from support.examples import examples
 from unit.simulation.stand_ins import InOrder, workload_of
 
 PRESETS = ["fifo", "easy", "sjf", "las", "fairshare"]
@@ -66,7 +67,7 @@ def test_no_device_is_given_twice_and_every_job_runs_to_its_end(preset: str, job
         assert done == pytest.approx(run_seconds)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     jobs=st.lists(
         st.tuples(st.integers(0, 50), st.integers(1, 40), st.sampled_from([1, 2, 3, 4, 6, 8])),

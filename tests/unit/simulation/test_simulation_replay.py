@@ -6,6 +6,7 @@ from hypothesis import strategies as st
 
 from heliostat.simulation.fitting import Workload
 from heliostat.simulation.replay import Span, replay
+from support.examples import examples
 from unit.simulation.stand_ins import Decided, Impatient, InOrder, workload_of
 
 JOBS = st.lists(
@@ -33,7 +34,7 @@ def brute_force(workload: Workload, gpus: int) -> dict[int, float]:
     return starts
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(jobs=JOBS)
 def test_first_come_first_served_is_what_a_second_by_second_reckoning_gives(
     jobs: list[tuple[int, int, int]],
@@ -43,7 +44,7 @@ def test_first_come_first_served_is_what_a_second_by_second_reckoning_gives(
     assert {span.job: span.started for span in spans} == brute_force(workload, 8)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(jobs=JOBS)
 def test_no_job_is_lost_and_each_runs_as_long_as_it_did(jobs: list[tuple[int, int, int]]) -> None:
     cluster, workload = workload_of("2x4", *jobs)

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 from structlog.testing import capture_logs
 
-from heliostat.store import samples
 from heliostat.store.sample_chunks import Chunk
 from heliostat.store.samples import DAY, HOUR, Retention, SampleStore
 
@@ -20,8 +19,8 @@ Make = Callable[..., SampleStore]
 def make(tmp_path: Path) -> Iterator[Make]:
     made: list[SampleStore] = []
 
-    def new(step: int = 10, **kept: float) -> SampleStore:
-        made.append(SampleStore(tmp_path / "samples.db", step, Retention(**kept)))
+    def new(step: int = 10, most_rolled: int = 500, **kept: float) -> SampleStore:
+        made.append(SampleStore(tmp_path / "samples.db", step, Retention(**kept), most_rolled=most_rolled))
         return made[-1]
 
     yield new
@@ -130,9 +129,8 @@ def test_what_is_very_old_is_dropped(make: Make) -> None:
     assert store.read("job/1", 0, 1e12) == []
 
 
-def test_rolling_up_in_parts_gives_the_same(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(samples, "_MOST_ROLLED", 2)
-    store = make()
+def test_rolling_up_in_parts_gives_the_same(make: Make) -> None:
+    store = make(most_rolled=2)
     fill(store, 5)
     rounds = 1
     while store.tidy(START + 3 * DAY):

@@ -15,6 +15,7 @@ from heliostat.store import dependencies, moves, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Store, Transaction
 from heliostat.store.moves import Move
+from support.examples import examples
 from unit.store.made_up import NOW, a_job
 
 LATER = NOW + timedelta(hours=1)
@@ -141,7 +142,7 @@ def families(draw: st.DrawFn) -> list[Job]:
     return found
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(families(), st.data())
 def test_however_jobs_end_every_child_does_what_its_rules_say_and_is_told_once(
     store: Store, family: list[Job], data: st.DataObject

@@ -16,6 +16,7 @@ from heliostat.client import Client
 from heliostat.models import JobRequest
 from heliostat.web.job_form.bodies import body_of
 from heliostat.web.job_form.command_line import command_line
+from support.examples import examples
 from unit.web.job_requests import requests
 
 # Stands in for helio in the shell: what it was given, word by word, and what came in.
@@ -35,7 +36,7 @@ def shell(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(150), deadline=None, suppress_health_check=list(HealthCheck))
 @given(requests)
 def test_the_shown_line_asks_for_the_same_job(shell: str, request: JobRequest) -> None:
     words, given = _read_by(shell, command_line(body_of(request)))

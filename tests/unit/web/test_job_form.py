@@ -18,10 +18,11 @@ from heliostat.web.job_form.command_line import command_line
 from heliostat.web.job_form.fields import FIELDS, GROUPS, NOT_OF_THE_API
 from heliostat.web.job_form.files import read_job_file, to_json, to_yaml
 from heliostat.web.job_form.texts import body_from, texts_from
+from support.examples import examples
 from unit.web.job_requests import bodies, requests
 
 CASES = Path(__file__).parents[2] / "cases" / "command_line"
-often = settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
+often = settings(max_examples=examples(200), deadline=None, suppress_health_check=[HealthCheck.filter_too_much])
 
 
 def test_the_form_has_every_field_of_the_api_and_no_other() -> None:

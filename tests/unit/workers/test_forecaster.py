@@ -1,9 +1,8 @@
 """The thread that foretells: what it keeps, stores and survives."""
 
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,7 +15,7 @@ from heliostat.store import moves
 from heliostat.store.database import Store
 from heliostat.workers import forecaster as module
 from heliostat.workers.controller import Controller
-from heliostat.workers.forecaster import Accuracy, Forecaster
+from heliostat.workers.forecaster import Accuracy, Forecaster, ForecastTiming
 from support.new_database import new_database
 from support.waiting import wait_until
 from unit.scheduling.made_up import a_board, a_node, a_running_job
@@ -57,8 +56,9 @@ def store(tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def a_forecaster(store: Store, queue: Queue, now: Callable[[], datetime] = lambda: NOW) -> Forecaster:
-    return Forecaster(store, cast("Controller", queue), now)
+def a_forecaster(store: Store, queue: Queue, **timing: float) -> Forecaster:
+    timings = replace(ForecastTiming(), **timing)
+    return Forecaster(store, cast("Controller", queue), lambda: NOW, timing=timings)
 
 
 def test_a_waiting_job_is_foretold_and_one_that_runs_is_not(store: Store) -> None:
@@ -90,20 +90,18 @@ def test_how_good_it_was_is_known_once_jobs_have_started(store: Store) -> None:
 
 def test_an_empty_queue_is_forked_once_and_left_alone(store: Store) -> None:
     queue = Queue()
-    made = a_forecaster(store, queue)
+    made = a_forecaster(store, queue, shortest_pause_seconds=0.01, settling_seconds=0.01)
     made.start()
     try:
-        wait_until(lambda: made._waits, "it has nothing to do", 10)
+        wait_until(lambda: made._waits, "it has nothing to do", 60)
         assert queue.forks == 1
     finally:
         made.close()
 
 
 def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_SHORTEST_PAUSE_SECONDS", 0.01)
-    monkeypatch.setattr(module, "_SETTLING_SECONDS", 0.01)
-    monkeypatch.setattr(module, "_REST", 0)
-    made = a_forecaster(store, Queue(running(), waiting(2)))
+    timing = {"shortest_pause_seconds": 0.01, "settling_seconds": 0.01, "rest_factor": 0.0}
+    made = a_forecaster(store, Queue(running(), waiting(2)), **timing)
     write, failed = store.write, []
 
     def refuse(change: Any) -> Any:
@@ -114,9 +112,9 @@ def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkey
     monkeypatch.setattr(store, "write", refuse)
     made.start()
     try:
-        wait_until(lambda: failed and made._waits, "it has failed once and rests", 10)
+        wait_until(lambda: failed and made._waits, "it has failed once and rests", 60)
         store.write(lambda tx: moves.set_job(tx, 2, {"priority": -1}))
-        wait_until(lambda: made._told == {2}, "it has stored what it told", 10)
+        wait_until(lambda: made._told == {2}, "it has stored what it told", 60)
     finally:
         made.close()
 
@@ -129,15 +127,11 @@ def test_it_stops_at_once_also_in_the_middle_of_a_thought(store: Store, monkeypa
             thinking.append(1)
         return {}
 
-    monkeypatch.setattr(module, "_BUDGET_SECONDS", 1000.0)
-    monkeypatch.setattr(module, "_SETTLING_SECONDS", 0.0)
     monkeypatch.setattr(module, "forecast", think_for_ever)
-    made = a_forecaster(store, Queue(running(), waiting(2)))
+    made = a_forecaster(store, Queue(running(), waiting(2)), budget_seconds=1_000_000.0, settling_seconds=0.0)
     made.start()
-    wait_until(lambda: thinking, "it thinks", 10)
-    began = time.monotonic()
-    made.close()
-    assert time.monotonic() - began < 5
+    wait_until(lambda: thinking, "it thinks", 60)
+    made.close()  # returns when the thread has ended; with such a budget that would take days
 
 
 def test_a_question_is_answered_and_leaves_no_trace(store: Store) -> None:
@@ -159,21 +153,17 @@ def test_what_if_of_a_waiting_job_looks_at_the_queue_without_it(store: Store) ->
     assert answer.now
 
 
-def test_those_who_ask_while_others_are_answered_are_told_to_come_again(
-    store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.01)
-    made = a_forecaster(store, Queue())
+def test_those_who_ask_while_others_are_answered_are_told_to_come_again(store: Store) -> None:
+    made = a_forecaster(store, Queue(), turn_seconds=0.01)
     with made._turn(), pytest.raises(TooManyRequests):
         made.ask(waiting(0))
     made.ask(waiting(0))
 
 
-def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    made = a_forecaster(store, Queue())
+def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store) -> None:
+    made = a_forecaster(store, Queue(), most_askers=1)
     with made._only_once("ann"), pytest.raises(TooManyRequests):
         made.ask(waiting(0))
-    monkeypatch.setattr(module, "_MOST_ASKERS", 1)
     with made._only_once("bob"), pytest.raises(TooManyRequests):
         made.ask(waiting(0))
     made.ask(waiting(0))

@@ -130,11 +130,10 @@ def test_values_together_are_small_and_the_newest_stay() -> None:
     assert len(json.dumps(parse_values("\n".join(f"k{number}={chr(1) * 500}" for number in range(9))))) <= 8192
 
 
-def test_of_many_reports_the_last_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "MOST_LINES", 3)
+def test_of_many_reports_the_last_count(tmp_path: Path) -> None:
     lines = "\n".join(json.dumps({"name": "acc", "value": number}) for number in range(10))
     assert reported(tmp_path, lines) == {"acc": 9.0}
-    assert metrics_of(Home(tmp_path), 7)["acc"].count == 3
+    assert metrics_of(Home(tmp_path), 7, most_lines=3)["acc"].count == 3
 
 
 def test_of_a_large_file_of_reports_only_the_end_is_looked_at(

@@ -21,18 +21,14 @@ from heliostat.services.accounts import people
 from heliostat.store import moves
 from heliostat.store import notices as stored
 from heliostat.store.notices import JobOfEvent
-from heliostat.workers import notifier as notifier_module
-from heliostat.workers.notifier import MOST_TRIES, Desk, Notifier, pause_after, wanted_of
+from heliostat.workers.notifier import Desk, NoticeTiming, Notifier, wanted_of
 from support.waiting import wait_until
 from unit.services.site import Site, a_job, new_site
 
 SECONDS = 60
-
-
-@pytest.fixture(autouse=True)
-def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("_FIRST_PAUSE_SECONDS", "_LONGEST_PAUSE_SECONDS", "_GATHER_SECONDS", "_WEBHOOK_PAUSE_SECONDS"):
-        monkeypatch.setattr(notifier_module, name, 0.02)
+HASTY = NoticeTiming(
+    first_pause_seconds=0.02, longest_pause_seconds=0.02, gather_seconds=0.02, webhook_pause_seconds=0.02
+)
 
 
 @pytest.fixture
@@ -60,9 +56,9 @@ class Post:
 
 
 @contextmanager
-def notifying(site: Site, post: Post, **settings: Any) -> Iterator[Notifier]:
+def notifying(site: Site, post: Post, timing: NoticeTiming = HASTY, **settings: Any) -> Iterator[Notifier]:
     said: Settings = replace(site.context.settings, **settings)
-    notifier = Notifier(Desk(site.context.store, said, post.send, lambda: datetime.now(UTC)))
+    notifier = Notifier(Desk(site.context.store, said, post.send, lambda: datetime.now(UTC), timing=timing))
     notifier.start()
     yield notifier
     notifier.close()
@@ -140,17 +136,16 @@ def test_who_is_gone_for_ever_is_given_up(site: Site) -> None:
     assert len(post.tried) == 1
 
 
-def test_after_a_day_of_tries_it_is_given_up(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(notifier_module, "MOST_TRIES", 3)
+def test_after_a_day_of_tries_it_is_given_up(site: Site) -> None:
     post = Post(refusal=Undelivered("away"))
     a_notice(site)
-    with notifying(site, post):
+    with notifying(site, post, replace(HASTY, most_tries=3)):
         ends(site, 1)
         wait_until(lambda: len(post.tried) == 3, "it is tried three times", SECONDS)
         ends(site, 2)
         wait_until(lambda: len(set(post.tried)) == 2, "the next has its turn", SECONDS)
-    monkeypatch.undo()
-    assert 20 * 3600 < sum(map(pause_after, range(MOST_TRIES))) < 30 * 3600
+    usual = NoticeTiming()
+    assert 20 * 3600 < sum(map(usual.pause_after, range(usual.most_tries))) < 30 * 3600
 
 
 def test_ten_thousand_ends_are_a_few_mails_and_none_is_left_out(site: Site) -> None:
@@ -187,7 +182,7 @@ def test_a_receiver_that_hangs_holds_up_nobody_else(site: Site) -> None:
 
     a_notice(site)
     a_notice(site)
-    desk = Desk(site.context.store, site.context.settings, send, lambda: datetime.now(UTC))
+    desk = Desk(site.context.store, site.context.settings, send, lambda: datetime.now(UTC), timing=HASTY)
     notifier = Notifier(desk)
     notifier.start()
     ends(site, 1)

@@ -12,6 +12,7 @@ from heliostat.scheduling.board import Board
 from heliostat.scheduling.policy import Policy
 from heliostat.store.database import Changes
 from heliostat.workers.queue import Queue
+from support.examples import examples
 from unit.scheduling.made_up import NOW, a_job, a_node
 
 STEPS = st.lists(
@@ -25,7 +26,7 @@ def a_queue(*jobs: Job) -> Queue:
     return Queue(board, jobs, NOW)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(STEPS)
 def test_it_follows_every_commit(steps: list[tuple[int, JobState, int, int]]) -> None:
     queue, model = a_queue(), dict[int, Job]()

@@ -12,10 +12,10 @@ import pytest
 from heliostat.errors import StoreUnavailable
 from heliostat.models import JobState
 from heliostat.store.database import Changes, Store
-from heliostat.workers import timekeeper as module
-from heliostat.workers.timekeeper import Occasion, Timekeeper
+from heliostat.workers.timekeeper import Occasion, Timekeeper, TimekeeperTiming
 
 PATIENCE_SECONDS = 30
+TIMING = TimekeeperTiming(longest_sleep_seconds=0.02, retry_seconds=0.01)
 
 
 class Bench:
@@ -27,7 +27,7 @@ class Bench:
         self.next_at: datetime | None = None
         self.fails = 0
         self._listeners: list[Any] = []
-        self.keeper = Timekeeper(cast(Store, self), self._tend, self._now)
+        self.keeper = Timekeeper(cast(Store, self), self._tend, self._now, TIMING)
 
     def _now(self) -> datetime:
         """Goes on by itself: one that stood still would look like one that is set back."""
@@ -52,9 +52,7 @@ class Bench:
 
 
 @pytest.fixture
-def bench(monkeypatch: pytest.MonkeyPatch) -> Iterator[Bench]:
-    monkeypatch.setattr(module, "_RETRY_SECONDS", 0.01)
-    monkeypatch.setattr(module, "_LONGEST_SLEEP_SECONDS", 0.02)
+def bench() -> Iterator[Bench]:
     bench = Bench()
     yield bench
     bench.keeper.close()

@@ -5,19 +5,20 @@ from typing import Any
 import pytest
 
 from heliostat.errors import Invalid, TooLarge
-from heliostat.workflows import documents, limits, templates
+from heliostat.workflows import documents, templates
 from heliostat.workflows.deciding import Gate, Over, Verdict, decide, outputs_named
 from heliostat.workflows.documents import read_document
 from heliostat.workflows.expansion import Expanded, expand
 from heliostat.workflows.expressions import LONGEST_WORD, Wrong, as_text
+from heliostat.workflows.limits import Room
 from heliostat.workflows.sweeps import read_sweep
 from heliostat.workflows.templates import parse_template
 
 HUGE = 10**400
 
 
-def expanded(jobs: dict[str, Any], params: dict[str, Any] | None = None) -> Expanded:
-    return expand(read_document({"name": "train", "jobs": jobs, "params": params or {}}), {})
+def expanded(jobs: dict[str, Any], params: dict[str, Any] | None = None, room: Room | None = None) -> Expanded:
+    return expand(read_document({"name": "train", "jobs": jobs, "params": params or {}}), {}, room)
 
 
 def job(**fields: Any) -> dict[str, Any]:
@@ -28,12 +29,10 @@ def variants(count: int) -> dict[str, list[int]]:
     return {"x": list(range(count))}
 
 
-@pytest.fixture
-def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_BYTES", 50_000)
+def little_room() -> Room:
+    return Room(most_bytes=50_000)
 
 
-@pytest.mark.usefixtures("_little_room")
 @pytest.mark.parametrize(
     "fields",
     [
@@ -45,23 +44,22 @@ def _little_room(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_grows_beyond_the_room_while_it_is_filled_in_is_too_large(fields: dict[str, Any]) -> None:
     params = {"p": "y" * 1000}
     with pytest.raises(TooLarge, match="Written out, these jobs take more than") as caught:
-        expanded({"a": job(matrix=variants(60), **fields)}, params)
+        expanded({"a": job(matrix=variants(60), **fields)}, params, little_room())
     assert caught.value.hint
-    assert len(expanded({"a": job(matrix=variants(3), **fields)}, params).nodes) == 3
+    assert len(expanded({"a": job(matrix=variants(3), **fields)}, params, little_room()).nodes) == 3
 
 
-@pytest.mark.usefixtures("_little_room")
 def test_one_job_is_stopped_before_all_of_it_is_filled_in(monkeypatch: pytest.MonkeyPatch) -> None:
     taken: list[int] = []
-    plain = limits.Room.take_bytes
+    plain = Room.take_bytes
 
-    def noted(room: limits.Room, count: int) -> None:
+    def noted(room: Room, count: int) -> None:
         taken.append(count)
         plain(room, count)
 
-    monkeypatch.setattr(limits.Room, "take_bytes", noted)
+    monkeypatch.setattr(Room, "take_bytes", noted)
     with pytest.raises(TooLarge):
-        expanded({"a": job(command=["<${{ params.p }}>"] * 1000)}, {"p": "y" * 5000})
+        expanded({"a": job(command=["<${{ params.p }}>"] * 1000)}, {"p": "y" * 5000}, little_room())
     assert 1 < len(taken) < 20
 
 
@@ -95,14 +93,13 @@ def test_pairs_of_those_with_the_same_values_are_counted_too() -> None:
     assert caught.value.fields
 
 
-def test_many_expressions_over_many_jobs_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(limits, "MOST_LOOKUPS", 100)
+def test_many_expressions_over_many_jobs_are_refused() -> None:
     parents = job(matrix=variants(20))
     few = job(needs="a", command=["run", *["${{ count(jobs.a.outputs.n) }}"] * 5])
     many = job(needs="a", command=["run", *["${{ count(jobs.a.outputs.n) }}"] * 6])
-    assert len(expanded({"a": parents, "b": few}).nodes) == 21
+    assert len(expanded({"a": parents, "b": few}, room=Room(most_lookups=100)).nodes) == 21
     with pytest.raises(Invalid, match="looks more than 100 times") as caught:
-        expanded({"a": parents, "b": many})
+        expanded({"a": parents, "b": many}, room=Room(most_lookups=100))
     assert caught.value.fields
 
 

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from heliostat.engines.inside import Inside
@@ -24,13 +25,21 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 P = TypeVar("P", bound=asyncio.Protocol)
-START_SECONDS = 30.0
-ANSWER_SECONDS = 20.0
-_LEAVE_SECONDS = 5.0
 _MOST_NOISE = 64 * 1024  # before its first word
 _TAIL_BYTES = 2000
 _FULL_BYTES = 2**20  # that it has not read: then its connections wait
-_MOST_UNSENT = 4 * 2**20  # with what cannot wait
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLimits:
+    start_seconds: float = 30.0
+    answer_seconds: float = 20.0
+    leave_seconds: float = 5.0  # before a program that should leave is told to, and again before it is killed
+    most_unsent_bytes: int = 4 * 2**20  # with what cannot wait
+    most_connections: int = frames.MOST_CONNECTIONS
+
+
+_LIMITS = LinkLimits()
 
 
 class RelayLost(Exception):
@@ -48,7 +57,8 @@ class PortFailed(Exception):
 class Link(asyncio.Protocol):
     """Lives on one event loop. Made by `start`."""
 
-    def __init__(self, process: "subprocess.Popen[bytes]") -> None:
+    def __init__(self, process: "subprocess.Popen[bytes]", limits: LinkLimits) -> None:
+        self._limits = limits
         self._process, self._descriptor = process, os.pidfd_open(process.pid)
         self._reader = frames.FrameReader()
         self._noise = b""
@@ -67,7 +77,7 @@ class Link(asyncio.Protocol):
         self._transport: asyncio.Transport
 
     @classmethod
-    async def start(cls, inside: Inside) -> "Link":
+    async def start(cls, inside: Inside, limits: LinkLimits = _LIMITS) -> "Link":
         """Raises RelayLost."""
         loop = asyncio.get_running_loop()
         ours, theirs = socket.socketpair()
@@ -78,12 +88,12 @@ class Link(asyncio.Protocol):
             raise RelayLost(str(error)) from error
         finally:
             theirs.close()
-        link = cls(process)
+        link = cls(process, limits)
         ours.setblocking(False)
         await loop.create_connection(lambda: link, sock=ours)
         await loop.connect_read_pipe(lambda: link._said, process.stderr)
         try:
-            async with asyncio.timeout(START_SECONDS):
+            async with asyncio.timeout(limits.start_seconds):
                 await asyncio.shield(link._hello)
         except TimeoutError:
             link.end("it did not begin in time")
@@ -104,7 +114,7 @@ class Link(asyncio.Protocol):
 
     async def open(self, port: int, protocol: Callable[[], P]) -> P:
         """A connection to this port of the job. Raises PortRefused, PortFailed or RelayLost."""
-        if len(self._channels) + len(self._asked) >= frames.MOST_CONNECTIONS:
+        if len(self._channels) + len(self._asked) >= self._limits.most_connections:
             raise PortFailed("there are too many connections to this job")
         number, made = next(self._numbers), protocol()
         self._protocols[number] = made
@@ -137,7 +147,7 @@ class Link(asyncio.Protocol):
         if self.is_lost or self._transport.is_closing():
             return
         self._transport.write(data)
-        if self._transport.get_write_buffer_size() > _MOST_UNSENT:
+        if self._transport.get_write_buffer_size() > self._limits.most_unsent_bytes:
             self.end("it does not read")
 
     def pause_writing(self) -> None:
@@ -167,7 +177,7 @@ class Link(asyncio.Protocol):
         self._asked[number] = answer
         self.send(frames.with_port(kind, number, port))
         try:
-            async with asyncio.timeout(ANSWER_SECONDS):
+            async with asyncio.timeout(self._limits.answer_seconds):
                 return await answer
         except TimeoutError:
             self._strays.expect()
@@ -201,7 +211,7 @@ class Link(asyncio.Protocol):
 
     async def _see_off(self) -> None:
         """Once the program is gone it has said why."""
-        await _gone(self._process, self._descriptor)
+        await _gone(self._process, self._descriptor, self._limits.leave_seconds)
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._said.over.wait(), 1.0)
         waiting: list[asyncio.Future[Any]] = [self._hello, *self._asked.values()]
@@ -279,14 +289,14 @@ def _spawn(inside: Inside, stream: socket.socket) -> "subprocess.Popen[bytes]":
     )
 
 
-async def _gone(process: "subprocess.Popen[bytes]", descriptor: int) -> None:
+async def _gone(process: "subprocess.Popen[bytes]", descriptor: int, leave_seconds: float) -> None:
     """It leaves by itself when nobody listens; if not, it is told to. `descriptor` is its pidfd, closed here."""
     loop, over = asyncio.get_running_loop(), asyncio.Event()
     loop.add_reader(descriptor, over.set)
     try:
         for number in (signal.SIGTERM, signal.SIGKILL):
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(over.wait(), _LEAVE_SECONDS)
+                await asyncio.wait_for(over.wait(), leave_seconds)
             if over.is_set():
                 break
             os.killpg(process.pid, number)

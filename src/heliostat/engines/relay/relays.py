@@ -26,9 +26,6 @@ from heliostat.server_log import get_logger
 log = get_logger()
 T = TypeVar("T")
 P = TypeVar("P", bound=asyncio.Protocol)
-IDLE_SECONDS = 120.0
-_SWEEP_SECONDS = 15.0
-_AGAIN_SECONDS = 3.0  # after one that did not start
 _CHECK_SECONDS = 40.0
 _STOP_SECONDS = 2.0
 _STARTERS = 4
@@ -37,6 +34,16 @@ _MOST_SEEN = 10_000
 _HOST = "127.0.0.1"  # of the job's own machine
 _MOST_SOCKETS, _LONGEST_NUMBER = 16, 20
 _LISTEN_HINT = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
+
+
+@dataclass(frozen=True, slots=True)
+class RelayTiming:
+    idle_seconds: float = 120.0  # after which a relay that nobody uses is ended
+    sweep_seconds: float = 15.0
+    again_seconds: float = 3.0  # after one that did not start
+
+
+_TIMING = RelayTiming()
 
 
 @dataclass
@@ -52,9 +59,9 @@ class _Kept:
 class Relays:
     """Lives on the event loop it is attached to; `check` is for all other threads."""
 
-    def __init__(self, inside: Callable[[Attempt], Inside]) -> None:
+    def __init__(self, inside: Callable[[Attempt], Inside], timing: RelayTiming = _TIMING) -> None:
         """`inside` says what to start. Raises Conflict or Refused."""
-        self._inside = inside
+        self._inside, self._timing = inside, timing
         self._kept: dict[AttemptId, _Kept] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._sweeping: asyncio.Task[None] | None = None
@@ -184,7 +191,7 @@ class Relays:
         async with kept.starting:
             if kept.link is not None and not kept.link.is_lost:
                 return kept.link, True
-            if time.monotonic() - kept.failed_at < _AGAIN_SECONDS:
+            if time.monotonic() - kept.failed_at < self._timing.again_seconds:
                 raise RelayLost(kept.failed)
             try:
                 kept.link = await self._start(attempt)
@@ -211,16 +218,19 @@ class Relays:
         return link
 
     async def _sweep(self) -> None:
-        """Ends what nobody uses; what has ended is forgotten."""
         while True:
-            await asyncio.sleep(_SWEEP_SECONDS)
-            now = time.monotonic()
-            for attempt_id, kept in list(self._kept.items()):
-                link = kept.link
-                if link is not None and link.is_idle and now - link.used_at > IDLE_SECONDS:
-                    link.end("nobody uses it")
-                if (link is None or link.is_lost) and not kept.starting.locked():
-                    del self._kept[attempt_id]
+            await asyncio.sleep(self._timing.sweep_seconds)
+            self.end_idle()
+
+    def end_idle(self) -> None:
+        """Ends what nobody uses; what has ended is forgotten."""
+        now = time.monotonic()
+        for attempt_id, kept in list(self._kept.items()):
+            link = kept.link
+            if link is not None and link.is_idle and now - link.used_at > self._timing.idle_seconds:
+                link.end("nobody uses it")
+            if (link is None or link.is_lost) and not kept.starting.locked():
+                del self._kept[attempt_id]
 
 
 def _sockets(proof: str) -> tuple[int, ...]:

@@ -16,7 +16,7 @@ from heliostat.engines.slurm.following import Readiness
 from heliostat.engines.slurm.limits import with_limit
 from heliostat.engines.slurm.lookout import Lookout
 from heliostat.engines.slurm.others import Others
-from heliostat.engines.slurm.patience import NotNow, Patience
+from heliostat.engines.slurm.patience import LONGEST_SECONDS, NotNow, Patience
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.sight import Sight
 from heliostat.engines.slurm.usage import OwedUsage
@@ -25,10 +25,16 @@ from heliostat.models import Attempt, AttemptId, Cause, Observation
 from heliostat.server_log import get_logger
 
 log = get_logger()
-_OTHERS_SECONDS = 5.0
 _AT_ONCE = 50  # submissions before we look again at what runs and is to stop
 _GATHERING_SECONDS = 0.1  # after a submission, in which others arrive that can go together
 _AT_THE_SAME_TIME = 4
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmTiming:
+    look_seconds: float = 1.0  # between two looks at our jobs
+    others_seconds: float = 5.0  # between two looks at the jobs of others
+    longest_backoff_seconds: float = LONGEST_SECONDS  # until a submission that did not go through is tried again
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +51,15 @@ class Subjects:
 class Conversation:
     """Anybody may say what is wanted; the thread, or whoever has the `turn`, says it to Slurm."""
 
-    def __init__(self, subjects: Subjects, look_seconds: float) -> None:
+    def __init__(self, subjects: Subjects, timing: SlurmTiming) -> None:
         self._rounds, self._sight, self._others = subjects.rounds, subjects.sight, subjects.others
         self._accounts, self._owed = subjects.accounts, subjects.owed
-        self._look_seconds = self._rounds.look_seconds = look_seconds
-        self._lookout = Lookout(look_seconds)
-        self.patience = Patience(look_seconds)  # with what could not be submitted
+        self._timing = timing
+        self._rounds.look_seconds = timing.look_seconds
+        self._lookout = Lookout(timing.look_seconds)
+        self.patience = Patience(
+            timing.look_seconds, timing.longest_backoff_seconds
+        )  # with what could not be submitted
         self.turn = threading.Lock()  # held by whoever talks to Slurm
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
@@ -136,7 +145,7 @@ class Conversation:
             if told:
                 self.report(told)
             if self._failed:
-                time.sleep(self._look_seconds)
+                time.sleep(self._timing.look_seconds)
 
     def _rest(self) -> None:
         """Until it is time to look, or something is to be done: what arrives alone at once, many together."""
@@ -263,7 +272,7 @@ class Conversation:
         is_time = self._knows_ours and time.monotonic() >= self._next_others
         self._look(others=is_time)
         if is_time:
-            self._next_others = time.monotonic() + _OTHERS_SECONDS
+            self._next_others = time.monotonic() + self._timing.others_seconds
             ours = {handed.number for handed in self._rounds.handed.values() if handed.number is not None}
             self._others.look(self._rounds.jobs, ours)
             self._rounds.cancel_late()

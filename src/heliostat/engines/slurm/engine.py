@@ -18,7 +18,7 @@ from heliostat.engines.slurm import reserving
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.contained import check_container
-from heliostat.engines.slurm.conversation import Conversation, Subjects
+from heliostat.engines.slurm.conversation import Conversation, SlurmTiming, Subjects
 from heliostat.engines.slurm.dynamic_steps import Recomposer
 from heliostat.engines.slurm.entrances import Entrances
 from heliostat.engines.slurm.limits import extend
@@ -48,7 +48,7 @@ from heliostat.models import (
     Waiting,
 )
 
-_LOOK_SECONDS = 1.0
+_TIMING = SlurmTiming()
 _SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
 _ASKED_AT_ONCE = 500  # jobs whose use is asked for
 
@@ -61,7 +61,9 @@ class SlurmEngine:
         queues_itself=True, limits_arrays=True, knows_parents=True, contains=True, equips=True
     )
 
-    def __init__(self, settings: Settings, commands: Commands | None = None, look: float = _LOOK_SECONDS) -> None:
+    def __init__(
+        self, settings: Settings, commands: Commands | None = None, timing: SlurmTiming = _TIMING
+    ) -> None:
         self._settings = settings
         self._commands = commands or way_to_slurm(settings)
         facts = f"{socket.gethostname()}:{settings.home.path}"
@@ -74,7 +76,7 @@ class SlurmEngine:
         self._sight = Sight(self._commands, self._rounds)
         self._others = Others(self._commands)
         subjects = Subjects(self._rounds, self._sight, self._others, self.accounts, self._owed)
-        self._talk = Conversation(subjects, look)
+        self._talk = Conversation(subjects, timing)
         self._talk.begin()
         self._recomposer = Recomposer(
             settings.home.attempts, self._commands, settings.slurm_node_command, self._look_at_nodes

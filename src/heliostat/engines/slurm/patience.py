@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from heliostat.models import AttemptId
 
-_LONGEST_SECONDS = 60.0
+LONGEST_SECONDS = 60.0
 
 
 class NotNow(Exception):
@@ -23,15 +23,20 @@ class Delay:
 class Patience:
     """One thread at a time may change what is said of one attempt; all may ask. `clock` counts seconds."""
 
-    def __init__(self, first_seconds: float, clock: Callable[[], float] = time.monotonic) -> None:
-        self._first_seconds, self._clock = first_seconds, clock
+    def __init__(
+        self,
+        first_seconds: float,
+        longest_seconds: float = LONGEST_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._first_seconds, self._longest_seconds, self._clock = first_seconds, longest_seconds, clock
         self._delays: dict[AttemptId, Delay] = {}
 
     def put_off(self, attempt_ids: Iterable[AttemptId], reason: str) -> None:
         for attempt_id in attempt_ids:
             before = self._delays.get(attempt_id)
             tries = 1 if before is None else before.tries + 1
-            seconds = min(_LONGEST_SECONDS, self._first_seconds * 2.0 ** min(tries - 1, 30))
+            seconds = min(self._longest_seconds, self._first_seconds * 2.0 ** min(tries - 1, 30))
             self._delays[attempt_id] = Delay(reason, tries, self._clock() + seconds)
 
     def is_due(self, attempt_id: AttemptId) -> bool:

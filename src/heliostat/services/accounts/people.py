@@ -8,7 +8,6 @@ import secrets
 from dataclasses import dataclass, field, replace
 
 from heliostat.auth.identity import is_account_name
-from heliostat.auth.passwords import hash_password
 from heliostat.errors import Conflict, Forbidden, NotAuthenticated
 from heliostat.models import (
     Caller,
@@ -64,7 +63,7 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
     if new.name in context.identities.unix.rulers():
         raise invalid("name", "is kept for the Unix user who rules this machine; they get it at first contact")
     unix_user = None if new.unix_user is None else _checked_unix_user(context, new.unix_user)
-    hashed = None if new.password is None else hash_password(new.password)
+    hashed = None if new.password is None else context.identities.passwords.hash(new.password)
     projects = (context.settings.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
     memberships = tuple(Membership(project, ProjectRole.MEMBER) for project in sorted(projects))
     user = User(new.name, new.role, unix_user, True, context.now(), memberships, hashed is not None)
@@ -119,7 +118,7 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
     proven = own and caller.via != "socket"
     if proven:
         _prove(context, caller, before, current)
-    hashed = hash_password(password)
+    hashed = context.identities.passwords.hash(password)
     rulers = context.identities.unix.rulers()
 
     def change(tx: Transaction, actor: User) -> None:

@@ -19,7 +19,9 @@ MAX_LOGINS = 50
 _REMEMBERED_FOR = timedelta(days=30)  # how long a dead token is still listed
 
 
-def create_token(context: Context, caller: Caller, name: str, days: int | None = None) -> tuple[str, Token]:
+def create_token(
+    context: Context, caller: Caller, name: str, days: int | None = None, *, most: int = MAX_TOKENS
+) -> tuple[str, Token]:
     """A token for the caller alone: its secret, which is shown this once, and what is kept of it."""
     days = context.settings.token_days if days is None else days
     _check(name, days)
@@ -27,14 +29,16 @@ def create_token(context: Context, caller: Caller, name: str, days: int | None =
 
     def change(tx: Transaction, actor: User) -> tuple[str, Token]:
         live = [token for token in _live(tx, actor.name, now) if token.name != LOGIN_TOKEN]
-        if len(live) >= MAX_TOKENS:
+        if len(live) >= most:
             raise Conflict(f"You have {len(live)} tokens already.", "Revoke those you no longer use.")
         return _add(tx, caller, Token(0, actor.name, name, now, now + timedelta(days=days)))
 
     return changed(context, caller, change)
 
 
-def log_in(context: Context, name: str, password: str, address: str) -> tuple[str, Token]:
+def log_in(
+    context: Context, name: str, password: str, address: str, *, most: int = MAX_LOGINS
+) -> tuple[str, Token]:
     """A token good for half a day; the oldest logins of somebody who has very many end."""
     user = context.identities.by_password(name, password, address)
     caller = Caller(user, "password", address)
@@ -42,7 +46,7 @@ def log_in(context: Context, name: str, password: str, address: str) -> tuple[st
 
     def change(tx: Transaction, actor: User) -> tuple[str, Token]:
         logins = [token.id for token in _live(tx, actor.name, now) if token.name == LOGIN_TOKEN]
-        people.revoke_tokens(tx, logins[MAX_LOGINS - 1 :], now)
+        people.revoke_tokens(tx, logins[most - 1 :], now)
         return _add(tx, caller, Token(0, actor.name, LOGIN_TOKEN, now, now + LOGIN_LASTS))
 
     return changed(context, caller, change)

@@ -20,7 +20,8 @@ _INSTALL_SECONDS = 1800
 class SetupMachine:
     """Below a folder, or without systemd, it starts nothing: it says what to start."""
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, answer_seconds: float = ANSWER_SECONDS) -> None:
+        self._answer_seconds = answer_seconds
         path = f"{os.environ.get('PATH', '')}:/usr/local/sbin:/usr/sbin:/sbin"
         self.has_systemd = not layout.prefix and Path("/run/systemd/system").is_dir()
         self._environment = {**os.environ, "PATH": path, "LC_ALL": "C.UTF-8"}
@@ -85,7 +86,7 @@ class SetupMachine:
         self.run(["systemctl", "daemon-reload"])
         self.run(["systemctl", "enable", daemon.unit])
         self.run(["systemctl", "restart", daemon.unit])
-        deadline = time.monotonic() + ANSWER_SECONDS
+        deadline = time.monotonic() + self._answer_seconds
         while not is_up():
             if time.monotonic() > deadline:
                 hint = f"See `journalctl -u {daemon.unit}` and its log in /var/log, and repeat this command."

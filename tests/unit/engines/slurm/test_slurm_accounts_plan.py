@@ -25,6 +25,7 @@ from heliostat.engines.slurm.accounts import (
 from heliostat.engines.slurm.accounts_plan import Plan, made_after, plan_accounts
 from heliostat.engines.slurm.accounts_wanted import Conduct, Ours, Wanted, wanted_accounts
 from heliostat.models import Department, Membership, Project, ProjectRole, Quota, Role, User
+from support.examples import examples
 
 INSTANCE = "abc"
 NONE = Quota()
@@ -91,7 +92,7 @@ def strangers(draw: st.DrawFn) -> Found:
     return found
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(strangers(), wishes(), wishes())
 def test_a_plan_that_is_carried_out_leaves_nothing_to_do_and_everything_of_others_as_it_was(
     found: Found, first: Wanted, second: Wanted

@@ -17,6 +17,7 @@ import pytest
 
 from heliostat.config import Home, Settings
 from heliostat.engines.slurm.commands import Commands
+from heliostat.engines.slurm.conversation import SlurmTiming
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.numbers import ElementNumber
 from heliostat.engines.slurm.parse import SlurmJob, SlurmNode, expand_hosts
@@ -29,6 +30,7 @@ from heliostat.models import Attempt, Cause, Ended, Job, JobSpec, JobState, Obse
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 ME = os.geteuid()
+SELDOM = SlurmTiming(look_seconds=3600)
 
 
 TOO_MANY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
@@ -162,6 +164,8 @@ class FakeSlurm:
 
 
 class Site:
+    timing = SlurmTiming(look_seconds=0.01)
+
     def __init__(self, folder: Path) -> None:
         self.home = Home(folder)
         for made in (self.home.jobs, self.home.attempts):
@@ -172,7 +176,7 @@ class Site:
         self.engine = self.new_engine()
 
     def new_engine(self) -> SlurmEngine:
-        engine = SlurmEngine(Settings(self.home), cast(Commands, self.slurm), look=0.01)
+        engine = SlurmEngine(Settings(self.home), cast(Commands, self.slurm), self.timing)
         engine.on_observation(self.reports.extend)
         return engine
 
@@ -278,7 +282,7 @@ def test_while_slurm_is_away_nothing_is_said_to_have_ended(site: Site) -> None:
 def test_slurm_is_not_asked_more_often_because_nothing_is_to_be_started(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.engine.close()
-    site.engine = SlurmEngine(Settings(site.home), cast(Commands, site.slurm), look=3600)
+    site.engine = SlurmEngine(Settings(site.home), cast(Commands, site.slurm), SELDOM)
     site.engine.start([site.attempt()])
     site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
     looks = site.slurm.looks
@@ -338,7 +342,7 @@ def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) ->
 def test_looks_that_receipts_hasten_make_no_job_lost_before_its_time(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.engine.close()
-    site.engine = SlurmEngine(Settings(site.home), cast(Commands, site.slurm), look=3600)
+    site.engine = SlurmEngine(Settings(site.home), cast(Commands, site.slurm), SELDOM)
     site.engine.start([site.attempt()])
     site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
     del site.slurm.known[100]

@@ -35,6 +35,7 @@ from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, Cause, Dependency, Ended, Job, JobState, Observation, Retimed, Rule, Started
 from heliostat.scheduling.handover import Takes, parents_to_name, to_hand_over
 from heliostat.workers.outcome import moves_for
+from support.examples import examples
 from unit.engines.slurm.test_slurm_engine import BEGAN, FakeSlurm, Site
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -293,7 +294,7 @@ class Story:
         raise AssertionError(f"they do not come to an end: {self.jobs}")
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(STEPS, st.sampled_from(Rule), st.integers(0, 1))
 @example([*["all goes on"] * 2, "its node fails", "slurm starts the child"], Rule.ANY, 1)
 @example([*["all goes on"] * 2, "somebody requeues it", "round", "it exits with 0"], Rule.OK, 0)

@@ -45,13 +45,13 @@ class PickySlurm(FakeSlurm):
 
 
 class PickySite(Site):
+    timing = replace(Site.timing, longest_backoff_seconds=0.1)
     slurm: PickySlurm
 
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PickySite]:
     monkeypatch.setattr("unit.engines.slurm.test_slurm_engine.FakeSlurm", PickySlurm)
-    monkeypatch.setattr("heliostat.engines.slurm.patience._LONGEST_SECONDS", 0.1)
     site = PickySite(tmp_path)
     yield site
     site.engine.close()
@@ -120,10 +120,8 @@ def test_an_orphan_is_not_forgotten_while_it_is_on_its_way(site: PickySite) -> N
     site.wait_until(lambda: site.slurm.cancelled == [55], "it is cancelled")
 
 
-def test_what_was_given_up_leaves_no_receipt_and_is_cancelled_when_it_comes_late(
-    site: PickySite, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("heliostat.engines.slurm.conversation._OTHERS_SECONDS", 0.01)
+def test_what_was_given_up_leaves_no_receipt_and_is_cancelled_when_it_comes_late(site: PickySite) -> None:
+    site.timing = replace(site.timing, others_seconds=0.01)
     attempt = site.attempt(1)
     receipt = Path(receipt_path(Settings(site.home), attempt))
     receipt.parent.mkdir(parents=True)
@@ -154,7 +152,7 @@ def test_many_children_are_taken_back_in_parts_before_their_parent_is_stopped(si
 
 def test_it_is_tried_ever_more_seldom_but_at_least_every_minute() -> None:
     now = 0.0
-    patience = Patience(1.0, lambda: now)
+    patience = Patience(1.0, clock=lambda: now)
     waits = []
     for _ in range(100):
         patience.put_off(["1.1"], "full")

@@ -17,6 +17,7 @@ from heliostat.engines.slurm.parse import SlurmJob, Standing
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.traces import Trace
 from heliostat.models import Attempt, Cause, Ended, JobState, Started
+from support.examples import examples
 from unit.engines.slurm.test_slurm_engine import BEGAN, ME, FakeSlurm, Site
 
 STEPS = st.lists(
@@ -95,7 +96,7 @@ class Story:
         self.rounds.cancel_orphans(set(self.rounds.traces.ids()) - {self.job.attempt_id})
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(STEPS)
 def test_each_attempt_is_told_in_order_and_the_job_is_in_slurm_once(steps: list[str]) -> None:
     with tempfile.TemporaryDirectory() as folder:
