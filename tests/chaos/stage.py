@@ -37,8 +37,6 @@ from heliostat.store import moves
 from heliostat.store.database import Store, Transaction
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import Uploads
-from heliostat.workers import controller as controllers
-from heliostat.workers import tries
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
@@ -251,9 +249,8 @@ class Stage:
             return stored.list_events(conn, 0, 100_000)
 
     def _begin_controller(self) -> None:
-        controllers._RETRY_SECONDS = tries._RETRY_SECONDS = 0.0
         fleet, rules = Fleet(self.engine, self.store), Rules(self.store)
-        self.controller = Controller(Parts(self.store, self.engine, fleet, rules), self.clock)
+        self.controller = Controller(Parts(self.store, self.engine, fleet, rules), self.clock, retry_seconds=0.0)
         self.controller._thread = _NoThread()  # type: ignore[assignment]
         self.context = Context(
             self.settings,

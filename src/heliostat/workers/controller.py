@@ -47,7 +47,6 @@ from heliostat.workers.tries import Tries
 
 log = get_logger()
 
-_RETRY_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 3600.0
 _LOOK_SECONDS = 5.0  # between looks for checkpoints
 _CATCH_UP_SECONDS = 0.2
@@ -65,7 +64,15 @@ class Parts:
 
 
 class Controller:
-    def __init__(self, parts: Parts, now: Callable[[], datetime], policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        now: Callable[[], datetime],
+        policy: Policy | None = None,
+        *,
+        retry_seconds: float = 1.0,
+    ) -> None:
+        """`retry_seconds`: after a failed round, and after the first failed start of a job."""
         self._store, self._engine, self._fleet, self._rules = parts.store, parts.engine, parts.fleet, parts.rules
         self._settle = parts.settle
         self._now = now
@@ -74,7 +81,7 @@ class Controller:
         self._made = Plan()
         self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
         self._inbox = Inbox()
-        self._tries = Tries()
+        self._tries, self._retry_seconds = Tries(retry_seconds), retry_seconds
         self._stop_asked: dict[AttemptId, str] = {}  # and why
         self._next_look = 0.0  # for checkpoints
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
@@ -274,7 +281,7 @@ class Controller:
             log.error("round_failed", error=str(error))
         else:
             log.exception("round_failed")
-        time.sleep(_RETRY_SECONDS)
+        time.sleep(self._retry_seconds)
         self._inbox.put_back(news.observations)
         try:
             self._take_up()
