@@ -8,7 +8,7 @@ from itertools import islice
 
 from sqlalchemy import bindparam, insert, select
 
-from heliostat.engines.contract import ChecksRequests, Foresees, does
+from heliostat.engines.contract import ChecksRequests, does
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
 from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
 from heliostat.models.records import Code
@@ -59,8 +59,6 @@ def prepare_submission(
     With a key, `about` says what makes a request the same; None: all of it.
     """
     user = caller.user
-    if does(context.engine, Foresees):  # type: ignore[type-abstract]
-        context.engine.expect_start()
     asked, digest = requests, _digest(requests, about) if key else ""
     requests = name_images(context, caller, requests)
     drafts = draft_jobs(context, caller, requests)
