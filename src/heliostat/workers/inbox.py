@@ -4,12 +4,10 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from math import inf
 
 from heliostat.models import Observation, Started
 from heliostat.store.database import Changes
 
-_PAUSE_SECONDS = 0.01  # from one round to the next: what happens meanwhile shares a plan and a commit
 _COMPANY_SECONDS = 0.015  # how long the word that something runs waits for others to share its commit
 
 
@@ -35,17 +33,12 @@ class Inbox:
         self._news = News()
         lock = threading.Lock()
         self._wake, self._round_over = threading.Condition(lock), threading.Condition(lock)
-        self._closed = threading.Event()
-        self._taken_at = -inf
+        self.is_closed = False
         self._put = self._taken = self._handled = 0  # how many changes
 
     @property
     def is_empty(self) -> bool:
         return not (self._news.changes or self._news.observations)
-
-    @property
-    def is_closed(self) -> bool:
-        return self._closed.is_set()
 
     def put_changes(self, changes: Changes) -> None:
         with self._wake:
@@ -74,10 +67,6 @@ class Inbox:
             self._round_over.notify_all()
             if self.is_empty and not self.is_closed:
                 self._wake.wait(longest())
-        if (left := self._taken_at + _PAUSE_SECONDS - time.monotonic()) > 0:
-            self._closed.wait(left)
-        with self._wake:
-            self._taken_at = time.monotonic()
             deadline = time.monotonic() + _COMPANY_SECONDS
             while self._news.only_starts and (left := deadline - time.monotonic()) > 0 and not self.is_closed:
                 self._wake.wait(left)
@@ -104,7 +93,7 @@ class Inbox:
             self._news.changes = [Changes()]
 
     def close(self) -> None:
-        self._closed.set()
         with self._wake:
+            self.is_closed = True
             self._wake.notify()
             self._round_over.notify_all()
