@@ -24,6 +24,7 @@ from heliostat.models import (
     may_move,
 )
 from heliostat.workers import controller as controllers
+from support.examples import examples
 
 _ENDS = (
     (Cause.EXITED, 0),
@@ -255,7 +256,7 @@ _WALKS = st.lists(
 
 
 @settings(
-    max_examples=30,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,
