@@ -25,7 +25,7 @@ class ToldWrapper:
         for made in (self.home.attempts, self.home.jobs):
             made.mkdir(exist_ok=True)
         self._line, theirs = socket.socketpair()
-        self._line.settimeout(20)
+        self._line.settimeout(120)
         environment = {"PATH": os.environ["PATH"], **(environ or {})}
         with theirs:
             program = Program(
