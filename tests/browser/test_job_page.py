@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Page, expect
 
+from browser.test_accessibility import ask_ourselves
 from integration.running_server import RunningServer, wait_for
 
-expect.set_options(timeout=15_000)
 SMALL = {"cpus": 1, "memory": "256M"}
 HOSTILE = "<script>document.title='broken'</script><img src=x onerror=\"document.title='broken'\">"
 
@@ -22,7 +22,7 @@ def _room(server: RunningServer) -> Iterator[None]:
     ids = [job["id"] for job in unfinished]
     server.ask("POST", "/jobs/cancel", {"job_ids": ids, "force": True})
     if ids:
-        server.ask("POST", "/jobs/wait", {"job_ids": ids, "timeout_seconds": 20})
+        server.ask("POST", "/jobs/wait", {"job_ids": ids, "timeout_seconds": 90})
 
 
 @pytest.fixture(scope="module")
@@ -77,7 +77,7 @@ def test_a_bar_is_shown_as_it_is_now_and_colours_as_colours(
 
 
 def test_the_log_goes_on_with_the_next_attempt(page: Page, server: RunningServer) -> None:
-    number = server.submit(command=["sh", "-c", "echo attempt $HELIOSTAT_ATTEMPT; sleep 60"], **SMALL)
+    number = server.submit(command=["sh", "-c", "echo attempt $HELIOSTAT_ATTEMPT; sleep 600"], **SMALL)
     page.goto(f"{server.url}/jobs/{number}")
     log = page.get_by_role("log")
     expect(log).to_contain_text("attempt 1")
@@ -185,8 +185,6 @@ LOOKS = {
 def test_the_page_of_a_busy_job_fits_and_can_be_read(
     new_page: Callable[..., Page], server: RunningServer, look: str
 ) -> None:
-    from browser.test_every_page import _CONTRASTS, _NAMELESS, _TWICE
-
     colours = "".join(rf"\033[{code}mcolour {code}\033[0m\n" for code in (*range(30, 38), 1))
     script = f"printf '{colours}'; printf 'x%.0s' $(seq 2000); echo; echo oh >&2"
     number = server.run(command=["sh", "-c", script], name="n" * 120, env={"LONG": "y" * 500}, **SMALL)["id"]
@@ -195,8 +193,4 @@ def test_the_page_of_a_busy_job_fits_and_can_be_read(
         page.goto(server.url + path)
         for details in page.locator("details.more summary").all():
             details.click()
-        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "it is wider than the window"
-        assert page.evaluate(_CONTRASTS) == []
-        assert page.evaluate(_NAMELESS) == []
-        assert page.evaluate(_TWICE) == []
-        assert page.locator("h1").count() == 1
+        assert ask_ourselves(page) == []

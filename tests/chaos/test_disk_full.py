@@ -52,7 +52,7 @@ def _write_without_end(file: FileIO, data: bytes) -> None:
 
 
 def test_submitting_is_refused_with_a_hint_while_looking_still_works(server: Server, small_disk: Path) -> None:
-    done = server.client.submit("exit 4").wait(10)
+    done = server.client.submit("exit 4").wait(120)
     fill(small_disk)
     too_much = "x" * 100_000  # more than the journal of the database may still have room for
     with pytest.raises(StoreUnavailable) as refused:
@@ -83,12 +83,12 @@ def test_jobs_that_end_while_it_is_full_keep_their_exit_codes_and_all_goes_on_on
     assert server.client.status()["pid"] == server_pid
 
     (small_disk / "ballast").unlink()
-    server.client.wait([*running, limited, waiting], timeout=20)
+    server.client.wait([*running, limited, waiting], timeout=120)
     assert [job.exit_code for job in running] == [0, 3, 77]
     assert [str(job.state) for job in running] == ["completed", "failed", "failed"]
     assert limited.state == "timed_out"
     assert waiting.exit_code == 9
-    assert server.client.submit("exit 5").wait(10).exit_code == 5
+    assert server.client.submit("exit 5").wait(120).exit_code == 5
     assert server.client.status()["pid"] == server_pid
     server.assert_nothing_is_left()
 
@@ -101,14 +101,14 @@ def test_a_server_log_that_cannot_be_written_changes_nothing(server: Server, sma
     wait_until(lambda: not server.processes(), "it has ended")
     wait_until(lambda: "disk is full" in _state_of_the_store(server), "the server has noticed")
     (small_disk / "ballast").unlink()
-    assert job.wait(10).exit_code == 8
+    assert job.wait(120).exit_code == 8
 
 
 def test_the_time_limit_holds_when_not_even_an_empty_file_can_be_made(server: Server, small_disk: Path) -> None:
     job = server.client.submit("sleep 600", time=2)
     wait_until(lambda: job.refresh().state == "running", "it runs")
     _use_up_all_inodes(small_disk)
-    wait_until(lambda: not server.processes(), "the time limit has ended it", 10)
+    wait_until(lambda: not server.processes(), "the time limit has ended it", 120)
 
 
 def _use_up_all_inodes(disk: Path) -> None:

@@ -23,6 +23,7 @@ from heliostat.models import (
     Started,
     may_move,
 )
+from support.examples import examples
 
 _ENDS = (
     (Cause.EXITED, 0),
@@ -253,7 +254,7 @@ _WALKS = st.lists(
 
 
 @settings(
-    max_examples=30,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=list(HealthCheck),
     print_blob=True,

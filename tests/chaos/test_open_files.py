@@ -29,10 +29,10 @@ def test_jobs_that_end_while_no_file_can_be_opened_are_told_right_once_one_can(
         gate.touch()
         wait_until(lambda: not server.processes(), "all of them have ended")
     server.client.close()
-    server.client.wait(jobs, timeout=20)
+    server.client.wait(jobs, timeout=120)
     assert [job.exit_code for job in jobs] == [0, 3, 9]
     assert [job.attempt for job in jobs] == [1, 1, 1]
-    assert server.client.submit("exit 5", gpus=4).wait(10).exit_code == 5
+    assert server.client.submit("exit 5", gpus=4).wait(120).exit_code == 5
     server.assert_nothing_is_left()
 
 

@@ -21,12 +21,12 @@ from heliostat.store.migrate import migrate
 from support.server import Server
 from support.waiting import wait_until
 
-ROUNDS = 50
+ROUNDS = int(os.environ.get("HELIOSTAT_CHAOS_ROUNDS") or 20)
 SEED = int(os.environ.get("HELIOSTAT_CHAOS_SEED") or random.randrange(10**6))
 
 
 @pytest.mark.timeout(900)
-def test_fifty_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_exit_codes(
+def test_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_exit_codes(
     server: Server, tmp_path: Path
 ) -> None:
     print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
@@ -91,7 +91,7 @@ def test_a_server_killed_during_its_very_first_start_starts_the_next_time(
         time.sleep(chance.uniform(0, 0.5))  # the random moment itself, not a wait for something
         unlucky.kill()
         server = serve(home)
-        assert server.client.submit("exit 5").wait(10).exit_code == 5
+        assert server.client.submit("exit 5").wait(120).exit_code == 5
         server.tear_down()
 
 

@@ -181,7 +181,7 @@ def test_a_notebook_outlives_the_server_and_its_reason_is_told_after(
     job = client.run_notebook(path)
     wait_for(here.exists, "the second cell runs", seconds=WAIT_SECONDS)
     os.kill(server.pid, 9)
-    server.process.wait(20)
+    server.process.wait(120)
     go.touch()
     server.start()
     after = Client(home=server.home).job(job.id).wait(WAIT_SECONDS)

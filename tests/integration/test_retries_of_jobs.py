@@ -51,11 +51,11 @@ def test_one_that_waits_for_its_next_try_says_so_and_is_not_forgotten_by_a_serve
 def test_a_delay_is_told_in_words(server: Server) -> None:
     job = server.client.submit("exit 9", max_retries=2, retry_on="exit", retry_delay="1h", cpus=1, memory=64)
     wait_until(lambda: server.client.job(job.id).data["retries"] == 1, "it has failed once", 60)
-    wait_until(lambda: "is tried again at" in server.client.why(job.id)["sentence"], "it says why it waits", 30)
+    wait_until(lambda: "is tried again at" in server.client.why(job.id)["sentence"], "it says why it waits", 120)
     assert "after exit code 9 (retry 1 of 2)" in server.client.why(job.id)["sentence"]
     assert "begin" not in server.client.job(job.id).data["request"], "asked for by nobody"
     job.cancel()
-    assert job.wait(30).data["state"] == "cancelled"
+    assert job.wait(120).data["state"] == "cancelled"
 
 
 def test_what_is_to_be_retried_without_a_number_of_retries_is_refused(server: Server) -> None:

@@ -138,7 +138,7 @@ class OurOwn:
         for daemon in reversed(self._daemons):
             daemon.terminate()
             try:
-                daemon.wait(20)
+                daemon.wait(120)
             except subprocess.TimeoutExpired:
                 daemon.kill()
                 daemon.wait()

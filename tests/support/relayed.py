@@ -55,7 +55,7 @@ def relays(server: RunningServer, job: int) -> list[int]:
 
 def kill_server(server: RunningServer) -> None:
     os.kill(server.pid, 9)
-    server.process.wait(20)
+    server.process.wait(120)
 
 
 def websocket_job(server: RunningServer, uid: int | None = None) -> tuple[int, int]:

@@ -1,7 +1,7 @@
 """A real server process in a home of its own: started, killed, started again, and nothing left at the end.
 
 with Server(tmp_path / "home") as server:
-    job = server.client.submit("exit 3").wait(10)
+    job = server.client.submit("exit 3").wait(120)
     server.kill()
     server.start()
 """
@@ -141,8 +141,8 @@ class Server:
 
     def assert_nothing_is_left(self) -> None:
         """No process and no control group of any attempt."""
-        wait_until(lambda: not self.processes(), "the processes of all attempts are gone", 5)
-        wait_until(lambda: not self.groups(), "the control groups of all attempts are gone", 5)
+        wait_until(lambda: not self.processes(), "the processes of all attempts are gone")
+        wait_until(lambda: not self.groups(), "the control groups of all attempts are gone")
 
     def tear_down(self) -> None:
         """End the server and whatever runs for it, and take its control groups away. Never fails for that."""
@@ -184,10 +184,10 @@ class Server:
         assert self.process is not None, "it does not run"
         self.process.send_signal(signal_number)
         try:
-            self.process.wait(20)
+            self.process.wait(120)
         except subprocess.TimeoutExpired:
             self.process.kill()
-            self.process.wait(20)
+            self.process.wait(120)
             raise
         finally:
             self.process = None

@@ -141,7 +141,7 @@ class Machine:
             if init := self._init():
                 os.kill(init, signal.SIGKILL)
         try:
-            self._nspawn.wait(30)
+            self._nspawn.wait(120)
         except subprocess.TimeoutExpired:
             self._nspawn.kill()
             self._nspawn.wait()

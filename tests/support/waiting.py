@@ -7,8 +7,9 @@ from typing import TypeVar
 T = TypeVar("T")
 
 
-def wait_until(condition: Callable[[], T], what: str, seconds: float = 20.0) -> T:
-    """What the condition gives once that is true. Fails when the time is over, saying what was waited for."""
+def wait_until(condition: Callable[[], T], what: str, seconds: float = 120.0) -> T:
+    """What the condition gives once that is true. Fails when the time is over, saying what was waited for: that is
+    long, for a machine that has more to do than it can. Only a test that fails waits so long."""
     began = time.monotonic()
     while not (found := condition()):
         waited = time.monotonic() - began

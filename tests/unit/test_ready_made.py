@@ -21,7 +21,7 @@ def test_it_has_the_environment_folder_session_and_files_it_was_given() -> None:
     )
     with tempfile.TemporaryFile() as log:
         process = ready_made.run(code, ENVIRON, log.fileno(), own_session=True)
-        assert process.wait(20) == 3
+        assert process.wait(120) == 3
         assert process.poll() == 3
         log.seek(0)
         assert log.read().decode().splitlines() == ["['HELIOSTAT_HOME', 'PATH'] / True ", "['0', '1', '2', '3']"]
@@ -33,7 +33,7 @@ def test_it_can_be_killed_and_is_gone_then() -> None:
     with pytest.raises(subprocess.TimeoutExpired):
         process.wait(0.01)
     process.kill()
-    assert process.wait(20) == -signal.SIGKILL
+    assert process.wait(120) == -signal.SIGKILL
     process.kill()  # nobody else who got its number
     wait_until(lambda: not os.path.exists(f"/proc/{process.pid}"), "its number is free")
 

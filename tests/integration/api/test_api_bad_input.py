@@ -2,7 +2,6 @@
 
 import json
 import socket
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -201,17 +200,14 @@ def test_more_than_any_node_has_is_refused_with_what_there_is(server: RunningSer
     assert "8 A100" in error["hint"]
 
 
-def test_an_array_of_a_billion_costs_nothing(server: RunningServer) -> None:
-    started = time.monotonic()
+def test_an_array_of_a_billion_is_refused_before_it_is_made(server: RunningServer) -> None:
     for array in ("0-999999999", "0 - 999999999", "0-9,10-999999999%5"):
         assert_refused(server.ask("POST", "/jobs", {"command": "true", "array": array}), 422)
-    assert time.monotonic() - started < 1
 
 
 def test_arrays_of_arrays_and_arrays_of_large_scripts_are_refused_before_they_fill_the_memory(
     server: RunningServer,
 ) -> None:
-    started = time.monotonic()
     many = {"jobs": [{"command": "true", "array": "0-9999"}] * 10_000}
     error = assert_refused(server.ask("POST", "/jobs/bulk", many), 422)
     assert "100000" in error["message"]
@@ -222,11 +218,10 @@ def test_arrays_of_arrays_and_arrays_of_large_scripts_are_refused_before_they_fi
     ):
         error = assert_refused(server.ask("POST", "/jobs", {**large, "array": "0-9999"}), 413)
         assert "file" in error["hint"]
-    assert time.monotonic() - started < 5
 
 
 def test_no_text_makes_a_regular_expression_run_for_long(server: RunningServer) -> None:
-    started = time.monotonic()
+    """One that took the square of these lengths would answer after minutes, and so too late."""
     for field, value in (
         ("time_limit", "1s" + "1" * 100_000),
         ("time_limit", "1" + " " * 100_000 + "x"),
@@ -234,7 +229,6 @@ def test_no_text_makes_a_regular_expression_run_for_long(server: RunningServer) 
         ("array", "1," * 100_000 + "x"),
     ):
         assert_refused(server.ask("POST", "/jobs", {"command": "true", field: value}), 422)
-    assert time.monotonic() - started < 1
 
 
 LINES = [

@@ -37,7 +37,7 @@ def chronos(
     server: RunningServer, method: str, path: str, body: object = None, raw: bytes | None = None, **headers: str
 ) -> Answer:
     host, _, port = server.url.removeprefix("http://").rpartition(":")
-    connection = http.client.HTTPConnection(host, int(port), timeout=30)
+    connection = http.client.HTTPConnection(host, int(port), timeout=120)
     sent = raw if body is None else json.dumps(body)
     given = {
         "Content-Type": "application/json",

@@ -16,7 +16,7 @@ import os, time
 made = 0
 try:
     while made < 500:
-        if os.fork() == 0: time.sleep(60)
+        if os.fork() == 0: time.sleep(600)
         made += 1
 except OSError:
     print(made)
@@ -142,7 +142,7 @@ def test_the_time_limit_holds_while_the_server_is_down(server: RunningServer) ->
     job_id = server.submit(command=["sleep", word], time_limit=6, grace_seconds=0.3)
     wait_for(lambda: with_word(word), "the job to run")
     server.process.kill()  # to stop in order may take a busy machine longer than the job has
-    server.process.wait(20)
+    server.process.wait(120)
     try:
         assert with_word(word), "a running job goes on without the server"
         wait_for(lambda: not with_word(word), "the time limit to end the job")
@@ -173,7 +173,7 @@ def test_cancelling_a_job_that_will_not_hear_kills_its_whole_tree_after_the_grac
 
 
 def test_a_requeued_job_runs_again_in_the_same_folder_with_logs_of_its_own(server: RunningServer) -> None:
-    line = "ls; touch seen; echo $HELIOSTAT_ATTEMPT; [ $HELIOSTAT_ATTEMPT = 2 ] || sleep 60"
+    line = "ls; touch seen; echo $HELIOSTAT_ATTEMPT; [ $HELIOSTAT_ATTEMPT = 2 ] || sleep 600"
     job_id = server.submit(command=line)
     wait_for(lambda: server.output(job_id) == "1\n", "the first attempt")
     server.ask("POST", f"/jobs/{job_id}/requeue")

@@ -80,7 +80,7 @@ def test_a_forgotten_session_ends_after_a_warning_and_one_that_works_does_not(se
     forgotten = start(server)
     wait_for(lambda: warnings(server, forgotten), "it is warned", seconds=PATIENCE_SECONDS)
     os.kill(server.pid, 9)
-    server.process.wait(20)
+    server.process.wait(120)
     server.start()
     wait_for(lambda: server.show(forgotten)["ended_at"], "it is ended", seconds=PATIENCE_SECONDS)
     ended = server.show(forgotten)

@@ -72,7 +72,7 @@ def test_a_request_that_two_readers_may_cut_differently_never_becomes_two_inside
     head = (
         f"POST {address.path}echo?cut HTTP/1.1\r\nHost: {address.netloc}\r\nCookie: {cookie}\r\n{framing}\r\n\r\n"
     )
-    with socket.create_connection((address.hostname, address.port), timeout=30) as connection:
+    with socket.create_connection((address.hostname, address.port), timeout=120) as connection:
         connection.sendall(head.encode() + b"0\r\n\r\n" + SMUGGLED)
         connection.shutdown(socket.SHUT_WR)
         said = b"".join(iter(lambda: connection.recv(65536), b""))

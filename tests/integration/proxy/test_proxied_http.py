@@ -112,7 +112,7 @@ def test_what_is_said_early_arrives_early(visitor: Visitor, base: str) -> None:
         released = threading.Thread(target=visitor.get, args=(f"{base}release",))
         released.start()
         assert response.read() == b"second"
-        released.join(30)
+        released.join(120)
 
 
 def test_an_answer_before_the_end_of_the_question_arrives(visitor: Visitor, base: str) -> None:

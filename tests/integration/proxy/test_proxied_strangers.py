@@ -282,7 +282,7 @@ def raw(server: RunningServer, target: str, key: str) -> bytes:
     address = urlsplit(proxy_url(server))
     said = [f"Host: {address.netloc}", f"Authorization: Bearer {key}", "Connection: close"]
     head = "\r\n".join([f"GET {target} HTTP/1.1", *said, "", ""])
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=30) as connection:
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=120) as connection:
         connection.sendall(head.encode("latin-1"))
         return b"".join(iter(lambda: connection.recv(65536), b""))
 
@@ -299,6 +299,6 @@ def upgrade(server: RunningServer, target: str, cookie: str, origin: str | None)
         f"Cookie: helio_proxy={cookie}",
         *([f"Origin: {origin}"] if origin else []),
     ]
-    with socket.create_connection((address.hostname or "", address.port or 0), timeout=30) as connection:
+    with socket.create_connection((address.hostname or "", address.port or 0), timeout=120) as connection:
         connection.sendall("\r\n".join([*lines, "", ""]).encode())
         return int(connection.recv(65536).split(b" ")[1])

@@ -155,7 +155,7 @@ def test_replicas_and_their_address_outlive_the_server(server: RunningServer) ->
         bearer = [("Authorization", f"Bearer {key}")]
         pids = {Visitor(server).get(f"{url}echo", headers=bearer).json["pid"] for _ in range(4)}
         os.kill(server.pid, 9)
-        server.process.wait(20)
+        server.process.wait(120)
         server.start()
         there = look(server, "lasting")["url"]
         assert Visitor(server).get(f"{there}echo", headers=bearer).json["pid"] in pids

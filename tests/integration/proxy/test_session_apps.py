@@ -96,7 +96,7 @@ def test_an_app_without_a_lock_is_reached_through_the_proxy_alone(
     assert stat.S_IMODE(os.stat(f"/tmp/session-{folder}").st_mode) == 0o700
     port = int((server.home / "jobs" / str(number) / "checkpoints" / ".session-1").read_text())
     for shown in ({}, {"Authorization": "Bearer guessed"}):
-        direct = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+        direct = http.client.HTTPConnection("127.0.0.1", port, timeout=120)
         direct.request("GET", "/", headers=shown)
         assert direct.getresponse().status == 403
         direct.close()

@@ -73,7 +73,7 @@ def test_it_outlives_the_server_and_so_does_the_way_in(server: RunningServer, se
     visitor.follow(f"{proxy_url(server)}/s/{session}/")
     before = visitor.get(f"{proxy_url(server)}/s/{session}/echo").json["pid"]
     os.kill(server.pid, 9)
-    server.process.wait(20)
+    server.process.wait(120)
     server.start()
     wait_for(lambda: look(server, session)["is_up"], "it is found again")
     assert visitor.get(f"{proxy_url(server)}/s/{session}/echo").json["pid"] == before

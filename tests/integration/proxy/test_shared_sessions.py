@@ -102,7 +102,7 @@ def test_a_guest_comes_in_and_may_do_nothing_else_and_is_shown_out_again(
     ):
         assert server.ask(method, path, body, uid=bob.uid).status == 403, path
     os.kill(server.pid, 9)
-    server.process.wait(20)
+    server.process.wait(120)
     server.start()
     wait_for(lambda: through(server, session, key) == 200, "a restart changes nothing", seconds=PATIENCE_SECONDS)
     assert shares(server, session, bob.name, ann, "DELETE").json["shared_with"] == []

@@ -103,7 +103,7 @@ def test_a_server_killed_while_it_hands_over_doubles_and_loses_no_element(slurm:
             ids = submit_array(server, "0-19", command=["echo", "once"], name=f"kill{delay}")
             time.sleep(delay)  # the moment is not to be known
             os.kill(server.pid, signal.SIGKILL)
-            server.process.wait(20)
+            server.process.wait(120)
             server.start()
             jobs = all_over(server, ids)
             assert {job["state"] for job in jobs} == {"completed"}

@@ -1,4 +1,4 @@
-"""Everything dies in turn while 300 jobs flow: each job comes to its end once, and is known to have done so.
+"""Everything dies in turn while jobs flow: each job comes to its end once, and is known to have done so.
 
 A controller of Slurm that is killed forgets its last seconds and later kills what it does not remember: who began
 then begins once more, as asked for by `max_retries`, but nobody runs twice at a time or to the end twice.
@@ -19,7 +19,7 @@ from integration.unix_users import needs_root
 from support.slurm import TestCluster, running_slurm
 
 pytestmark = [needs_root, pytest.mark.chaos]
-JOBS = 300
+JOBS = int(os.environ.get("HELIOSTAT_CHAOS_JOBS") or 120)
 KILLED_BY_SLURM = 9  # at most: see `_was_killed_for_another`
 # The lock tells two runs of one job at the same time, the lines two runs one after the other.
 WITNESS = """\
@@ -64,7 +64,7 @@ def _submit(server: RunningServer, evidence: Path, chance: random.Random) -> set
 def _disasters(server: RunningServer, slurm: TestCluster) -> list[Callable[[], None]]:
     def heliostat() -> None:
         server.process.kill()
-        server.process.wait(20)
+        server.process.wait(120)
         server.start()
 
     def controller() -> None:
@@ -89,11 +89,11 @@ def _disasters(server: RunningServer, slurm: TestCluster) -> list[Callable[[], N
         slurm.start_accounting()
         slurm.start_controller()
 
-    return [heliostat, controller, accounting, node, heliostat, all_at_once, controller, heliostat]
+    return [heliostat, controller, accounting, node, all_at_once, heliostat]
 
 
 @pytest.mark.timeout(600)
-def test_each_of_300_jobs_runs_once_while_everything_is_killed_in_turn(
+def test_each_of_many_jobs_runs_once_while_everything_is_killed_in_turn(
     server: RunningServer, slurm: TestCluster, tmp_path: Path
 ) -> None:
     chance = random.Random(5)

@@ -34,7 +34,7 @@ def admitted(slurm: TestCluster, two_people: list[Person]) -> list[Person]:
 
 def kill(server: RunningServer) -> None:
     os.kill(server.pid, signal.SIGKILL)
-    server.process.wait(20)
+    server.process.wait(120)
 
 
 def in_slurm(slurm: TestCluster) -> list[list[str]]:

@@ -185,7 +185,7 @@ def test_a_server_killed_while_a_job_is_requeued_loses_and_doubles_nothing(
     try:
         job, number = running(server)
         os.kill(server.pid, signal.SIGKILL)
-        server.process.wait(20)
+        server.process.wait(120)
         slurm.run("scontrol", "update", f"JobId={number}", "Requeue=1")
         slurm.run("scontrol", "requeue", number)
         server.start()

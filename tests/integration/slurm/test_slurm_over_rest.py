@@ -99,7 +99,7 @@ def test_jobs_submitted_while_slurm_is_away_run_once_though_the_server_is_killed
         jobs = [server.submit(command=["echo", "once"]) for _ in range(3)]
         wait_for(lambda: "handed to Slurm" in (server.show(jobs[0])["reason"] or ""), "it says so")
         os.kill(server.pid, signal.SIGKILL)
-        server.process.wait(20)
+        server.process.wait(120)
     finally:
         slurm.start_controller()
     for mark in (server.home / "attempts").glob("*.rest"):

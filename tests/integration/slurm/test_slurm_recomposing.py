@@ -88,7 +88,7 @@ def test_a_killed_server_goes_on_and_a_command_that_fails_is_tried_again(
     wait_for(lambda: "no such unit" in (progress(server)["error"] or ""), "it says why", lambda: progress(server))
     assert progress(server)["at"] == 4
     os.kill(server.pid, signal.SIGKILL)
-    server.process.wait(20)
+    server.process.wait(120)
     (node.folder / "broken").unlink()
     server.start()
     done(server)

@@ -32,7 +32,7 @@ def counted(server: RunningServer, job: int) -> dict[str, Any]:
 def test_what_a_job_used_is_counted_after_its_end_and_survives_a_killed_server(server: RunningServer) -> None:
     job = server.run(command=["python3", "-c", BUSY], gpus=2, cpus=2, memory="1G")
     os.kill(server.pid, signal.SIGKILL)
-    server.process.wait(20)
+    server.process.wait(120)
     server.start()
     used = counted(server, job["id"])
     assert 140 < used["memory_mib"] < 600

@@ -42,7 +42,7 @@ class Surfer:
 
     def send(self, method: str, path: str, body: str | None, headers: Mapping[str, str]) -> Seen:
         address = urlsplit(self.server.url)
-        connection = http.client.HTTPConnection(address.hostname or "", address.port or 0, timeout=30)
+        connection = http.client.HTTPConnection(address.hostname or "", address.port or 0, timeout=120)
         shown = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         try:

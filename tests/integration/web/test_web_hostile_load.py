@@ -1,7 +1,6 @@
 """What one person does to slow the server down for all others."""
 
 import re
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -46,20 +45,14 @@ def test_others_are_answered_while_a_large_form_is_read(server: RunningServer) -
     kind = {"Content-Type": "application/x-www-form-urlencoded"}
     body = "a=" + "%41" * (4 * 2**20 // 3 - 100)
 
-    def timed() -> float:
-        began = time.monotonic()
-        server.ask("GET", "/status")
-        return time.monotonic() - began
-
     with ThreadPoolExecutor(1) as pool:
-        began = time.monotonic()
         sent = pool.submit(surfer.send, "POST", "/jobs/new", body, kind)
-        slowest = 0.0
+        answered = 0
         while not sent.done():
-            slowest = max(slowest, timed())
-        whole = time.monotonic() - began
+            server.ask("GET", "/status")
+            answered += not sent.done()
     assert sent.result().status == 403
-    assert slowest < max(0.5, whole / 2)
+    assert answered >= 3, "one or two may have come before the form"
 
 
 def test_nobody_has_many_job_files_read_at_once(server: RunningServer) -> None:

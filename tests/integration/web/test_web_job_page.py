@@ -123,7 +123,7 @@ def test_a_job_is_held_released_and_cancelled(server: RunningServer, surfer: Sur
 
 
 def test_a_running_job_goes_back_to_the_queue_and_keeps_both_logs(server: RunningServer, surfer: Surfer) -> None:
-    job = server.submit(command=["sh", "-c", "echo attempt $HELIOSTAT_ATTEMPT; sleep 60"], **SMALL)
+    job = server.submit(command=["sh", "-c", "echo attempt $HELIOSTAT_ATTEMPT; sleep 600"], **SMALL)
     wait_for(lambda: server.show(job)["state"] == "running", "it to run")
     assert _do(surfer, job, "requeue") == 200  # asks once more
     assert _do(surfer, job, "requeue", ("confirmed", "yes")) == 303

@@ -39,7 +39,7 @@ def test_a_page_that_changed_before_it_listened_is_told_at_once(server: RunningS
     address = found[1].replace("&amp;", "&")
     with server.raw_connection(tcp=True) as wire:
         wire.sendall(f"GET {address} HTTP/1.1\r\nHost: x\r\nCookie: {cookie}\r\n\r\n".encode())
-        wire.settimeout(10)
+        wire.settimeout(120)
         heard = b""
         while b"event: change" not in heard:
             heard += wire.recv(4096)

@@ -311,7 +311,7 @@ def test_a_full_disk_does_not_keep_token_holders_out(store: Store, settings: Set
     disk = FullDisk(store)
     identities = Identities(disk, settings, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
     assert identities.by_token(secret).name == "alice"
-    assert disk.tried.wait(10)
+    assert disk.tried.wait(120)
     identities.close()
     assert identities.by_token(secret).name == "alice"
 

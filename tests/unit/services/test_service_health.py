@@ -60,7 +60,7 @@ def test_only_news_wake(replica: Replica, problem: str, wakes: int) -> None:
     looks = Looks(look, lambda: woken.append(1))
     context = cast(Context, SimpleNamespace(now=lambda: NOW))
     assert looks.look(context, SERVICE, replica, JOB) is None
-    assert looked.wait(30)
+    assert looked.wait(120)
     looks.close(wait=True)
     assert len(woken) == wakes
     assert 0 < looks.seconds_until_due([JOB.attempt_id]) <= 1.5

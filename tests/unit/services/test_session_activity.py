@@ -48,7 +48,7 @@ def answering(body: bytes) -> Iterator[tuple[int, list[bytes]]]:
             yield listener.getsockname()[1], heard
         finally:
             listener.shutdown(socket.SHUT_RDWR)
-            thread.join(30)
+            thread.join(120)
 
 
 @pytest.fixture

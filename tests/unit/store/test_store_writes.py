@@ -4,7 +4,6 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -57,17 +56,17 @@ class HeldUp:
         self._reached, self._go_on = threading.Event(), threading.Event()
 
     def __enter__(self) -> None:
-        self._order = self._store.order(lambda tx: (self._reached.set(), self._go_on.wait(10)))
-        assert self._reached.wait(10)
+        self._order = self._store.order(lambda tx: (self._reached.set(), self._go_on.wait(120)))
+        assert self._reached.wait(120)
 
     def __exit__(self, *error: object) -> None:
         self._go_on.set()
-        self._order.result(10)
+        self._order.result(120)
 
 
 def outcome(future: "Future[int]") -> int | str:
     try:
-        return future.result(10)
+        return future.result(120)
     except Conflict as error:
         return error.message
 
@@ -105,7 +104,7 @@ def test_a_broken_rule_of_the_database_is_the_fault_of_that_change_only(store: S
 
     with HeldUp(store):
         futures = [store.order(change) for change in (submit, stranger, submit)]
-    kept = [futures[0].result(10), futures[2].result(10)]
+    kept = [futures[0].result(120), futures[2].result(120)]
     assert isinstance(futures[1].exception(10), Exception)
     assert numbers(store) == sorted(kept)
 
@@ -134,7 +133,7 @@ def test_a_reader_sees_all_of_a_commit_or_nothing(store: Store) -> None:
     for _ in range(20):
         store.write(lambda tx: [submit(tx) for _ in range(10)])
     stop.set()
-    reader.join(10)
+    reader.join(120)
     assert all(count % 10 == 0 for count in seen)
     assert seen == sorted(seen)
 
@@ -175,7 +174,7 @@ def test_closing_answers_what_was_ordered_before(path: Path) -> None:
         futures = [store.order(submit) for _ in range(600)]
         closing = threading.Thread(target=store.close)
         closing.start()
-    closing.join(10)
+    closing.join(120)
     assert [future.done() and future.result(0) for future in futures] == list(range(1, 601))
 
 
@@ -213,7 +212,7 @@ def test_a_full_disk_refuses_all_of_a_commit_in_the_same_words(store: Store) -> 
     store.write(_fill_the_disk)
     with HeldUp(store):
         futures = [store.order(_much) for _ in range(3)]
-    assert all(isinstance(future.exception(10), StoreUnavailable) for future in futures)
+    assert all(isinstance(future.exception(120), StoreUnavailable) for future in futures)
     assert numbers(store) == []
 
 
@@ -223,7 +222,4 @@ def test_a_caller_who_no_longer_waits_does_not_stop_the_writer(store: Store) -> 
         given_up = store.order(submit)
         assert given_up.cancel()
         waited_for = store.order(submit)
-    with suppress(TimeoutError):
-        assert waited_for.result(2) > 0
-        return
-    pytest.fail("the writer has died of an answer nobody waited for")
+    assert waited_for.result(120) > 0, "the writer has died of an answer nobody waited for"

@@ -43,7 +43,7 @@ def spawn() -> Iterator[Spawn]:
 
     def start(attempt_id: str | None) -> int:
         mark = {} if attempt_id is None else {"HELIOSTAT_MARK": f"{INSTANCE}-{attempt_id}"}
-        made.append(subprocess.Popen(["sleep", "100"], env={"PATH": os.environ["PATH"], **mark}))
+        made.append(subprocess.Popen(["sleep", "600"], env={"PATH": os.environ["PATH"], **mark}))
         return made[-1].pid
 
     yield start

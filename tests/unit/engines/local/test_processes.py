@@ -16,7 +16,7 @@ from heliostat.engines.local import processes
 
 Start = Callable[..., "subprocess.Popen[str]"]
 MARKER = f"HELIOSTAT_ATTEMPT_ID={os.getpid()}.1"
-READY_AND_WAIT = "print('ready', flush=True); import time; time.sleep(60)"
+READY_AND_WAIT = "print('ready', flush=True); import time; time.sleep(600)"
 EXIT_OF_ONE_THREAD = {"x86_64": 60, "aarch64": 93}.get(platform.machine())
 
 
@@ -61,7 +61,7 @@ def end_as_zombie(process: "subprocess.Popen[str]") -> None:
 def test_the_start_time_is_the_one_the_kernel_gives() -> None:
     ticks = os.sysconf("SC_CLK_TCK")
     before = time.clock_gettime(time.CLOCK_BOOTTIME) * ticks
-    child = subprocess.Popen(["sleep", "60"])
+    child = subprocess.Popen(["sleep", "600"])
     after = time.clock_gettime(time.CLOCK_BOOTTIME) * ticks
     try:
         assert before - 1 <= started_at(child) <= after
@@ -102,7 +102,7 @@ def test_a_zombie_has_a_start_time_but_does_not_run(start: Start) -> None:
 def test_a_process_whose_main_thread_has_ended_still_runs(start: Start) -> None:
     code = f"""
 import ctypes, threading, time
-threading.Thread(target=lambda: time.sleep(60)).start()
+threading.Thread(target=lambda: time.sleep(600)).start()
 print("ready", flush=True)
 ctypes.CDLL(None).syscall({EXIT_OF_ONE_THREAD}, 0)
 """
@@ -172,7 +172,7 @@ def test_members_without_the_marker_count_while_the_session_is_surely_ours(start
 
 
 def test_a_member_with_the_marker_vouches_for_its_session(start: Start) -> None:
-    code = "import subprocess; subprocess.Popen(['sleep', '60'], env={}, stdout=-3); " + READY_AND_WAIT
+    code = "import subprocess; subprocess.Popen(['sleep', '600'], env={}, stdout=-3); " + READY_AND_WAIT
     leader = start(code, marker=MARKER)
     found = processes.members(leader.pid, [MARKER])
     assert len(found) == 2
@@ -204,13 +204,13 @@ print("ready", flush=True)
 for _ in range(400):
     if os.fork() == 0:
         os.setsid()
-        time.sleep(60)
-time.sleep(60)
+        time.sleep(600)
+time.sleep(600)
 """
     process = start(code, marker=MARKER)
     bystander = start()
     assert processes.kill_members(process.pid, [MARKER], patience_seconds=30) == []
-    assert process.wait(10) == -signal.SIGKILL
+    assert process.wait(120) == -signal.SIGKILL
     assert processes.members(process.pid, [MARKER]) == []
     assert bystander.poll() is None
 

@@ -28,7 +28,7 @@ def test_what_carries_the_mark_is_found_wherever_it_went_and_must_be_gone_before
         assert marked.pids() == [process.pid]
         assert not marked.remove()
         assert marked.kill()
-        assert process.wait(10) == -9
+        assert process.wait(120) == -9
         assert marked.remove()
     finally:
         process.kill()
@@ -55,7 +55,7 @@ def test_leftovers_of_a_finished_job_are_reaped_before_its_end_is_told(
     pid_file = tmp_path / "pid"
     engine.start([_attempt(f"setsid sleep 600 & echo $! > {pid_file}; exit 3")])
     try:
-        assert ended.wait(20)
+        assert ended.wait(120)
         end = reports[-1]
         assert isinstance(end, Ended)
         assert (end.cause, end.exit_code) == (Cause.EXITED, 3)

@@ -72,7 +72,7 @@ def test_a_fast_clock_is_fast_and_tells_aware_utc() -> None:
     rung = threading.Event()
     at = clock.now() + timedelta(minutes=30)
     clock.call_at(at, rung.set)
-    assert rung.wait(5)
+    assert rung.wait(120)
     assert clock.now() >= at
     assert clock.now().tzinfo is UTC
     clock.close()
@@ -83,7 +83,7 @@ def test_an_earlier_alarm_set_later_is_not_held_up_by_a_later_one() -> None:
     rung = threading.Event()
     clock.call_at(clock.now() + timedelta(hours=1), lambda: None)
     clock.call_at(clock.now() + timedelta(milliseconds=20), rung.set)
-    assert rung.wait(5)
+    assert rung.wait(120)
     clock.close()
 
 
@@ -96,7 +96,7 @@ def test_a_failing_call_does_not_stop_the_clock(capsys: pytest.CaptureFixture[st
 
     clock.call_at(clock.now(), fail)
     clock.call_at(clock.now(), rung.set)
-    assert rung.wait(5)
+    assert rung.wait(120)
     clock.close()
 
 

@@ -113,5 +113,5 @@ def test_slurm_away_is_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
     desk.slurm.is_away = True
     monkeypatch.undo()
     desk.use._looks.if_old()
-    desk.use._looks.wait(30)
+    desk.use._looks.wait(120)
     assert set(desk.use._seen) == {"1.1"}
