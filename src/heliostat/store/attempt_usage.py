@@ -33,4 +33,4 @@ def usage_of(conn: Connection, job_id: JobId) -> list[AttemptUsage]:
     """Of each attempt of which it is known, in their order."""
     columns = [_table.c[name] for name in _VALUES]
     query = select(*columns).where(_table.c.job_id == job_id).order_by(_table.c.number)
-    return [AttemptUsage(*row) for row in conn.execute(query)]
+    return [AttemptUsage(**row._asdict()) for row in conn.execute(query)]

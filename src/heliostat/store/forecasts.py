@@ -105,14 +105,14 @@ def finished_runs(conn: Connection, since: datetime, most: int) -> list[Finished
     """How long the newest jobs ran that ended after `since`; oldest first."""
     newest = (_jobs.c.ended_at.desc(), _jobs.c.id.desc())
     query = _RUNS.where(_jobs.c.ended_at > to_seconds(since)).order_by(*newest).limit(most)
-    return [FinishedRun(*row) for row in conn.execute(query)][::-1]
+    return [FinishedRun(**row._asdict()) for row in conn.execute(query)][::-1]
 
 
 def runs_of(conn: Connection, ids: Collection[JobId]) -> list[FinishedRun]:
     """The same for these jobs, as far as they are over and ran."""
     found: list[FinishedRun] = []
     for some in chunks(list(ids)):
-        found += [FinishedRun(*row) for row in conn.execute(_RUNS.where(_jobs.c.id.in_(some)))]
+        found += [FinishedRun(**row._asdict()) for row in conn.execute(_RUNS.where(_jobs.c.id.in_(some)))]
     return found
 
 
@@ -120,8 +120,8 @@ _RUNS = select(
     _jobs.c.user,
     _jobs.c.project,
     _jobs.c.name,
-    func.max(_jobs.c.ended_at - _jobs.c.started_at, 0.0),
-    _jobs.c.time_limit_seconds,
+    func.max(_jobs.c.ended_at - _jobs.c.started_at, 0.0).label("seconds"),
+    _jobs.c.time_limit_seconds.label("limit_seconds"),
 ).where(_jobs.c.state.in_([state.value for state in _ENDED_BY_ITSELF]), _jobs.c.started_at.is_not(None))
 
 

@@ -185,12 +185,7 @@ def set_jobs(tx: Transaction, wanted: Sequence[tuple[JobId, dict[str, Any]]]) ->
 
 def note_job(tx: Transaction, job: Job, kind: str, detail: str | None, at: datetime) -> None:
     """An event that changes no state."""
-    note_jobs(tx, [job], kind, detail, at)
-
-
-def note_jobs(tx: Transaction, jobs: Sequence[Job], kind: str, detail: str | None, at: datetime) -> None:
-    """The same of many."""
-    _add_events(tx, [(job.id, job.attempt, at, kind, job.state, detail) for job in jobs])
+    _add_events(tx, [(job.id, job.attempt, at, kind, job.state, detail)])
 
 
 def add_attempts(tx: Transaction, attempts: Sequence[Attempt], at: datetime) -> None:

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import TypeVar
 
@@ -39,12 +40,9 @@ CREATE INDEX IF NOT EXISTS chunks_by_age ON chunks (step, bucket);
 PRAGMA user_version = {_VERSION};
 """
 _WRITE = "INSERT OR REPLACE INTO chunks VALUES (?, ?, ?, ?, ?, ?, ?)"
-_READ_ONE = "SELECT first, step, columns, mean, max FROM chunks WHERE subject = ? AND step = ? AND bucket = ?"
-_READ = "SELECT first, step, columns, mean, max FROM chunks WHERE subject = ? AND bucket > ? AND bucket < ?"
-_OLD = (
-    "SELECT subject, bucket, first, step, columns, mean, max FROM chunks "
-    "WHERE step >= ? AND step < ? AND bucket <= ? LIMIT ?"
-)
+_READ_ONE = "SELECT * FROM chunks WHERE subject = ? AND step = ? AND bucket = ?"
+_READ = "SELECT * FROM chunks WHERE subject = ? AND bucket > ? AND bucket < ?"
+_OLD = "SELECT * FROM chunks WHERE step >= ? AND step < ? AND bucket <= ? LIMIT ?"
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,14 +113,14 @@ class SampleStore:
         """All that is known of that time, in no order; a chunk may begin before it or end after."""
         with self._lock:
             fresh = [
-                _chunk(chunk.first, self.step, chunk.columns, bytes(chunk.data), None)
+                _open_to_chunk(chunk, self.step)
                 for (name, _), chunk in self._open.items()
                 if name == subject and chunk.data
             ]
             held = {chunk.first for chunk in fresh}
             wanted = subject, start - _SPANS[COARSEST], end
             rows = self._guarded(lambda conn: conn.execute(_READ, wanted).fetchall()) or []
-        stored = (_chunk(*row) for row in rows if not (row[1] == self.step and row[0] in held))
+        stored = (_row_to_chunk(row) for row in rows if not (row["step"] == self.step and row["first"] in held))
         return [chunk for chunk in (*stored, *fresh) if chunk.first < end and chunk.end > start]
 
     def flush(self, now: float) -> None:
@@ -167,7 +165,9 @@ class SampleStore:
     def _begin(self, subject: str, bucket: int, moment: int, columns: int) -> _Open:
         """The hour anew, or as an earlier server, or a pause of the subject, has left it."""
         row = self._guarded(lambda conn: conn.execute(_READ_ONE, (subject, self.step, bucket)).fetchone())
-        return _Open(moment, columns) if row is None else _Open(row[0], row[2], bytearray(row[3]))
+        if row is None:
+            return _Open(moment, columns)
+        return _Open(row["first"], row["columns"], bytearray(row["mean"]))
 
     def _guarded(self, action: Callable[[sqlite3.Connection], T]) -> T | None:
         """In one transaction; None when that cannot be."""
@@ -221,6 +221,7 @@ class SampleStore:
 
 def _opened(path: Path) -> sqlite3.Connection:
     conn = sqlite3.connect(path, timeout=1.0, check_same_thread=False)
+    conn.row_factory = sqlite3.Row
     try:
         (version,) = conn.execute("PRAGMA user_version").fetchone()
         if version not in (0, _VERSION):
@@ -232,18 +233,24 @@ def _opened(path: Path) -> sqlite3.Connection:
     return conn
 
 
-def _chunk(first: int, step: int, columns: int, mean: bytes, largest: bytes | None) -> Chunk:
-    values = unpack(mean, columns)
-    return Chunk(first, step, values, values if largest is None else unpack(largest, columns))
+def _open_to_chunk(chunk: _Open, step: int) -> Chunk:
+    values = unpack(bytes(chunk.data), chunk.columns)
+    return Chunk(chunk.first, step, values, values)
+
+
+def _row_to_chunk(row: sqlite3.Row) -> Chunk:
+    mean = unpack(row["mean"], row["columns"])
+    largest = mean if row["max"] is None else unpack(row["max"], row["columns"])
+    return Chunk(row["first"], row["step"], mean, largest)
 
 
 def _roll_up(conn: sqlite3.Connection, steps: tuple[int, int], to_step: int, before: float, most: int) -> int:
     """Those of these steps (from, below) that ended before, at most so many rows; how many they were."""
     span = _SPANS.get(steps[0], HOUR)
     rows = conn.execute(_OLD, (*steps, before - span, most)).fetchall()
-    for subject, group in groupby(sorted(rows, key=lambda row: row[0]), key=lambda row: row[0]):
-        _merge(conn, subject, rolled_up([_chunk(*row[2:]) for row in group], to_step))
-    keys = [(row[0], row[3], row[1]) for row in rows]
+    for subject, group in groupby(sorted(rows, key=itemgetter("subject")), key=itemgetter("subject")):
+        _merge(conn, subject, rolled_up([_row_to_chunk(row) for row in group], to_step))
+    keys = [(row["subject"], row["step"], row["bucket"]) for row in rows]
     conn.executemany("DELETE FROM chunks WHERE subject = ? AND step = ? AND bucket = ?", keys)
     return len(rows)
 
@@ -258,7 +265,7 @@ def _merge(conn: sqlite3.Connection, subject: str, chunk: Chunk) -> None:
     step = chunk.step
     for bucket, part in _by_bucket(chunk, _SPANS[step]):
         row = conn.execute(_READ_ONE, (subject, step, bucket)).fetchone()
-        whole = part if row is None else rolled_up([_chunk(*row), part], step)
+        whole = part if row is None else rolled_up([_row_to_chunk(row), part], step)
         values = subject, step, bucket, whole.first, whole.mean.shape[1], pack(whole.mean), pack(whole.max)
         conn.execute(_WRITE, values)
 
