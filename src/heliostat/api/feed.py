@@ -26,7 +26,8 @@ class Follower:
         """The events since the last call; none when the time is over."""
         if not self._events and not self._behind:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._some.wait(), timeout_seconds)
+                async with asyncio.timeout(timeout_seconds):
+                    await self._some.wait()
         self._some.clear()
         if self._behind:
             self._behind = False
