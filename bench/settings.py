@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 WORK = Path(__file__).resolve().parent / ".work"
+GPUS = 4
+"""Made-up GPUs of each system in the gpu part, and so the jobs it runs at once there."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,5 @@
-"""A Slurm cluster of one node, private to the benchmarks; the tests make a larger one of it.
+"""A Slurm cluster of one node, private to the benchmarks, with made-up GPUs if asked for; the tests make a
+larger one of it.
 
 Everything lives in one folder and on free ports: munged, MariaDB, slurmdbd, slurmctld and one slurmd run in
 the foreground as children of this process, so they are stopped by their own process ids; nothing of a Slurm
@@ -10,6 +11,7 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import stat
 import subprocess
 import time
 from collections.abc import Callable
@@ -113,9 +115,10 @@ class PrivateSlurm:
     nodes: tuple[str, ...] = ("n1",)
     more_ports: tuple[str, ...] = ()  # what else the configuration names and needs a port for
 
-    def __init__(self, folder: Path, cpus: int) -> None:
+    def __init__(self, folder: Path, cpus: int, gpus: int = 0) -> None:
         self.folder = folder.resolve()
         self.cpus = cpus
+        self.gpus = gpus
         self.env = {**os.environ, "SLURM_CONF": str(self.folder / "slurm.conf")}
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -156,10 +159,21 @@ class PrivateSlurm:
             **ports,
         }
         (self.folder / "slurm.conf").write_text(self.slurm_conf.format(**values))
+        if self.gpus:
+            self._add_gpus()
         # slurmdbd finds its file beside slurm.conf, and refuses it when others may read it.
         _write_private(self.folder / "slurmdbd.conf", SLURMDBD_CONF.format(**values).encode())
         _write_private(self.folder / "munge.key", os.urandom(128))
         return ports
+
+    def _add_gpus(self) -> None:
+        """Device files of no driver: Slurm would not tell a job about plain files."""
+        for number in range(self.gpus):
+            os.mknod(self.folder / f"gpu{number}", stat.S_IFCHR | 0o666, os.makedev(195, 200 + number))
+        (self.folder / "gres.conf").write_text(f"Name=gpu Type=a100 File={self.folder}/gpu[0-{self.gpus - 1}]\n")
+        conf = self.folder / "slurm.conf"
+        lines = conf.read_text().replace("NodeName=n1 ", f"NodeName=n1 Gres=gpu:a100:{self.gpus} ")
+        conf.write_text("GresTypes=gpu\n" + lines)
 
     def down(self) -> None:
         """Stop in the reverse order of the start; safe to call twice."""

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable
 from bench.figures import Figure
 from bench.parts import (
     environments,
+    gpu,
     latency,
     memory,
     plan,
@@ -28,6 +29,7 @@ __all__ = ["PARTS"]
 PARTS: dict[str, Callable[[Settings], Iterable[Figure]]] = {
     "throughput": throughput.measure,
     "latency": latency.measure,
+    "gpu": gpu.measure,
     "memory": memory.measure,
     "store": store.measure,
     "plan": plan.measure,

@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from bench.figures import Figure
-from bench.peers import PEERS, Peer, PeerFailed
+from bench.peers import Peer, PeerFailed
 
 Better = Literal["higher", "lower"]
+AnyPeer = TypeVar("AnyPeer", bound=Peer)
 _FAILURES = (PeerFailed, OSError, subprocess.SubprocessError)
 
 
-def on_each_peer(part: str, better: Better, measure: Callable[[Peer], Iterable[Figure]]) -> Iterator[Figure]:
+def on_each_peer(
+    peers: Sequence[AnyPeer], part: str, better: Better, measure: Callable[[AnyPeer], Iterable[Figure]]
+) -> Iterator[Figure]:
     """Only one of them is up at a time. A system that is not there, or fails, is one figure that says so: never
     the end of the run."""
-    for kind in PEERS:
-        peer = kind()
+    for peer in peers:
         reason = peer.available()
         if reason is not None:
             yield _missing(part, better, peer, reason)
@@ -42,10 +44,9 @@ class Turns:
     better: Better
     missing: list[Figure] = field(default_factory=list)
 
-    def take(self, rounds: int, turn: Callable[[Peer], None]) -> list[Peer]:
+    def take(self, peers: Sequence[AnyPeer], rounds: int, turn: Callable[[AnyPeer], None]) -> list[AnyPeer]:
         """Those that took all their turns."""
         with ExitStack() as at_the_end:
-            peers = [kind() for kind in PEERS]
             for peer in peers:
                 at_the_end.callback(peer.down)
             there = [peer for peer in peers if self._does(peer, _start)]
@@ -53,7 +54,7 @@ class Turns:
                 there = [peer for peer in there if self._does(peer, turn)]
         return there
 
-    def _does(self, peer: Peer, act: Callable[[Peer], None]) -> bool:
+    def _does(self, peer: AnyPeer, act: Callable[[AnyPeer], None]) -> bool:
         try:
             act(peer)
         except _FAILURES as error:

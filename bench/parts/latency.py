@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import median, quantiles
 
 from bench.figures import Figure
 from bench.parts.each_peer import on_each_peer
-from bench.peers import FirstLine, Peer
+from bench.peers import FirstLine, Peer, peers
 from bench.settings import Settings
 
 PART = "latency"
@@ -19,17 +19,21 @@ MEASURES = ("answer to line, median", "answer to line, p95", "call to line, medi
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    figures = on_each_peer(PART, "lower", lambda peer: _of(peer, settings))
+    return measure_on(peers(), PART, settings.tries)
+
+
+def measure_on(chosen: Sequence[Peer], part: str, tries: int) -> Iterator[Figure]:
+    figures = on_each_peer(chosen, part, "lower", lambda peer: _of(peer, part, tries))
     return iter(sorted(figures, key=lambda figure: MEASURES.index(figure.measure) if figure.measure else -1))
 
 
-def _of(peer: Peer, settings: Settings) -> Iterator[Figure]:
-    lines = _lines(peer, settings.tries)
+def _of(peer: Peer, part: str, tries: int) -> Iterator[Figure]:
+    lines = _lines(peer, tries)
     waits = [line.line_seconds * 1000 for line in lines]
     calls = [(line.submit_seconds + line.line_seconds) * 1000 for line in lines]
     values = (median(waits), quantiles(waits, n=20, method="inclusive")[-1], median(calls))
     for name, value in zip(MEASURES, values, strict=True):
-        yield Figure(PART, name, peer.name, value, "ms", "lower")
+        yield Figure(part, name, peer.name, value, "ms", "lower")
 
 
 def _lines(peer: Peer, tries: int) -> list[FirstLine]:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from bench import memory_use
 from bench.figures import Figure
 from bench.parts.each_peer import on_each_peer
-from bench.peers import Peer
+from bench.peers import Peer, peers
 from bench.settings import Settings
 
 PART = "memory"
@@ -17,7 +17,7 @@ SETTLE_SECONDS = 3
 
 def measure(settings: Settings) -> Iterator[Figure]:
     del settings
-    return on_each_peer(PART, "lower", _of)
+    return on_each_peer(peers(), PART, "lower", _of)
 
 
 def _of(peer: Peer) -> Iterator[Figure]:

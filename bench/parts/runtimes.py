@@ -113,9 +113,9 @@ def _rounds(home: Path, names: Sequence[str], starts: int) -> list[Round]:
         for _ in range(starts + 1):
             rounds.append(Round({}, {}))
             for name in names:
-                _pause(groups)
+                time.sleep(_PAUSE_SECONDS)
                 rounds[-1].ours[name] = _by_engine(engine, name, next(numbers), ends)
-                _pause(groups)
+                time.sleep(_PAUSE_SECONDS)
                 rounds[-1].by_hand[name] = _timed(by_hand[name], next(numbers), groups)
     finally:
         _wait_until_clean(home)
@@ -129,12 +129,6 @@ def _put_ends(ends: Queue[Ended], seen: Sequence[Observation]) -> None:
     for one in seen:
         if isinstance(one, Ended):
             ends.put(one)
-
-
-def _pause(groups: CgroupTree | NoCgroups) -> None:
-    time.sleep(_PAUSE_SECONDS)
-    if not isinstance(groups, NoCgroups):
-        groups.warm_up()
 
 
 def _wait_until_clean(home: Path) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
 from bench.cpu_use import seconds_of
 from bench.figures import Figure
 from bench.parts.each_peer import Turns
-from bench.peers import Peer
+from bench.peers import Peer, peers
 from bench.settings import Settings
 
 PART = "throughput"
@@ -45,24 +45,31 @@ class _Runs:
 
 
 def measure(settings: Settings) -> Iterator[Figure]:
-    turns = Turns(PART, "higher")
-    forms: dict[str, dict[str, _Runs]] = {"one by one": {}, "one request": {}}
-
-    def turn(peer: Peer) -> None:
-        if peer.name not in forms["one by one"]:
-            peer.first_line()  # the first job pays for what is loaded on demand
-        for form, run in zip(forms.values(), (peer.one_by_one, peer.bulk), strict=True):
-            form.setdefault(peer.name, _Runs()).add(peer, run, settings.jobs)
-
-    there = turns.take(settings.repeat, turn)
+    turns, rates = Turns(PART, "higher"), Rates(PART, settings.jobs)
+    there = turns.take(peers(), settings.repeat, rates.take_turn)
     yield from turns.missing
-    for form, runs in forms.items():
-        for peer in there:
-            yield _figure(form, peer.name, runs[peer.name], forms["one by one"][peer.name])
+    yield from rates.figures(there)
 
 
-def _figure(form: str, name: str, runs: _Runs, only_form: _Runs) -> Figure:
-    if not runs.rates:
-        words = "has no such form: one by one"
-        return Figure(PART, form, name, median(only_form.rates), "jobs/s", "higher", words)
-    return Figure(PART, form, name, median(runs.rates), "jobs/s", "higher", runs.note(name))
+class Rates:
+    """Of every system, in both forms."""
+
+    def __init__(self, part: str, jobs: int) -> None:
+        self._part, self._jobs = part, jobs
+        self._forms: dict[str, dict[str, _Runs]] = {"one by one": {}, "one request": {}}
+
+    def take_turn(self, peer: Peer) -> None:
+        if peer.name not in self._forms["one by one"]:
+            peer.first_line()  # the first job pays for what is loaded on demand
+        for form, run in zip(self._forms.values(), (peer.one_by_one, peer.bulk), strict=True):
+            form.setdefault(peer.name, _Runs()).add(peer, run, self._jobs)
+
+    def figures(self, chosen: Sequence[Peer]) -> Iterator[Figure]:
+        for form, runs in self._forms.items():
+            for peer in chosen:
+                yield self._figure(form, peer.name, runs[peer.name])
+
+    def _figure(self, form: str, name: str, runs: _Runs) -> Figure:
+        note = runs.note(name) if runs.rates else "has no such form: one by one"
+        rates = runs.rates or self._forms["one by one"][name].rates
+        return Figure(self._part, form, name, median(rates), "jobs/s", "higher", note)

@@ -52,6 +52,13 @@ class Peer(Protocol):
         """The processes that stay while nothing runs, by name."""
 
 
+class GpuPeer(Peer, Protocol):
+    """A system whose node has made-up GPUs; every job asks for one of them."""
+
+    def run_program(self, program: Path, count: int) -> None:
+        """Run it that many times, submitted in one request; return when the last one is over."""
+
+
 def wait_for_line(folder: Path, pattern: str) -> float:
     """Wait for a file of that name to hold a line; when that was seen, as `time.perf_counter` tells it."""
     return wait_for_file(folder, pattern, holding=b"\n")

@@ -5,13 +5,14 @@ from __future__ import annotations
 import itertools
 import subprocess
 import time
+from pathlib import Path
 from typing import ClassVar
 
 from bench.peers.contract import FirstLine, PeerFailed, wait_for_file, wait_for_line
 from bench.settings import WORK, slots
 from bench.slurm_up import PrivateSlurm, SlurmNotStarted
 
-SUBMIT_LOOP = 'i=0; while [ "$i" -lt "$1" ]; do sbatch --parsable --job-name "$2" --wrap true; i=$((i + 1)); done'
+SUBMIT_LOOP = 'left=$1; shift; while [ "$left" -gt 0 ]; do sbatch "$@" --wrap true; left=$((left - 1)); done'
 # Each look is a process and a request to the controller: not often, and only near the end of a run.
 LOOK_SECONDS = 0.05
 
@@ -19,8 +20,10 @@ LOOK_SECONDS = 0.05
 class Slurm:
     name: ClassVar[str] = "Slurm"
 
-    def __init__(self) -> None:
-        self.cluster = PrivateSlurm(WORK / "slurm", slots())
+    def __init__(self, gpus: int = 0) -> None:
+        """With `gpus` the node has so many, made up, and a core for each; every job asks for one."""
+        self.cluster = PrivateSlurm(WORK / "slurm", max(slots(), gpus), gpus)
+        self._request = ("--gres=gpu:1",) if gpus else ()
         self.output = self.cluster.folder / "output"
         self._numbers = itertools.count()
 
@@ -42,7 +45,7 @@ class Slurm:
         began = time.perf_counter()
         # A shell loop, so that no time of Python's is in the figure.
         ids = subprocess.run(
-            ["sh", "-c", SUBMIT_LOOP, "sh", str(count), name],
+            ["sh", "-c", SUBMIT_LOOP, "sh", str(count), "--parsable", "--job-name", name, *self._request],
             env=self.cluster.env,
             cwd=self.output,
             stdout=subprocess.PIPE,
@@ -53,17 +56,16 @@ class Slurm:
         return self._checked(time.perf_counter() - began, name, count)
 
     def bulk(self, count: int) -> float | None:
-        name = f"run-{next(self._numbers)}"
-        began = time.perf_counter()
-        options = ("--parsable", "--job-name", name, "--array", f"1-{count}", "--chdir", self.output)
-        number = self.cluster.run("sbatch", *options, "--wrap", "true").strip()
-        self._wait_for_end(f"slurm-{number}_{count}.out")
-        return self._checked(time.perf_counter() - began, name, count)
+        return self._run_array(count, "--wrap", "true")
+
+    def run_program(self, program: Path, count: int) -> None:
+        self._run_array(count, program)
 
     def first_line(self) -> FirstLine:
         name = f"line-{next(self._numbers)}"
         called = time.perf_counter()
-        self.cluster.run("sbatch", "--quiet", "--output", self.output / name, "--wrap", "echo ready")
+        options = ("--quiet", "--output", self.output / name, *self._request)
+        self.cluster.run("sbatch", *options, "--wrap", "echo ready")
         answered = time.perf_counter()
         seen = wait_for_line(self.output, name)
         self._wait_until_none("PENDING,CONFIGURING,RUNNING,COMPLETING")
@@ -71,6 +73,14 @@ class Slurm:
 
     def server_pids(self) -> dict[str, int]:
         return {name: self.cluster.pid(name) for name in ("slurmctld", "slurmdbd", "mariadbd")}
+
+    def _run_array(self, count: int, *job: str | Path) -> float:
+        name = f"run-{next(self._numbers)}"
+        began = time.perf_counter()
+        options = ("--parsable", "--job-name", name, "--array", f"1-{count}", "--chdir", self.output)
+        number = self.cluster.run("sbatch", *options, *self._request, *job).strip()
+        self._wait_for_end(f"slurm-{number}_{count}.out")
+        return self._checked(time.perf_counter() - began, name, count)
 
     def _wait_for_end(self, last_output: str) -> None:
         """The last job's output file appears when it starts: until then the controller is left in peace."""

@@ -27,7 +27,6 @@ from heliostat.models import (
     Node,
     NodeState,
     Observation,
-    Place,
     Resources,
     Started,
 )
@@ -38,8 +37,6 @@ from heliostat.store import moves
 from heliostat.store.database import Store, Transaction
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import Uploads
-from heliostat.workers import controller as controllers
-from heliostat.workers import tries
 from heliostat.workers.accounts import Rules
 from heliostat.workers.controller import Controller, Parts
 from heliostat.workers.fleet import Fleet
@@ -151,74 +148,6 @@ class TalkativeEngine:
         return truth.ended or Started(attempt.id, self._clock())
 
 
-class LiningEngine(TalkativeEngine):
-    """Attempts may stand behind others; whoever ends lets the next one start, which is told with its end."""
-
-    capabilities = Capabilities(lines_up=True)
-
-    def __init__(self, clock: Clock) -> None:
-        super().__init__(clock)
-        self.lined_up: dict[AttemptId, Attempt] = {}
-        self.most_at_once = 0
-
-    def start(self, attempts: Sequence[Attempt]) -> None:
-        for attempt in attempts:
-            ahead = attempt.behind
-            if ahead in self.lined_up or (ahead in self.truths and self.truths[ahead].ended is None):
-                self.lined_up[attempt.id] = attempt
-            else:
-                super().start([attempt])
-                if ahead is not None and attempt.id in self.truths:
-                    self.tell(self._started(attempt))
-        self.most_at_once = max(self.most_at_once, len(self.running()))
-
-    def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
-        if self._take_out(attempt.id) is None:
-            super().stop(attempt, grace_seconds, signal)
-
-    def take_back(self, attempt_ids: Collection[AttemptId]) -> None:
-        taken = [attempt_id for attempt_id in attempt_ids if self._take_out(attempt_id)]
-        self.tell(*(Ended(attempt_id, self._clock(), Cause.NOT_STARTED) for attempt_id in taken))
-
-    def runs_low(self) -> bool:
-        return len(self.lined_up) < 4
-
-    def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
-        for attempt in attempts:
-            self._take_out(attempt.id)
-        return [seen for attempt in attempts for seen in self._all_of(attempt)]
-
-    def pass_on(self, attempt_id: AttemptId) -> Started | None:
-        """Whoever stands behind one that has ended starts."""
-        after = next((one for one in self.lined_up.values() if one.behind == attempt_id), None)
-        if after is None:
-            return None
-        del self.lined_up[after.id]
-        super().start([after])
-        return self._started(after)
-
-    def _all_of(self, attempt: Attempt) -> list[Observation]:
-        seen = self._observe(attempt)
-        ran = isinstance(seen, Ended) and attempt.id in self.truths
-        return [self._started(attempt), seen] if ran and attempt.job.handed_over else [seen]
-
-    def _observe(self, attempt: Attempt) -> Observation:
-        seen = super()._observe(attempt)
-        return self._started(attempt) if isinstance(seen, Started) else seen
-
-    def _started(self, attempt: Attempt) -> Started:
-        return Started(attempt.id, self._clock(), (Place(self.node.name, ()),))
-
-    def _take_out(self, attempt_id: AttemptId) -> Attempt | None:
-        """Who stood behind it stands behind the one before it."""
-        taken = self.lined_up.pop(attempt_id, None)
-        if taken is not None:
-            self.disowned.add(attempt_id)
-            for other in [one for one in self.lined_up.values() if one.behind == attempt_id]:
-                self.lined_up[other.id] = replace(other, behind=taken.behind)
-        return taken
-
-
 class _NoThread:
     """Instead of the controller's own thread: the test takes the steps."""
 
@@ -229,11 +158,9 @@ class _NoThread:
 
 
 class Stage:
-    def __init__(
-        self, folder: Path, clock: Clock | None = None, engine: type[TalkativeEngine] = TalkativeEngine
-    ) -> None:
+    def __init__(self, folder: Path, clock: Clock | None = None) -> None:
         self.clock = clock or Clock()
-        self.engine = engine(self.clock)
+        self.engine = TalkativeEngine(self.clock)
         self.home = Home(folder)
         self.settings = Settings(self.home)
         folder.mkdir(parents=True, exist_ok=True)
@@ -322,9 +249,8 @@ class Stage:
             return stored.list_events(conn, 0, 100_000)
 
     def _begin_controller(self) -> None:
-        controllers._RETRY_SECONDS = tries._RETRY_SECONDS = 0.0
         fleet, rules = Fleet(self.engine, self.store), Rules(self.store)
-        self.controller = Controller(Parts(self.store, self.engine, fleet, rules), self.clock)
+        self.controller = Controller(Parts(self.store, self.engine, fleet, rules), self.clock, retry_seconds=0.0)
         self.controller._thread = _NoThread()  # type: ignore[assignment]
         self.context = Context(
             self.settings,

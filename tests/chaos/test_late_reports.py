@@ -23,7 +23,6 @@ from heliostat.models import (
     Started,
     may_move,
 )
-from heliostat.workers import controller as controllers
 from support.examples import examples
 
 _ENDS = (
@@ -39,8 +38,7 @@ _MOST = 3  # unfinished jobs at once: few, so that much happens to each
 
 
 @pytest.fixture
-def stage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stage]:
-    monkeypatch.setattr(controllers, "_RETRY_SECONDS", 0.0)
+def stage(tmp_path: Path) -> Iterator[Stage]:
     stage = Stage(tmp_path / "home")
     yield stage
     stage.close()

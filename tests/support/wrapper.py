@@ -1,101 +1,66 @@
-"""A wrapper of attempts (see attempt.sh), told what to run as the server does, without one."""
+"""The wrapper of an attempt (see attempt.sh), started as the engine does, without cgroups and without a server."""
 
-import itertools
 import os
-import socket
+import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
-from heliostat.config import Home
-from heliostat.engines.local.cgroups import CgroupTree
-from heliostat.engines.local.scripts import Script
-from heliostat.engines.local.spawn import Program, spawn
-from heliostat.engines.local.ungrouped import UngroupedTree
-from heliostat.engines.local.wrappers import DEFAULT_SIGNALS, Order, wrapper_argv
-from support.waiting import wait_until
+from heliostat.engines.local import launch
+from heliostat.engines.local.processes import boot_id
 
 
-class ToldWrapper:
-    """Everybody is us. Without groups there are no cgroups."""
+class WrapperUnderTest:
+    def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
+        self._folder, self._environ = folder, {"PATH": os.environ["PATH"], **(environ or {})}
+        self._started: dict[str, subprocess.Popen[bytes]] = {}
 
-    def __init__(
-        self, folder: Path, environ: Mapping[str, str] | None = None, groups: CgroupTree | None = None
-    ) -> None:
-        self.home = Home(folder)
-        for made in (self.home.attempts, self.home.jobs):
-            made.mkdir(exist_ok=True)
-        self._line, theirs = socket.socketpair()
-        self._line.settimeout(120)
-        environment = {"PATH": os.environ["PATH"], **(environ or {})}
-        with theirs:
-            program = Program(
-                wrapper_argv(self.home, "told", groups or UngroupedTree("told")),
-                environment,
-                {5: theirs.fileno()},
-                DEFAULT_SIGNALS,
+    def start(self, attempt: str, script: str, *, limit: int = 0, grace: float = 1) -> int:
+        """Its pid."""
+        descriptor = os.memfd_create("payload")
+        os.write(descriptor, f"{script}\n".encode())
+        arguments = (
+            self._path(attempt),
+            boot_id(),
+            str(limit),
+            str(grace),
+            "",
+            "",
+            ".",
+            f"/proc/self/fd/{descriptor}",
+        )
+        with self._path(f"{attempt}.stdout").open("wb") as output:
+            self._started[attempt] = subprocess.Popen(
+                ["/bin/sh", launch._WRAPPER, *arguments],
+                env=self._environ,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                pass_fds=[descriptor],
+                start_new_session=True,
             )
-            self.pid = spawn(program)
-        self._scripts: list[Script] = []
-        self._numbers = itertools.count()
+        os.close(descriptor)
+        return self._started[attempt].pid
 
-    def tell(
-        self, name: str, script: str | None, *, limit: int = 0, grace: float = 1, group: str | None = None
-    ) -> None:
-        """Without a script there is nothing to be opened where the order says."""
-        self._lay_out(name)
-        made = self.make(script or ":")
-        line = Order(name, made, limit, grace, None, None).line(group or name)
-        self._line.send(line if script is not None else line.replace(made.name.encode(), b"0/9999"))
+    def wait(self, attempt: str) -> str:
+        """Until it has ended; the exit status it left."""
+        self._started[attempt].wait(60)
+        return self.trace(attempt).read_text().split()[-1]
 
-    def make(self, text: str) -> Script:
-        script = Script(next(self._numbers), f"{text}\n")
-        self._scripts.append(script)
-        return script
+    def run(self, attempt: str, script: str, *, limit: int = 0, grace: float = 1) -> str:
+        self.start(attempt, script, limit=limit, grace=grace)
+        return self.wait(attempt)
 
-    def unmake(self, script: Script) -> None:
-        self._scripts.remove(script)
-        script.leave()
+    def trace(self, attempt: str, suffix: str = "started") -> Path:
+        return self._path(f"{attempt}.{suffix}")
 
-    def tell_with(self, name: str, script: Script) -> None:
-        """With one that others have too."""
-        self._lay_out(name)
-        self._line.send(Order(name, script, 0, 1, None, None).line(name))
-
-    def _lay_out(self, name: str) -> None:
-        job, attempt = name.split(".")
-        (self.home.jobs / job).mkdir(exist_ok=True)
-        for stream in ("stdout", "stderr"):
-            (self.home.jobs / job / f"{attempt}.{stream}").touch()
-
-    def hear(self) -> str:
-        """The next one that is over; nothing: it has hung up."""
-        said = b""
-        while not said.endswith(b"\n") and (byte := self._line.recv(1)):
-            said += byte
-        return said.decode().partition(" ")[0].strip()
-
-    def hang_up(self) -> None:
-        self._line.close()
-        for script in self._scripts:
-            script.leave()
-        self._scripts = []
-
-    def trace(self, name: str, suffix: str = "started") -> Path:
-        return self.home.attempts / f"{name}.{suffix}"
-
-    def status(self, name: str) -> str:
-        return self.trace(name).read_text().split()[-1].removesuffix("-")
-
-    def output(self, name: str) -> str:
-        job, attempt = name.split(".")
-        return (self.home.jobs / job / f"{attempt}.stdout").read_text()
-
-    def wait(self) -> None:
-        """Until its process has ended."""
-        how = os.WEXITED | os.WNOHANG | os.WNOWAIT
-        wait_until(lambda: os.waitid(os.P_PID, self.pid, how), "the wrapper has left")
+    def output(self, attempt: str) -> str:
+        return self._path(f"{attempt}.stdout").read_text()
 
     def end(self) -> None:
-        self.hang_up()
-        os.killpg(self.pid, 9)
-        os.waitpid(self.pid, 0)
+        for wrapper in self._started.values():
+            if wrapper.poll() is None:
+                os.killpg(wrapper.pid, 9)
+                wrapper.wait(120)
+
+    def _path(self, name: str) -> Path:
+        return self._folder / name

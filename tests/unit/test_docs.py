@@ -156,9 +156,13 @@ def test_every_page_can_be_reached_from_the_readme() -> None:
     assert not {str(page.relative_to(ROOT)) for page in PAGES} - {str(page.relative_to(ROOT)) for page in reached}
 
 
-def test_decisions_are_numbered_without_gaps_and_have_their_three_parts() -> None:
-    records = sorted(path for path in (ROOT / "docs" / "decisions").glob("*.md") if path.name != "README.md")
-    assert [path.name[:4] for path in records] == [f"{number:04d}" for number in range(1, len(records) + 1)]
+def test_decisions_have_a_number_each_a_row_in_the_index_and_their_three_parts() -> None:
+    folder = ROOT / "docs" / "decisions"
+    records = sorted(path for path in folder.glob("*.md") if path.name != "README.md")
+    assert len({path.name[:4] for path in records}) == len(records)
+    assert re.findall(r"^\| \[\d{4}\]\((.+?)\)", (folder / "README.md").read_text(encoding="utf-8"), re.M) == [
+        path.name for path in records
+    ]
     for path in records:
         text = path.read_text(encoding="utf-8")
         for part in ("Context", "Decision", "Consequences"):

@@ -45,7 +45,6 @@ from heliostat.api import (
 from heliostat.api.feed import Feed
 from heliostat.api.folders import FolderWatch
 from heliostat.api.middleware import BodyLimit, ServerTiming
-from heliostat.api.quick import QuickSubmission
 from heliostat.api.refusals import Told, read_job, refusal
 from heliostat.api.schemas import ErrorView
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
@@ -108,7 +107,6 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.add_exception_handler(RequestValidationError, _invalid)
     app.add_exception_handler(HTTPException, _http)
     app.add_exception_handler(Exception, _unexpected)
-    app.add_middleware(QuickSubmission, path=f"{PREFIX}/jobs", tell=_ours)
     app.add_middleware(
         BodyLimit,
         limit_bytes=context.settings.max_request_bytes,

@@ -2,16 +2,12 @@
 
 import asyncio
 import contextlib
-import threading
 from collections.abc import Iterator, Sequence
 
 from heliostat.models import JobEvent
 from heliostat.store.database import Changes, Store
 
 _MOST_WAITING = 20_000  # events a slow follower may be behind before it is told to read them from the store
-
-
-_STORM_SECONDS = 0.005
 
 
 class Behind(Exception):
@@ -51,14 +47,11 @@ class Follower:
 
 
 class Feed:
-    """Hands out at once after a quiet moment, and in a storm of commits every few milliseconds."""
+    """Who follows. All but `_on_commit` happens in the event loop."""
 
     def __init__(self, store: Store) -> None:
         self._followers: set[Follower] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._lock = threading.Lock()
-        self._waiting: list[JobEvent] = []
-        self._handed_out_at = 0.0
         store.on_commit(self._on_commit)
 
     def attach(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -80,19 +73,9 @@ class Feed:
         loop = self._loop
         if not changes.events or not self._followers or loop is None:
             return
-        with self._lock:
-            is_first = not self._waiting
-            self._waiting += changes.events
-        if is_first:  # who comes later is taken along
-            with contextlib.suppress(RuntimeError):  # the loop is closing
-                loop.call_soon_threadsafe(self._schedule, loop)
+        with contextlib.suppress(RuntimeError):  # the loop is closing
+            loop.call_soon_threadsafe(self._hand_out, changes.events)
 
-    def _schedule(self, loop: asyncio.AbstractEventLoop) -> None:
-        loop.call_at(max(loop.time(), self._handed_out_at + _STORM_SECONDS), self._hand_out, loop)
-
-    def _hand_out(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._handed_out_at = loop.time()
-        with self._lock:
-            events, self._waiting = self._waiting, []
+    def _hand_out(self, events: Sequence[JobEvent]) -> None:
         for follower in self._followers:
             follower.put(events)

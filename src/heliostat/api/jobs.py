@@ -1,6 +1,5 @@
 """Endpoints about jobs."""
 
-import asyncio
 import time
 from dataclasses import asdict
 from datetime import UTC, datetime
@@ -24,7 +23,7 @@ from heliostat.services.context import Context
 from heliostat.services.jobs import verbs as services
 from heliostat.services.jobs.families import family_of
 from heliostat.services.jobs.logs import LogRange, log_order, read_log
-from heliostat.services.jobs.submission import prepare_submission, submit_jobs
+from heliostat.services.jobs.submission import submit_jobs
 from heliostat.services.jobs.usage import in_all
 from heliostat.services.rights import inspectable_job, may_inspect, may_see_values
 from heliostat.services.sessions.verbs import TOKEN
@@ -40,11 +39,9 @@ Text = Annotated[str | None, Query(max_length=128, pattern=r"^[^\x00]*$")]  # NU
 
 
 @router.post("/jobs", status_code=201)
-async def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
+def submit(body: JobBody, caller: CallerDep, context: ContextDep, idempotency_key: Key = None) -> Response:
     """Submit one job, or with `array` one job per index. The answer comes when it is safely stored."""
-    change = prepare_submission(context, caller, [body.to_request()], idempotency_key, body.about())
-    # Shielded: a request that is given up must not take the writer's answer away from under it.
-    submitted = await asyncio.shield(asyncio.wrap_future(context.store.order(change)))
+    submitted = submit_jobs(context, caller, [body.to_request()], idempotency_key, body.about())
     if submitted.array_ids:
         ids = list(submitted.job_ids)
         return JSONResponse({"array_id": submitted.array_ids[0], "count": len(ids), "job_ids": ids}, 201)
@@ -115,9 +112,7 @@ async def wait(body: WaitBody, request: Request, caller: CallerDep, context: Con
                 waited.hear(await follower.next(seconds))
             except Behind:
                 await run_in_threadpool(waited.look)
-            if waited.has_many_to_show:
-                await run_in_threadpool(waited.show)
-    return Response(await run_in_threadpool(waited.answer), media_type="application/json")
+    return await run_in_threadpool(waited.answer)
 
 
 @router.get("/jobs/{job_id}")

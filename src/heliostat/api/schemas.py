@@ -1,7 +1,6 @@
 """The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
 
 import re
-from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -153,11 +152,7 @@ class JobBody(BaseModel):
 
     command: (
         Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
-    ) = Field(
-        default_factory=list,
-        description="A shell line, or a list of words that no shell touches.",
-        json_schema_extra={"default": []},
-    )
+    ) = Field(default=[], description="A shell line, or a list of words that no shell touches.")
     script: (
         Annotated[str, StringConstraints(min_length=1, max_length=2**20, strict=True), AfterValidator(_no_nul)]
         | None
@@ -175,9 +170,7 @@ class JobBody(BaseModel):
     layout: Layout = Field(default=Layout.PACK, description="pack: on few nodes; spread: each on one of its own.")
     exclusive: StrictBool = Field(default=False, description="Nobody else on its nodes.")
     labels: Annotated[list[Label], Field(max_length=20)] = Field(
-        default_factory=list,
-        description="That its nodes must have: fast, disk=ssd.",
-        json_schema_extra={"default": []},
+        default=[], description="That its nodes must have: fast, disk=ssd."
     )
     reservation: Line | None = Field(default=None, description="Runs inside it: while it holds, on its nodes.")
     time_limit: Annotated[Count, BeforeValidator(_duration), Field(ge=1, le=10 * 366 * 86400)] | None = Field(
@@ -186,9 +179,7 @@ class JobBody(BaseModel):
     workdir: Annotated[str, StringConstraints(max_length=4095, strict=True), AfterValidator(_absolute)] | None = (
         None
     )
-    env: Annotated[dict[str, Argument], AfterValidator(_environment)] = Field(
-        default_factory=dict, json_schema_extra={"default": {}}
-    )
+    env: Annotated[dict[str, Argument], AfterValidator(_environment)] = {}
     priority: Annotated[Count, Field(ge=-1000, le=1000)] = 0
     priority_class: Line = Field(
         default="normal",
@@ -219,9 +210,7 @@ class JobBody(BaseModel):
         default=None, description="How it is isolated; bubblewrap needs no image."
     )
     mounts: Annotated[list[MountText], Field(max_length=50)] = Field(
-        default_factory=list,
-        description="What its container sees of the node: SRC:DST or SRC:DST:ro.",
-        json_schema_extra={"default": []},
+        default=[], description="What its container sees of the node: SRC:DST or SRC:DST:ro."
     )
     network: Literal["host", "private", "none"] | None = Field(
         default=None, description="What its container reaches."
@@ -336,20 +325,11 @@ class BulkBody(BaseModel):
     record: CodeBody | None = Field(default=None, description="Of all those that have none of their own.")
 
     def to_requests(self) -> list[JobRequest]:
-        """The same ones are one."""
         code = None if self.record is None else self.record.to_code()
-        same: dict[str, JobRequest] = {}
-        return [
-            job.to_request(code) if job.record else same.get(about) or same.setdefault(about, job.to_request(code))
-            for job, about in zip(self.jobs, self._abouts, strict=True)
-        ]
+        return [job.to_request(code) for job in self.jobs]
 
     def about(self) -> str:
-        return "\n".join(self._abouts)
-
-    @cached_property
-    def _abouts(self) -> list[str]:
-        return [job.about() for job in self.jobs]
+        return "\n".join(job.about() for job in self.jobs)
 
 
 class CancelBody(BaseModel):

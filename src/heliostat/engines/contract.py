@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol, TypeGuard, TypeVar, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from heliostat.engines.inside import Inside
 from heliostat.models import (
@@ -28,18 +28,6 @@ from heliostat.models import (
 )
 from heliostat.models.sessions import Listening
 
-T = TypeVar("T")
-_answers: dict[tuple[type, type], bool] = {}
-
-
-def does(engine: "Engine", what: type[T]) -> TypeGuard[T]:
-    """`isinstance` for those who ask it of a protocol with each request: Python compares all names each time."""
-    asked = (type(engine), what)
-    if asked not in _answers:
-        _answers[asked] = isinstance(engine, what)
-    return _answers[asked]
-
-
 Report = Callable[[Sequence[Observation]], None]
 
 
@@ -53,7 +41,6 @@ class Capabilities:
     survives_restart: bool = True  # attempts go on while Heliostat is down
     contains: bool = False  # runs jobs in containers
     equips: bool = False  # gives jobs software that was built for them
-    lines_up: bool = False  # takes attempts that stand behind others: see LinesUp
 
 
 class Engine(Protocol):
@@ -105,30 +92,6 @@ class Reports(Protocol):
     def on_observation(self, report: Report) -> None: ...
 
     def on_nodes_changed(self, changed: Callable[[], None]) -> None: ...
-
-
-@runtime_checkable
-class Rests(Protocol):
-    """An engine that knows when there is nothing more to hear from it."""
-
-    def is_at_rest(self) -> bool:
-        """Nothing runs, nothing is about to."""
-
-
-@runtime_checkable
-class LinesUp(Protocol):
-    """An engine that starts an attempt by itself when the one it stands behind has ended, in its place.
-
-    Until it starts nothing is said of it, and a stop takes it out of the line. Its start is reported together with
-    the end of the one before, or earlier. Where that one is gone already, it starts at once. Where that one is
-    stopped, or leaves something behind, it may have ended with cause NOT_STARTED instead.
-    """
-
-    def take_back(self, attempt_ids: Collection[AttemptId]) -> None:
-        """Those that have not started, whole ends of lines: they have ended with cause NOT_STARTED."""
-
-    def runs_low(self) -> bool:
-        """Whether only a few are left in the line of which something was told just now."""
 
 
 @runtime_checkable
@@ -243,14 +206,6 @@ class KnowsDriver(Protocol):
 
     def driver_version(self) -> str | None:
         """None: there is none. Returns at once."""
-
-
-@runtime_checkable
-class Foresees(Protocol):
-    """An engine that can use the time in which a job is being stored."""
-
-    def expect_start(self) -> None:
-        """A start may follow within milliseconds. Returns at once."""
 
 
 @runtime_checkable

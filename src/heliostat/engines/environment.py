@@ -29,7 +29,6 @@ class Surroundings:
     installation: str  # HELIOSTAT_HOME
     mark: str  # tells this attempt's processes from all others
     checkpoints: str  # a folder that outlives the attempt
-    numbers: tuple[str, str] | None = None  # of job and attempt, where only the script will know them
 
 
 def environment_folder(installation: str, digest: str) -> str:
@@ -58,7 +57,6 @@ def job_environment(
 ) -> dict[str, str]:
     """A clean environment: nothing of the server's own, what a login gives, and what the job should know."""
     job = attempt.job
-    job_number, number = around.numbers or (str(job.id), str(job.attempt))
     return {
         "HOME": person.home,
         "USER": person.name,
@@ -67,11 +65,11 @@ def job_environment(
         "PATH": DEFAULT_PATH,
         "LANG": "C.UTF-8",
         "HELIOSTAT_HOME": around.installation,
-        "HELIOSTAT_JOB_ID": job_number,
+        "HELIOSTAT_JOB_ID": str(job.id),
         "HELIOSTAT_JOB_NAME": job.name,
         "HELIOSTAT_PROJECT": job.project,
-        "HELIOSTAT_ATTEMPT": number,
-        "HELIOSTAT_ATTEMPT_ID": f"{job_number}.{number}",
+        "HELIOSTAT_ATTEMPT": str(job.attempt),
+        "HELIOSTAT_ATTEMPT_ID": attempt.id,
         "HELIOSTAT_MARK": around.mark,
         "HELIOSTAT_NODE": attempt.node,
         "HELIOSTAT_CPUS": str(job.resources.cpus),

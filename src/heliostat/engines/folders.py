@@ -3,9 +3,8 @@
 import contextlib
 import os
 import pwd
-import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 
 from heliostat.config import Home
@@ -39,19 +38,12 @@ class JobFolder:
 
 def person_of(unix_user: str) -> Person:
     try:
-        entry = _entry_of(unix_user, int(time.monotonic()))
+        entry = pwd.getpwnam(unix_user)
     except KeyError:
         raise Refused(f"this machine has no Unix user {unix_user}") from None
     if os.geteuid() not in (0, entry.pw_uid):
         raise Refused(f"Heliostat does not run as root here, so it cannot run jobs as {unix_user}")
     return Person(entry.pw_name, entry.pw_uid, entry.pw_gid, entry.pw_dir, entry.pw_shell or "/bin/sh")
-
-
-@lru_cache(1000)
-def _entry_of(unix_user: str, second: int) -> pwd.struct_passwd:
-    """Asked once a second at most: a directory server may have to be. KeyError, each time, when there is none."""
-    del second
-    return pwd.getpwnam(unix_user)
 
 
 def lay_out(attempt: Attempt, person: Person, folder: JobFolder, home: Home) -> tuple[str, str | None]:
@@ -95,12 +87,14 @@ def check_software(job: Job, installation: str) -> None:
         raise Refused("its image is no longer there; submit the job again to have it built")
 
 
-def make_log(path: str, person: Person) -> None:
-    """FileExistsError when it is there."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+@contextlib.contextmanager
+def new_log(path: str, person: Person) -> Iterator[int]:
+    """Its descriptor. FileExistsError when the file is there."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o600)
     try:
         if not _is_us(person):
             os.fchown(descriptor, person.uid, person.gid)
+        yield descriptor
     finally:
         os.close(descriptor)
 

@@ -18,7 +18,6 @@ from heliostat.models.jobs import (
     Placement,
     Resources,
     attempt_id,
-    changed,
     job_of_attempt,
 )
 from heliostat.models.news import News
@@ -104,7 +103,6 @@ __all__ = [
     "Waiting",
     "WebLogin",
     "attempt_id",
-    "changed",
     "job_of_attempt",
     "may_move",
 ]

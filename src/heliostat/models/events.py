@@ -5,12 +5,10 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
-from heliostat.models.frozen import quickly_made
 from heliostat.models.jobs import AttemptId, JobId, Place
 from heliostat.models.states import JobState
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class JobEvent:
     """One move of one job. Ids grow, so a follower can go on from where it was."""
@@ -38,7 +36,6 @@ class Cause(StrEnum):
     REFUSED = "refused"  # it can never start like this: no such directory, user, command
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Started:
     attempt_id: AttemptId
@@ -47,7 +44,6 @@ class Started:
     gpu_type: str | None = None  # of the devices it was given there
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Ended:
     """The attempt is over, its processes are gone and its devices are free."""

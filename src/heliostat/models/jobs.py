@@ -8,7 +8,6 @@ from enum import StrEnum
 
 from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.environments import Software
-from heliostat.models.frozen import copier, quickly_made
 from heliostat.models.records import Code
 from heliostat.models.retries import USUAL_RETRY, Retry
 from heliostat.models.states import TERMINAL, JobState
@@ -97,7 +96,6 @@ class Mount:
         return f"{self.source}:{self.target}{':ro' if self.read_only else ''}"
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class JobSpec:
     """The part of a job only its engine reads. Private to the owner: env may hold secrets."""
@@ -120,7 +118,6 @@ class JobSpec:
         return self.image is not None or self.runtime not in (None, "process")
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class JobRequest:
     """A submission. None means: use the default."""
@@ -153,7 +150,6 @@ class JobRequest:
     tools: Software | None = None  # what starts it, beside its environment; built for it as well
 
 
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Job:
     """A job as everyone in Heliostat sees it."""
@@ -243,11 +239,6 @@ class Job:
         return self.state in TERMINAL
 
 
-changed = copier(Job)
-"""`dataclasses.replace` for those who do it thousands of times a second."""
-
-
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Attempt:
     """One execution of a job: all an engine needs to carry it out."""
@@ -260,7 +251,6 @@ class Attempt:
     gpu_type: str | None = None  # of its devices
     data_class: int = 0  # of its project, when it is handed to an engine that chooses the nodes
     parents: tuple[AttemptId, ...] = ()  # whom it waits for in the queue of an engine that knows parents
-    behind: AttemptId | None = None  # it starts when this one has ended, in its place
 
     @property
     def task_places(self) -> tuple[Place, ...]:

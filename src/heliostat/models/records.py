@@ -3,7 +3,6 @@
 import hashlib
 import json
 from dataclasses import asdict, dataclass
-from functools import lru_cache
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -67,7 +66,6 @@ class JobRecord:
         return self.machines[-1][1] if self.machines else None
 
 
-@lru_cache(maxsize=4)  # many jobs in a row have the same, and its changes may be long
 def record_to_text(record: Code | Machine) -> str:
     """The same for the same content."""
     return json.dumps(asdict(record), sort_keys=True, separators=(",", ":"))

@@ -51,7 +51,6 @@ class Board:
         self._held_back: set[JobId] = (
             set()
         )  # pending jobs that their array or the budget of their class may hold back
-        self._handed_over: set[JobId] = set()  # pending jobs that stand in the engine's own line
         self._later: list[tuple[float, JobId]] = []  # a heap: when those that may not begin yet may
         self._running = Columns(RUNNING)
         self._rows: dict[JobId, int] = {}  # of active jobs: how many rows they have
@@ -109,9 +108,6 @@ class Board:
         if job.begin_at is not None and job.begin_at.timestamp() > now:
             heapq.heappush(self._later, (job.begin_at.timestamp(), job.id))
             return
-        if job.handed_over:
-            self._handed_over.add(job.id)
-            return
         self._pending.add(job.id, self._pending_row(job))
         if job.array_limit is not None or self.policy.class_of(job.priority_class).gpu_hours_per_month is not None:
             self._held_back.add(job.id)
@@ -144,8 +140,8 @@ class Board:
 
     @property
     def in_line(self) -> int:
-        """How many wait in line, here or in the engine's own."""
-        return len(self._pending) + len(self._handed_over)
+        """How many wait in line."""
+        return len(self._pending)
 
     def next_begin(self) -> datetime | None:
         """When a job takes its place in line though nothing happens."""
@@ -215,12 +211,10 @@ class Board:
         other.jobs, other._rows, other._began = self.jobs.copy(), self._rows.copy(), self._began.copy()
         other._pending, other._running = self._pending.fork(), self._running.fork()
         other._held_back, other._later = self._held_back.copy(), self._later.copy()
-        other._handed_over = self._handed_over.copy()
         other._held, other._parts, other._free = self._held.copy(), self._parts.copy(), self._free.copy()
         return other
 
     def _take_out(self, before: Job, after: Job, now: datetime) -> None:
-        self._handed_over.discard(before.id)
         if before.id in self._pending:
             self._pending.remove(before.id)
             self._held_back.discard(before.id)

@@ -1,17 +1,13 @@
 """Shares and data classes: departments and projects as the scheduler weighs them."""
 
-from sqlalchemy import Connection, literal_column, select, update
+from sqlalchemy import Connection, select, update
 
 from heliostat.models import Department, Project
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared
 from heliostat.store.quotas import NO_QUOTA, Scope, list_quotas
 
 _projects, _departments = schema.projects, schema.departments
-_classified = Prepared(
-    select(_projects.c.name, _projects.c.data_class).where(_projects.c.data_class > literal_column("0"))
-)
 
 
 def list_departments(conn: Connection) -> list[Department]:
@@ -35,7 +31,8 @@ def list_projects_without_members(conn: Connection) -> list[Project]:
 
 def data_classes(conn: Connection) -> dict[str, int]:
     """Of all projects by name, but for those of class 0."""
-    return dict(_classified.all(conn, {}))
+    query = select(_projects.c.name, _projects.c.data_class).where(_projects.c.data_class > 0)
+    return {row.name: row.data_class for row in conn.execute(query)}
 
 
 def set_department_share(tx: Transaction, name: str, share: int) -> None:

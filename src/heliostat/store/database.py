@@ -23,7 +23,6 @@ from heliostat.errors import HeliostatError, StoreUnavailable
 from heliostat.models import Job, JobEvent, JobId
 from heliostat.server_log import get_logger
 from heliostat.store import schema
-from heliostat.store.prepared import driver_of, told_as_usual
 
 log = get_logger()
 T = TypeVar("T")
@@ -276,9 +275,6 @@ def _sqlite(path: Path, begin: str, size: int) -> Engine:
 
     @event.listens_for(engine, "begin")
     def _begin(conn: Connection) -> None:
-        try:
-            driver_of(conn).execute(f"BEGIN {begin}")
-        except conn.dialect.loaded_dbapi.Error as error:
-            raise told_as_usual(conn, "BEGIN", error) from error
+        conn.exec_driver_sql(f"BEGIN {begin}")
 
     return engine

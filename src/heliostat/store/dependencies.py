@@ -3,30 +3,18 @@
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from sqlalchemy import Connection, bindparam, func, insert, select, update
+from sqlalchemy import Connection, and_, bindparam, func, insert, select, update
 
 from heliostat.models import Dependency, Job, JobId, Rule
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared
 
 _edges = schema.dependencies
-_ADD = Prepared(insert(_edges))
-_CHILDREN = Prepared(
-    select(_edges.c.job_id, _edges.c.rule)
-    .where(_edges.c.parent_id == bindparam("parent"), _edges.c.is_settled == bindparam("settled"))
-    .order_by(_edges.c.job_id)
-)
-_SETTLE = Prepared(
-    update(_edges)
-    .where(_edges.c.parent_id == bindparam("parent"), _edges.c.is_settled == bindparam("before"))
-    .values(is_settled=bindparam("after"))
-)
-_LEFT = Prepared(
-    select(func.count())
-    .select_from(_edges)
-    .where(_edges.c.job_id == bindparam("job"), _edges.c.is_settled == bindparam("settled"))
-)
+# Built once: to build one of them takes longer than to run it.
+_IS_OPEN_CHILD = and_(_edges.c.parent_id == bindparam("parent"), ~_edges.c.is_settled)
+_OPEN_CHILDREN = select(_edges.c.job_id, _edges.c.rule).where(_IS_OPEN_CHILD).order_by(_edges.c.job_id)
+_SETTLE = update(_edges).where(_IS_OPEN_CHILD).values(is_settled=True)
+_LEFT = select(func.count()).where(_edges.c.job_id == bindparam("job"), ~_edges.c.is_settled)
 
 
 class Child(NamedTuple):
@@ -42,20 +30,19 @@ def add_dependencies(tx: Transaction, jobs: Sequence[Job], settled: set[Dependen
         for one in job.after
     ]
     if rows:
-        _ADD.run_many(tx.conn, rows)
+        tx.conn.execute(insert(_edges), rows)
 
 
 def take_open_children(tx: Transaction, parent: JobId) -> list[Child]:
     """Those that have not been told of its end, each once: from now on they have."""
-    found = _CHILDREN.all(tx.conn, {"parent": parent, "settled": False})
+    found = [Child(row.job_id, Rule(row.rule)) for row in tx.conn.execute(_OPEN_CHILDREN, {"parent": parent})]
     if found:
-        _SETTLE.run(tx.conn, {"parent": parent, "before": False, "after": True})
-    return [Child(job_id, Rule(rule)) for job_id, rule in found]
+        tx.conn.execute(_SETTLE, {"parent": parent})
+    return found
 
 
 def parents_left(conn: Connection, job_id: JobId) -> int:
-    row = _LEFT.first(conn, {"job": job_id, "settled": False})
-    return row[0] if row else 0
+    return conn.execute(_LEFT, {"job": job_id}).scalar_one()
 
 
 def children_of(conn: Connection, parent: JobId, limit: int) -> list[Child]:

@@ -9,11 +9,11 @@ from sqlalchemy.dialects.sqlite import insert
 
 from heliostat.models import JobId, JobState
 from heliostat.store import schema
+from heliostat.store.chunks import chunks
 from heliostat.store.database import Transaction
 from heliostat.store.times import to_seconds, to_time
 
 _forecasts, _jobs = schema.forecasts, schema.jobs
-_MANY = 500  # variables of one statement
 _SLACK_SECONDS = 60.0  # ranges are told by the minute
 _ENDED_BY_ITSELF = (JobState.COMPLETED, JobState.FAILED, JobState.CANCELLED, JobState.TIMED_OUT)
 
@@ -110,11 +110,9 @@ def finished_runs(conn: Connection, since: datetime, most: int) -> list[Finished
 
 def runs_of(conn: Connection, ids: Collection[JobId]) -> list[FinishedRun]:
     """The same for these jobs, as far as they are over and ran."""
-    wanted = list(ids)
     found: list[FinishedRun] = []
-    for start in range(0, len(wanted), _MANY):
-        query = _RUNS.where(_jobs.c.id.in_(wanted[start : start + _MANY]))
-        found += [FinishedRun(*row) for row in conn.execute(query)]
+    for some in chunks(list(ids)):
+        found += [FinishedRun(*row) for row in conn.execute(_RUNS.where(_jobs.c.id.in_(some)))]
     return found
 
 

@@ -1,19 +1,17 @@
 """Decides over jobs of workflows when those they need are over: in the transaction of the last one's end, once."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import replace
 from operator import itemgetter
 from typing import Any
 
-from sqlalchemy import bindparam, null, select, update
+from sqlalchemy import Row, and_, bindparam, null, select, update
 
 from heliostat.models import JobId, JobSpec, JobState, Rule
 from heliostat.server_log import get_logger
 from heliostat.store import jobs as stored
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared
 from heliostat.store.rows import spec_to_text
 from heliostat.store.workflow_tables import job_outputs, workflow_jobs, workflows
 from heliostat.workflows.deciding import Gate, Over, Verdict, decide, outputs_named
@@ -21,24 +19,22 @@ from heliostat.workflows.deciding import Gate, Over, Verdict, decide, outputs_na
 log = get_logger()
 
 _w, _d, _jobs = workflow_jobs.c, schema.dependencies.c, schema.jobs.c
-_ROW = Prepared(
-    select(_w.key, _w.condition, _w["values"], _w.is_late, workflows.c.params)
+_IS_NEEDED = and_(_d.job_id == bindparam("job"), _d.rule == Rule.DECIDED.value)
+# Built once: to build one of them takes longer than to run it.
+_ROW = (
+    select(_w.key, _w.condition, _w["values"].label("matrix"), _w.is_late, workflows.c.params)
     .join(workflows, workflows.c.id == _w.workflow_id)
     .where(_w.job_id == bindparam("job"))
 )
-_STILL_OPEN = Prepared(
-    select(_d.parent_id).where(
-        _d.job_id == bindparam("job"), _d.rule == bindparam("rule"), _d.is_settled == bindparam("settled")
-    )
-)
-_PARENTS = Prepared(select(_d.parent_id).where(_d.job_id == bindparam("job"), _d.rule == bindparam("rule")))
+_STILL_OPEN = select(_d.parent_id).where(_IS_NEEDED, ~_d.is_settled).limit(1)
+_PARENTS = select(_d.parent_id).where(_IS_NEEDED)
 _OVER_ALONE = (
     select(
         _d.parent_id,
         _w.place,
         _w.key,
         _w.step,
-        _w["values"],
+        _w["values"].label("matrix"),
         _w.goes_on,
         _w.is_after_failure,
         _w.outcome,
@@ -47,18 +43,14 @@ _OVER_ALONE = (
     .select_from(schema.dependencies)
     .join(workflow_jobs, _w.job_id == _d.parent_id)
     .join(schema.jobs, _jobs.id == _d.parent_id)
-    .where(_d.job_id == bindparam("job"), _d.rule == bindparam("rule"))
+    .where(_IS_NEEDED)
 )
-_OVER = Prepared(_OVER_ALONE.add_columns(null()))
-_OVER_WITH_OUTPUTS = Prepared(
-    _OVER_ALONE.outerjoin(job_outputs, job_outputs.c.job_id == _d.parent_id).add_columns(job_outputs.c.content)
+_OVER = _OVER_ALONE.add_columns(null().label("outputs"))
+_OVER_WITH_OUTPUTS = _OVER_ALONE.outerjoin(job_outputs, job_outputs.c.job_id == _d.parent_id).add_columns(
+    job_outputs.c.content.label("outputs")
 )
-_NOTE = Prepared(
-    update(workflow_jobs)
-    .where(_w.job_id == bindparam("job"))
-    .values(outcome=bindparam("outcome"), is_after_failure=bindparam("is_after_failure"))
-)
-_SET_SPEC = Prepared(update(schema.jobs).where(_jobs.id == bindparam("job")).values(spec=bindparam("spec")))
+_NOTE = update(workflow_jobs).where(_w.job_id == bindparam("job"))
+_SET_SPEC = update(schema.jobs).where(_jobs.id == bindparam("job"))
 
 
 class Gates:
@@ -74,37 +66,34 @@ class Gates:
         Who is to start has its command and variables filled in; who is not is for the caller to cancel.
         """
         tx = self._tx
-        row = _ROW.first(tx.conn, {"job": job_id})
-        asked = {"job": job_id, "rule": Rule.DECIDED.value}
-        if row is None or _STILL_OPEN.first(tx.conn, {**asked, "settled": False}):
+        row = tx.conn.execute(_ROW, {"job": job_id}).first()
+        if row is None or tx.conn.execute(_STILL_OPEN, {"job": job_id}).first():
             return None
-        key, condition, values, is_late, params = row
-        job = stored.get_job(tx.conn, job_id) if is_late else None
+        job = stored.get_job(tx.conn, job_id) if row.is_late else None
         words = _words(job.spec) if job is not None else []
-        gate = Gate(key, condition, json.loads(params), json.loads(values), words)
+        gate = Gate(row.key, row.condition, json.loads(row.params), json.loads(row.matrix), words)
         verdict = _decided(job_id, gate, self._those_over(job_id, outputs_named(gate)))
         noted = {"job": job_id, "outcome": verdict.outcome, "is_after_failure": verdict.is_after_failure}
-        _NOTE.run(tx.conn, noted)
+        tx.conn.execute(_NOTE, noted)
         if job is not None and verdict.outcome is None:
             set_spec(tx, job_id, _with_words(job.spec, verdict.words))
         return verdict
 
     def _those_over(self, job_id: JobId, named: frozenset[str]) -> list[Over]:
         """With only those values that are looked at: all of thousands of jobs would be much to hold."""
-        asked = {"job": job_id, "rule": Rule.DECIDED.value}
-        known = self._known.setdefault(named, {})
-        parents = [parent for (parent,) in _PARENTS.all(self._tx.conn, asked)]
+        conn, known = self._tx.conn, self._known.setdefault(named, {})
+        parents = list(conn.execute(_PARENTS, {"job": job_id}).scalars())
         if any(parent not in known for parent in parents):
             statement = _OVER_WITH_OUTPUTS if named else _OVER
-            for parent, place, *rest in statement.all(self._tx.conn, asked):
-                known[parent] = place, _over(rest, named)
+            for row in conn.execute(statement, {"job": job_id}):
+                known[row.parent_id] = row.place, _over(row, named)
         found = [known[parent] for parent in parents if parent in known]
         return [one for _, one in sorted(found, key=itemgetter(0))]
 
 
 def set_spec(tx: Transaction, job_id: JobId, spec: JobSpec) -> None:
     """Of one that has not started. Nobody keeps a picture of it: whoever starts it reads it from here."""
-    _SET_SPEC.run(tx.conn, {"job": job_id, "spec": spec_to_text(spec)})
+    tx.conn.execute(_SET_SPEC, {"job": job_id, "spec": spec_to_text(spec)})
 
 
 def _decided(job_id: JobId, gate: Gate, over: list[Over]) -> Verdict:
@@ -117,16 +106,15 @@ def _decided(job_id: JobId, gate: Gate, over: list[Over]) -> Verdict:
     return Verdict((), "refused", reason, any(one.has_failed or one.is_after_failure for one in over))
 
 
-def _over(row: Sequence[Any], named: frozenset[str]) -> Over:
-    key, step, values, goes_on, is_after_failure, outcome, state, outputs = row
+def _over(row: Row[Any], named: frozenset[str]) -> Over:
     return Over(
-        key=key,
-        step=step,
-        state=outcome if outcome == "skipped" else JobState(state).value,
-        outputs={name: value for name, value in json.loads(outputs or "{}").items() if name in named},
-        is_one_of_many=values != "{}",
-        goes_on=bool(goes_on),
-        is_after_failure=bool(is_after_failure),
+        key=row.key,
+        step=row.step,
+        state=row.outcome if row.outcome == "skipped" else JobState(row.state).value,
+        outputs={name: value for name, value in json.loads(row.outputs or "{}").items() if name in named},
+        is_one_of_many=row.matrix != "{}",
+        goes_on=row.goes_on,
+        is_after_failure=row.is_after_failure,
     )
 
 

@@ -9,14 +9,11 @@ from sqlalchemy import insert, select
 from heliostat.models import AttemptUsage, Job, JobEvent, JobState
 from heliostat.store import schema
 from heliostat.store.attempt_usage import add_usage
+from heliostat.store.chunks import chunks
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared
 from heliostat.store.rows import event_to_row, job_to_row
 
-_MANY = 500  # variables of one statement
 _SAME = ("node", "devices", "places", "gpu_type", "state", "started_at", "ended_at", "exit_code", "reason")
-_ADD_JOBS = Prepared(insert(schema.jobs))
-_ADD_ATTEMPTS = Prepared(insert(schema.attempts), ("job_id", "number", "created_at", *_SAME))
 
 
 def add_finished_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
@@ -50,9 +47,9 @@ def add_past_jobs(tx: Transaction, past: Sequence[Past]) -> int:
     numbers = tx.ids.draw("jobs", len(fresh))
     jobs = [replace(one.job, id=number) for one, number in zip(fresh, numbers, strict=True)]
     rows = [job_to_row(job) for job in jobs]
-    _ADD_JOBS.run_many(tx.conn, rows)
+    tx.conn.execute(insert(schema.jobs), rows)
     if started := [_attempt_of(row) for row in rows if row["started_at"] is not None]:
-        _ADD_ATTEMPTS.run_many(tx.conn, started)
+        tx.conn.execute(insert(schema.attempts), started)
     used = zip(jobs, (one.usage for one in fresh), strict=True)
     add_usage(tx, {job.attempt_id: usage for job, usage in used if usage is not None})
     return len(jobs)
@@ -60,8 +57,8 @@ def add_past_jobs(tx: Transaction, past: Sequence[Past]) -> int:
 
 def _known_origins(tx: Transaction, origins: Sequence[str]) -> set[tuple[str | None, float]]:
     c, found = schema.jobs.c, set[tuple[str | None, float]]()
-    for start in range(0, len(origins), _MANY):
-        query = select(c.origin, c.submitted_at).where(c.origin.in_(origins[start : start + _MANY]))
+    for some in chunks(origins):
+        query = select(c.origin, c.submitted_at).where(c.origin.in_(some))
         found |= {(origin, at) for origin, at in tx.conn.execute(query)}
     return found
 

@@ -8,6 +8,7 @@ from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 from heliostat.models.images import Push
 from heliostat.models.states import JobState
 from heliostat.store import schema
+from heliostat.store.chunks import chunks
 from heliostat.store.database import Transaction
 from heliostat.store.image_tables import image_names as _names
 from heliostat.store.image_tables import image_pushes as _pushes
@@ -23,9 +24,12 @@ def name_image(tx: Transaction, user: str, name: str, digest: str, at: datetime)
     tx.changes.rules = True
 
 
-def digest_named(conn: Connection, user: str, name: str) -> str | None:
-    wanted = select(_names.c.digest).where(_names.c.user == user, _names.c.name == name)
-    found: str | None = conn.execute(wanted).scalar()
+def digests_named(conn: Connection, user: str, names: Iterable[str]) -> dict[str, str]:
+    """By name; what this user has not named is left out."""
+    found: dict[str, str] = {}
+    for some in chunks(list(names)):
+        wanted = select(_names.c.name, _names.c.digest).where(_names.c.user == user, _names.c.name.in_(some))
+        found |= {row.name: row.digest for row in conn.execute(wanted)}
     return found
 
 

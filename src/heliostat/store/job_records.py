@@ -3,8 +3,8 @@
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 
-from sqlalchemy import Connection, and_, delete, exists, insert, or_, select
-from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+from sqlalchemy import Connection, and_, delete, exists, or_, select
+from sqlalchemy.dialects.sqlite import insert
 
 from heliostat.models import JobId
 from heliostat.models.records import (
@@ -18,14 +18,11 @@ from heliostat.models.records import (
 )
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared, PreparedRuns
-from heliostat.store.runs import all_but_first_of, first_of, runs
 from heliostat.store.times import to_seconds
 
 _records, _of_jobs, _reruns, _attempts = schema.records, schema.job_records, schema.reruns, schema.attempts
 _SUBMISSION = 0  # in place of the number of an attempt
-_add_record = Prepared(sqlite_insert(_records).on_conflict_do_nothing(), ("id", "content"))
-_added_of_jobs = PreparedRuns(_of_jobs, "job_id", columns=("job_id", "attempt", "record_id"), unless_there=True)
+_ADD_RECORD, _ADD_OF_JOB = insert(_records).on_conflict_do_nothing(), insert(_of_jobs).on_conflict_do_nothing()
 
 
 def add_code(tx: Transaction, code: Code, job_ids: Iterable[JobId]) -> None:
@@ -88,7 +85,6 @@ def unrecorded_attempts(conn: Connection, since: datetime) -> list[tuple[JobId, 
 
 def _add(tx: Transaction, text: str, attempts: Sequence[tuple[JobId, int]]) -> None:
     own_id = record_id(text)
-    _add_record.run(tx.conn, {"id": own_id, "content": text})
-    found = runs(attempts, first_of, all_but_first_of)
-    rows = (({"job_id": job, "attempt": number, "record_id": own_id}, count) for (job, number), count in found)
-    _added_of_jobs.add(tx.conn, rows)
+    tx.conn.execute(_ADD_RECORD, {"id": own_id, "content": text})
+    rows = [{"job_id": job_id, "attempt": number, "record_id": own_id} for job_id, number in attempts]
+    tx.conn.execute(_ADD_OF_JOB, rows)

@@ -1,32 +1,34 @@
 """Jobs, their attempts and their events in the database: how to find them. `moves` changes them."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, ScalarSelect, Select, bindparam, func, or_, select, text, union_all
+from sqlalchemy import Connection, RowMapping, ScalarSelect, Select, bindparam, func, or_, select, union_all
 from sqlalchemy.sql import ColumnElement
 
 from heliostat.models import TERMINAL, AttemptRecord, Job, JobEvent, JobId, JobState
 from heliostat.store import schema
-from heliostat.store.prepared import Prepared, PreparedForMany
+from heliostat.store.chunks import chunks
 from heliostat.store.rows import (
     ALL_COLUMNS,
     LISTED_COLUMNS,
     row_to_attempt,
     row_to_event,
     row_to_job,
+    row_to_listed_job,
 )
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
-_ONE_JOB = Prepared(select(*ALL_COLUMNS).where(_jobs.c.id == bindparam("id")))
-_JOBS = PreparedForMany(_jobs.c.id, *ALL_COLUMNS)
-_LISTED = PreparedForMany(_jobs.c.id, *LISTED_COLUMNS)
-_STANDINGS = PreparedForMany(_jobs.c.id, _jobs.c.id, _jobs.c.user, _jobs.c.project, _jobs.c.state)
-_SAYS_CONTAINED = text("""(spec LIKE '%"image"%' OR spec LIKE '%"mounts"%')""")
-_CONTAINED = PreparedForMany(_jobs.c.id, *ALL_COLUMNS, where=_SAYS_CONTAINED)
+_IS_WANTED = _jobs.c.id.in_(bindparam("ids", expanding=True))
+_MAY_BE_CONTAINED = or_(_jobs.c.spec.contains('"image"'), _jobs.c.spec.contains('"mounts"'))
+# Built once: to build one of them takes longer than to run it.
+_JOBS = select(*ALL_COLUMNS).where(_IS_WANTED)
+_CONTAINED = _JOBS.where(_MAY_BE_CONTAINED)
+_LISTED = select(*LISTED_COLUMNS).where(_IS_WANTED)
+_STANDINGS = select(_jobs.c.id, _jobs.c.user, _jobs.c.project, _jobs.c.state).where(_IS_WANTED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,26 +67,22 @@ class JobFilter:
 
 def get_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     """With their spec; ids that do not exist are left out."""
-    wanted = list(ids)
-    if len(wanted) == 1:
-        row = _ONE_JOB.first(conn, {"id": wanted[0]})
-        return {wanted[0]: row_to_job(row)} if row else {}
-    return {job.id: job for job in map(row_to_job, _JOBS.all_of(conn, wanted))}
+    return {row["id"]: row_to_job(row) for row in _rows(conn, _JOBS, ids)}
 
 
 def listed_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     """Without their specs: a thousand scripts would be a gigabyte."""
-    return {job.id: job for job in map(row_to_job, _LISTED.all_of(conn, ids))}
+    return {row["id"]: row_to_listed_job(row) for row in _rows(conn, _LISTED, ids)}
 
 
 def contained_jobs(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Job]:
     """Those of these that have an image or mounts, with their specs; perhaps some more that only speak of it."""
-    return {job.id: job for job in map(row_to_job, _CONTAINED.all_of(conn, ids))}
+    return {row["id"]: row_to_job(row) for row in _rows(conn, _CONTAINED, ids)}
 
 
 def get_standings(conn: Connection, ids: Collection[JobId]) -> dict[JobId, Standing]:
-    found = _STANDINGS.all_of(conn, ids)
-    return {job_id: Standing(job_id, user, project, JobState(state)) for job_id, user, project, state in found}
+    rows = _rows(conn, _STANDINGS, ids)
+    return {row["id"]: Standing(row["id"], row["user"], row["project"], JobState(row["state"])) for row in rows}
 
 
 def get_job(conn: Connection, job_id: JobId) -> Job | None:
@@ -94,7 +92,7 @@ def get_job(conn: Connection, job_id: JobId) -> Job | None:
 def unfinished_jobs(conn: Connection) -> list[Job]:
     """All that are not over, oldest first, without their spec."""
     query = select(*LISTED_COLUMNS).where(_jobs.c.ended_at.is_(None)).order_by(_jobs.c.id)
-    return [row_to_job(row) for row in conn.execute(query)]
+    return [row_to_listed_job(row) for row in conn.execute(query).mappings()]
 
 
 def ended_before(conn: Connection, ids: Collection[JobId], before: datetime) -> set[JobId]:
@@ -108,7 +106,7 @@ def list_jobs(conn: Connection, wanted: JobFilter, limit: int, before: JobId | N
     query = _filtered(select(*LISTED_COLUMNS), wanted).order_by(_jobs.c.id.desc()).limit(limit)
     if before is not None:
         query = query.where(_jobs.c.id < before)
-    return [row_to_job(row) for row in conn.execute(query)]
+    return [row_to_listed_job(row) for row in conn.execute(query).mappings()]
 
 
 SORTS = {
@@ -136,7 +134,7 @@ def list_slice(conn: Connection, wanted: JobFilter, part: Slice) -> list[Job]:
     found = _ids_of_both_halves(wanted, part) if _is_mixed(wanted, part.sort) else _ids_in_order(wanted, part)
     # The ids first: skipping over whole rows would read them all.
     query = select(*LISTED_COLUMNS).where(_jobs.c.id.in_(found)).order_by(*_order(part))
-    return [row_to_job(row) for row in conn.execute(query)]
+    return [row_to_listed_job(row) for row in conn.execute(query).mappings()]
 
 
 def count_by_state(conn: Connection, wanted: JobFilter) -> dict[JobState, int]:
@@ -177,6 +175,11 @@ def list_events(
 
 def last_event_id(conn: Connection) -> int:
     return conn.execute(select(func.max(_events.c.id))).scalar() or 0
+
+
+def _rows(conn: Connection, query: Select[Any], ids: Collection[JobId]) -> Iterator[RowMapping]:
+    for some in chunks(sorted(set(ids))):
+        yield from conn.execute(query, {"ids": some}).mappings()
 
 
 def _ids_in_order(wanted: JobFilter, part: Slice) -> ScalarSelect[Any]:

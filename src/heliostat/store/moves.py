@@ -1,46 +1,34 @@
 """Changing jobs and attempts: every move is checked against the state it finds, and told as an event."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
-from operator import attrgetter
 from typing import Any
 
-from sqlalchemy import Table, bindparam, delete, select, update
+from sqlalchemy import Table, bindparam, delete, insert, select, update
 
 from heliostat.models import TERMINAL, WAITING, Attempt, Job, JobEvent, JobId, JobState, Rule, may_move
 from heliostat.models.dependencies import broken_words, ended_words
 from heliostat.models.environments import CANNOT_BUILD
-from heliostat.models.frozen import quickly_made
 from heliostat.store import dependencies, gates, schema
+from heliostat.store.chunks import chunks
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared, PreparedForMany, PreparedRuns
+from heliostat.store.prepared import Prepared
 from heliostat.store.rows import event_to_row, job_to_row, places_to_text, to_column
-from heliostat.store.runs import all_but_first_of, first_of, runs
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
-_ATTEMPT_COLUMNS = ("job_id", "number", "node", "devices", "places", "gpu_type", "state", "created_at")
-
-_STATE = Prepared(select(_jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over).where(_jobs.c.id == bindparam("id")))
-_MANY_STATES = PreparedForMany(_jobs.c.id, _jobs.c.id, _jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over)
-_ADDED_JOBS = PreparedRuns(_jobs, "id")
-_ADDED_EVENTS = PreparedRuns(_events, "id", "job_id")
-_ADDED_ATTEMPTS = PreparedRuns(_attempts, "job_id", columns=_ATTEMPT_COLUMNS)
-_number_of, _all_but_number = attrgetter("id"), attrgetter(*(one.name for one in fields(Job) if one.name != "id"))
-_job_of, _all_but_numbers = attrgetter("job_id"), attrgetter("attempt", "at", "kind", "state", "detail")
-
-
-def _first_key(wanted: tuple[tuple[int, ...], dict[str, Any]]) -> int:
-    return wanted[0][0]
+# Built once: to build one of them takes longer than to run it.
+_STATES = select(_jobs.c.id, _jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over).where(
+    _jobs.c.id.in_(bindparam("ids", expanding=True))
+)
+_ADD_JOBS, _ADD_EVENTS = Prepared(insert(_jobs)), Prepared(insert(_events))
+_ADD_ATTEMPTS = Prepared(
+    insert(_attempts), ("job_id", "number", "node", "devices", "places", "gpu_type", "state", "created_at")
+)
 
 
-def _all_but_first_key(wanted: tuple[tuple[int, ...], dict[str, Any]]) -> object:
-    return wanted[0][1:], wanted[1]
-
-
-@quickly_made
 @dataclass(frozen=True, slots=True)
 class Move:
     """A wish to change a job's state. It happens only if the state machine and the fence allow it."""
@@ -56,8 +44,7 @@ class Move:
 
 
 def add_jobs(tx: Transaction, jobs: Sequence[Job]) -> None:
-    found = runs(jobs, _number_of, _all_but_number)
-    _ADDED_JOBS.add(tx.conn, ((job_to_row(first), count) for first, count in found))
+    _ADD_JOBS.run(tx.conn, [job_to_row(job) for job in jobs])
     tx.changes.added += jobs
     _add_events(tx, [(job.id, 0, job.submitted_at, "submitted", job.state, None) for job in jobs])
 
@@ -79,7 +66,7 @@ def move_jobs(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
 def _move_those_allowed(tx: Transaction, moves: Iterable[Move]) -> list[Move]:
     """A job that moves twice is looked up once and written once."""
     wanted = list(moves)
-    found = _moving(tx, wanted)
+    found = _moving(tx, [move.job_id for move in wanted])
     done: list[Move] = []
     told = []
     for move in wanted:
@@ -113,10 +100,13 @@ class _Moving:
         return attempt is None or (attempt == self.attempt and self.state is not JobState.HELD)
 
 
-def _moving(tx: Transaction, moves: Sequence[Move]) -> dict[JobId, _Moving]:
-    """Those who are to move, by their number."""
-    rows = _MANY_STATES.all_of(tx.conn, {move.job_id for move in moves})
-    return {number: _Moving(JobState(state), attempt, bool(handed)) for number, state, attempt, handed in rows}
+def _moving(tx: Transaction, ids: Iterable[JobId]) -> dict[JobId, _Moving]:
+    """As these jobs are now, by their number."""
+    return {
+        row.id: _Moving(JobState(row.state), row.attempt, row.handed_over)
+        for some in chunks(sorted(set(ids)))
+        for row in tx.conn.execute(_STATES, {"ids": some})
+    }
 
 
 def _take_back_from_engine(tx: Transaction, moving: _Moving, move: Move) -> None:
@@ -132,19 +122,21 @@ def _take_back_from_engine(tx: Transaction, moving: _Moving, move: Move) -> None
 def _tell_children(tx: Transaction, parent: Move, opening: gates.Gates) -> list[Move]:
     """That it is over; who can no longer start is to be cancelled."""
     broken: list[Move] = []
-    for child in dependencies.take_open_children(tx, parent.job_id):
-        state, attempt, _ = _STATE.first(tx.conn, {"id": child.job_id}) or (None, 0, False)
-        if state is None or JobState(state) in TERMINAL:
+    children = dependencies.take_open_children(tx, parent.job_id)
+    found = _moving(tx, [child.job_id for child in children])
+    for child in children:
+        state = found[child.job_id].state
+        if state in TERMINAL:
             continue
         verdict = opening.open(child.job_id) if child.rule is Rule.DECIDED else None
         if verdict is not None and verdict.outcome is not None:
             broken.append(cancelled_by(verdict.reason, child.job_id, parent.at))
             continue
         if child.rule.is_met_by(parent.to):
-            _come_nearer(tx, child.job_id, JobState(state), attempt, parent)
+            _come_nearer(tx, child.job_id, found[child.job_id], parent)
             continue
         reason = _why_broken(parent)
-        if JobState(state) not in WAITING:
+        if state not in WAITING:
             _stop_early_child(tx, child.job_id, reason)
             continue
         broken.append(cancelled_by(reason, child.job_id, parent.at))
@@ -169,15 +161,15 @@ def _why_broken(parent: Move) -> str:
     return broken_words(parent.job_id, parent.to)
 
 
-def _come_nearer(tx: Transaction, child: JobId, state: JobState, attempt: int, parent: Move) -> None:
+def _come_nearer(tx: Transaction, child: JobId, found: _Moving, parent: Move) -> None:
     left = dependencies.parents_left(tx.conn, child)
     values: dict[str, Any] = {"parents_left": left}
-    if not left and state is JobState.PENDING:
+    if not left and found.state is JobState.PENDING:
         values["waits_since"] = parent.at  # what passed until now was no waiting in line
     set_job(tx, child, values)
-    if not left and state in WAITING:
+    if not left and found.state in WAITING:
         detail = f"job {parent.job_id} {ended_words(parent.to)}"
-        _add_events(tx, [(child, attempt, parent.at, "parents_over", state, detail)])
+        _add_events(tx, [(child, found.attempt, parent.at, "parents_over", found.state, detail)])
 
 
 def set_job(tx: Transaction, job_id: JobId, values: dict[str, Any]) -> None:
@@ -202,22 +194,20 @@ def note_jobs(tx: Transaction, jobs: Sequence[Job], kind: str, detail: str | Non
 
 
 def add_attempts(tx: Transaction, attempts: Sequence[Attempt], at: datetime) -> None:
-    state, created_at = JobState.STARTING.value, to_seconds(at)
     rows = [
-        (
-            attempt.job.id,
-            attempt.job.attempt,
-            attempt.node,
-            to_column(attempt.devices),
-            places_to_text(attempt.places),
-            attempt.gpu_type,
-            state,
-            created_at,
-        )
+        {
+            "job_id": attempt.job.id,
+            "number": attempt.job.attempt,
+            "node": attempt.node,
+            "devices": to_column(attempt.devices),
+            "places": places_to_text(attempt.places),
+            "gpu_type": attempt.gpu_type,
+            "state": JobState.STARTING.value,
+            "created_at": to_seconds(at),
+        }
         for attempt in attempts
     ]
-    found = runs(rows, first_of, all_but_first_of)
-    _ADDED_ATTEMPTS.add(tx.conn, ((dict(zip(_ATTEMPT_COLUMNS, first, strict=True)), n) for first, n in found))
+    _ADD_ATTEMPTS.run(tx.conn, rows)
 
 
 def set_attempt(tx: Transaction, job_id: JobId, number: int, values: dict[str, Any]) -> None:
@@ -240,22 +230,19 @@ def _update_rows(
     keys: tuple[str, ...],
     wanted: Sequence[tuple[tuple[int, ...], dict[str, Any]]],
 ) -> None:
-    """Those who follow one another and change alike at once; those who change the same columns by one statement,
-    which the driver runs again and again by itself."""
-    alike: dict[tuple[str, ...], list[dict[str, Any]]] = {}
-    for (key, values), count in runs(wanted, _first_key, _all_but_first_key):
+    """Rows of which the same columns change are written together."""
+    by_columns: dict[tuple[str, ...], list[dict[str, Any]]] = {}
+    for key, values in wanted:
         row = {name: to_column(value) for name, value in values.items()}
-        row.update(zip((f"key_{name}" for name in keys), key, strict=True), last_key=key[0] + count - 1)
-        alike.setdefault(tuple(values), []).append(row)
-    for columns, rows in alike.items():
-        _update(table, keys, columns).run_many(tx.conn, rows)
+        row.update(zip((f"key_{name}" for name in keys), key, strict=True))
+        by_columns.setdefault(tuple(values), []).append(row)
+    for columns, rows in by_columns.items():
+        _update(table, keys, columns).run(tx.conn, rows)
 
 
 @cache
 def _update(table: Table, keys: tuple[str, ...], columns: tuple[str, ...]) -> Prepared:
-    first, *others = keys
-    follow = table.c[first].between(bindparam(f"key_{first}"), bindparam("last_key"))
-    statement = update(table).where(follow, *(table.c[key] == bindparam(f"key_{key}") for key in others))
+    statement = update(table).where(*(table.c[name] == bindparam(f"key_{name}") for name in keys))
     return Prepared(statement.values({name: bindparam(name) for name in columns}))
 
 
@@ -267,6 +254,5 @@ def _add_events(tx: Transaction, told: Sequence[tuple[JobId, int, datetime, str,
         JobEvent(event_id, job_id, attempt, at, kind, state, detail)
         for event_id, (job_id, attempt, at, kind, state, detail) in zip(ids, told, strict=True)
     ]
-    found = runs(added, _job_of, _all_but_numbers)
-    _ADDED_EVENTS.add(tx.conn, ((event_to_row(first), count) for first, count in found))
+    _ADD_EVENTS.run(tx.conn, [event_to_row(event) for event in added])
     tx.changes.events += added

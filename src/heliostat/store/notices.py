@@ -12,12 +12,12 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 from heliostat.models import JobEvent, JobId, JobState
 from heliostat.models.notices import LATE, TOLD_KINDS, Channel, Delivery, DeliveryState, Notice, NoticeId
 from heliostat.store import notice_tables, schema
+from heliostat.store.chunks import chunks
 from heliostat.store.database import Transaction
 from heliostat.store.times import to_seconds, to_time
 
 _notices, _deliveries, _cursor = notice_tables.notices, notice_tables.deliveries, notice_tables.cursor
 _events, _jobs, _forecasts = schema.events, schema.jobs, schema.forecasts
-_MANY = 500  # variables of one statement
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +104,8 @@ def events_after(conn: Connection, event_id: int, limit: int) -> list[JobOfEvent
 
 def events_of(conn: Connection, event_ids: Sequence[int]) -> list[JobOfEvent]:
     found: list[JobOfEvent] = []
-    for start in range(0, len(event_ids), _MANY):
-        query = _TOLD.where(_events.c.id.in_(event_ids[start : start + _MANY])).order_by(_events.c.id)
+    for some in chunks(event_ids):
+        query = _TOLD.where(_events.c.id.in_(some)).order_by(_events.c.id)
         found += [_job_of_event(row) for row in conn.execute(query)]
     return found
 

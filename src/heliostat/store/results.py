@@ -8,10 +8,9 @@ from sqlalchemy import Connection, Table, delete, insert, select
 
 from heliostat.models import JobId
 from heliostat.models.workflows import Metric
+from heliostat.store.chunks import chunks
 from heliostat.store.database import Transaction
 from heliostat.store.workflow_tables import job_metrics, job_outputs
-
-_MANY = 500
 
 
 def put_outputs(tx: Transaction, job_id: JobId, values: Mapping[str, str]) -> None:
@@ -43,8 +42,7 @@ def _put(tx: Transaction, table: Table, job_id: JobId, text: str | None) -> None
 
 def _found(conn: Connection, table: Table, job_ids: Sequence[JobId]) -> list[tuple[JobId, str]]:
     found: list[tuple[JobId, str]] = []
-    for start in range(0, len(job_ids), _MANY):
-        part = list(job_ids[start : start + _MANY])
-        rows = conn.execute(select(table).where(table.c.job_id.in_(part)))
+    for some in chunks(job_ids):
+        rows = conn.execute(select(table).where(table.c.job_id.in_(some)))
         found += [(row.job_id, row.content) for row in rows]
     return found

@@ -1,13 +1,11 @@
 """Rows to records and back."""
 
 import json
-from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
-from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import Row
+from sqlalchemy import Row, RowMapping
 
 from heliostat.models import (
     AttemptRecord,
@@ -28,21 +26,9 @@ from heliostat.models.workflows import Part
 from heliostat.store import schema
 from heliostat.store.times import to_seconds, to_time
 
-_NAMES = (
-    *("id", "kind", "name", "state", "user", "unix_user", "project"),
-    *("cpus", "memory_mib", "gpus", "gpu_type", "gpu_memory_mib", "placement"),
-    *("time_limit_seconds", "priority", "max_retries", "retries", "array_id", "array_index", "array_limit"),
-    *("attempt", "node", "devices", "submitted_at", "started_at", "ended_at", "exit_code", "reason"),
-    *("stop_requested", "places", "priority_class", "preemptible", "preemptions", "overtime", "checkpointed_at"),
-    *("priority_everywhere", "waited_seconds", "waits_since", "handed_over", "origin", "after", "parents_left"),
-    *("begin_at", "environment", "retry", "notify", "part"),
-)
-"""In the order in which `row_to_job` reads them."""
-LISTED_COLUMNS = tuple(schema.jobs.c[name] for name in _NAMES)
-ALL_COLUMNS = (*LISTED_COLUMNS, schema.jobs.c.spec)
-_ANYWHERE, _NO_SPEC = Placement(), JobSpec()
-_STATES = {state.value: state for state in JobState}
-_SHORT_TEXT = 4096  # of a spec: to keep long ones would cost more than to read them again
+LISTED_COLUMNS = tuple(column for column in schema.jobs.c if column.name != "spec")
+ALL_COLUMNS = tuple(schema.jobs.c)
+_ANYWHERE = Placement()
 
 
 def job_to_row(job: Job) -> dict[str, Any]:
@@ -98,63 +84,62 @@ def job_to_row(job: Job) -> dict[str, Any]:
     }
 
 
-def row_to_job(row: Sequence[Any]) -> Job:
-    """From a row of LISTED_COLUMNS (its spec stays empty) or ALL_COLUMNS. By position: to ask a row for each of
-    its columns by name takes longer than everything else."""
-    # fmt: off
-    (id_, kind, name, state, user, unix_user, project,
-     cpus, memory_mib, gpus, gpu_type, gpu_memory_mib, placement,
-     time_limit_seconds, priority, max_retries, retries, array_id, array_index, array_limit,
-     attempt, node, devices, submitted_at, started_at, ended_at, exit_code, reason,
-     stop_requested, places, priority_class, preemptible, preemptions, overtime, checkpointed_at,
-     priority_everywhere, waited_seconds, waits_since, handed_over, origin, after, parents_left,
-     begin_at, environment, retry, notify, part, *spec) = row
-    # fmt: on
+def row_to_job(row: RowMapping) -> Job:
+    """From a row of ALL_COLUMNS."""
+    return _job(row, _json_to_spec(json.loads(row["spec"])))
+
+
+def row_to_listed_job(row: RowMapping) -> Job:
+    """From a row of LISTED_COLUMNS: its spec stays empty."""
+    return _job(row, JobSpec())
+
+
+def _job(row: RowMapping, spec: JobSpec) -> Job:
     return Job(
-        id_,
-        kind,
-        name,
-        _STATES[state],
-        user,
-        unix_user,
-        project,
-        _resources(cpus, memory_mib, gpus, gpu_type, gpu_memory_mib),
-        _text_to_spec(spec[0]) if spec else _NO_SPEC,
-        to_time(submitted_at),
-        time_limit_seconds,
-        priority,
-        max_retries,
-        retries,
-        array_id,
-        array_index,
-        array_limit,
-        attempt,
-        node,
-        _text_to_words(devices),
-        to_time(started_at),
-        to_time(ended_at),
-        exit_code,
-        reason,
-        stop_requested,
-        _text_to_placement(placement),
-        text_to_places(places),
-        priority_class,
-        bool(preemptible),
-        preemptions,
-        bool(overtime),
-        to_time(checkpointed_at),
-        bool(priority_everywhere),
-        waited_seconds,
-        to_time(waits_since),
-        bool(handed_over),
-        origin,
-        _text_to_after(after),
-        parents_left,
-        to_time(begin_at),
-        environment,
-        _text_to_retry(retry),
-        _text_to_words(notify),
-        _text_to_part(part),
+        id=row["id"],
+        kind=row["kind"],
+        name=row["name"],
+        state=JobState(row["state"]),
+        user=row["user"],
+        unix_user=row["unix_user"],
+        project=row["project"],
+        resources=_resources(row),
+        spec=spec,
+        submitted_at=to_time(row["submitted_at"]),
+        time_limit_seconds=row["time_limit_seconds"],
+        priority=row["priority"],
+        max_retries=row["max_retries"],
+        retries=row["retries"],
+        array_id=row["array_id"],
+        array_index=row["array_index"],
+        array_limit=row["array_limit"],
+        attempt=row["attempt"],
+        node=row["node"],
+        devices=_text_to_words(row["devices"]),
+        started_at=to_time(row["started_at"]),
+        ended_at=to_time(row["ended_at"]),
+        exit_code=row["exit_code"],
+        reason=row["reason"],
+        stop_requested=row["stop_requested"],
+        placement=_text_to_placement(row["placement"]),
+        places=text_to_places(row["places"]),
+        priority_class=row["priority_class"],
+        preemptible=row["preemptible"],
+        preemptions=row["preemptions"],
+        overtime=row["overtime"],
+        checkpointed_at=to_time(row["checkpointed_at"]),
+        priority_everywhere=row["priority_everywhere"],
+        waited_seconds=row["waited_seconds"],
+        waits_since=to_time(row["waits_since"]),
+        handed_over=row["handed_over"],
+        origin=row["origin"],
+        after=_text_to_after(row["after"]),
+        parents_left=row["parents_left"],
+        begin_at=to_time(row["begin_at"]),
+        environment=row["environment"],
+        retry=_text_to_retry(row["retry"]),
+        notify=_text_to_words(row["notify"]),
+        part=_text_to_part(row["part"]),
     )
 
 
@@ -200,11 +185,11 @@ def event_to_row(event: JobEvent) -> dict[str, Any]:
 
 
 def _words_to_text(words: tuple[str, ...]) -> str:
-    return json.dumps(words) if words else "[]"
+    return json.dumps(words)
 
 
 def _text_to_words(text: str) -> tuple[str, ...]:
-    return () if text == "[]" else tuple(json.loads(text))
+    return tuple(json.loads(text))
 
 
 def _spec_to_json(spec: JobSpec) -> dict[str, Any]:
@@ -221,22 +206,10 @@ def _spec_to_json(spec: JobSpec) -> dict[str, Any]:
 
 def _containment_to_json(spec: JobSpec) -> dict[str, Any]:
     """Only what is there: most jobs have nothing of it."""
-    if not (spec.image or spec.runtime or spec.mounts or spec.network or spec.upload or spec.template):
-        return {}
     mounts = [[mount.source, mount.target, mount.read_only] for mount in spec.mounts]
     given = {"image": spec.image, "runtime": spec.runtime, "mounts": mounts or None, "network": spec.network}
     given |= {"upload": spec.upload, "template": spec.template}
     return {name: value for name, value in given.items() if value is not None}
-
-
-def _text_to_spec(text: str) -> JobSpec:
-    return _usual_spec(text) if len(text) < _SHORT_TEXT else _json_to_spec(json.loads(text))
-
-
-@lru_cache(64)
-def _usual_spec(text: str) -> JobSpec:
-    """Of many like jobs the same one: whoever holds two against each other need not look inside."""
-    return _json_to_spec(json.loads(text))
 
 
 def _json_to_spec(values: dict[str, Any]) -> JobSpec:
@@ -244,12 +217,9 @@ def _json_to_spec(values: dict[str, Any]) -> JobSpec:
     return JobSpec(**(values | {"command": tuple(values["command"]), "mounts": mounts}))
 
 
-@lru_cache(1000)
-def _resources(
-    cpus: int, memory_mib: int, gpus: float, gpu_type: str | None, gpu_memory_mib: int | None
-) -> Resources:
-    """Most jobs ask for what others have asked for."""
-    return Resources(cpus, memory_mib, int(gpus) if gpus == int(gpus) else gpus, gpu_type, gpu_memory_mib)
+def _resources(row: RowMapping) -> Resources:
+    gpus = int(row["gpus"]) if row["gpus"] == int(row["gpus"]) else row["gpus"]
+    return Resources(row["cpus"], row["memory_mib"], gpus, row["gpu_type"], row["gpu_memory_mib"])
 
 
 def _placement_to_text(placement: Placement) -> str:
@@ -275,11 +245,11 @@ def _text_to_retry(text: str) -> Retry:
 
 
 def _after_to_text(after: tuple[Dependency, ...]) -> str:
-    return json.dumps([[one.parent, one.rule.value] for one in after]) if after else "[]"
+    return json.dumps([[one.parent, one.rule.value] for one in after])
 
 
 def _text_to_after(text: str) -> tuple[Dependency, ...]:
-    return () if text == "[]" else tuple(Dependency(parent, Rule(rule)) for parent, rule in json.loads(text))
+    return tuple(Dependency(parent, Rule(rule)) for parent, rule in json.loads(text))
 
 
 def part_to_text(part: Part | None) -> str | None:
@@ -295,11 +265,11 @@ def spec_to_text(spec: JobSpec) -> str:
 
 
 def places_to_text(places: tuple[Place, ...]) -> str:
-    return json.dumps([[place.node, place.devices] for place in places]) if places else "[]"
+    return json.dumps([[place.node, place.devices] for place in places])
 
 
 def text_to_places(text: str) -> tuple[Place, ...]:
-    return () if text == "[]" else tuple(Place(node, tuple(devices)) for node, devices in json.loads(text))
+    return tuple(Place(node, tuple(devices)) for node, devices in json.loads(text))
 
 
 def to_column(value: object) -> object:

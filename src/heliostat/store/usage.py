@@ -23,7 +23,7 @@ from sqlalchemy.sql import ColumnElement
 
 from heliostat.models import Job, JobState
 from heliostat.store import schema
-from heliostat.store.rows import LISTED_COLUMNS, row_to_job
+from heliostat.store.rows import LISTED_COLUMNS, row_to_listed_job
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts = schema.jobs, schema.attempts
@@ -93,7 +93,7 @@ def unfinished_by_project(conn: Connection) -> list[tuple[str, JobState, int, fl
 def unfinished_exclusive_jobs(conn: Connection) -> list[Job]:
     """Those that are, or want to be, alone on their nodes; without their specs."""
     query = select(*LISTED_COLUMNS).where(_jobs.c.ended_at.is_(None), _is_exclusive())
-    return [row_to_job(row) for row in conn.execute(query)]
+    return [row_to_listed_job(row) for row in conn.execute(query).mappings()]
 
 
 def _is_exclusive() -> ColumnElement[bool]:

@@ -11,7 +11,7 @@ from heliostat.models import ACTIVE, Job, JobId, JobState
 from heliostat.models.workflows import Tally, Workflow, WorkflowId, WorkflowJob
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.rows import LISTED_COLUMNS, row_to_job
+from heliostat.store.rows import LISTED_COLUMNS, row_to_listed_job
 from heliostat.store.times import to_seconds, to_time
 from heliostat.store.workflow_tables import workflow_jobs, workflows
 
@@ -81,17 +81,12 @@ def list_workflows(
 def jobs_of(conn: Connection, workflow_id: WorkflowId) -> list[tuple[WorkflowJob, Job]]:
     """In the order of the file; the jobs without their spec."""
     query = (
-        select(workflow_jobs, *(column.label(f"its_{column.name}") for column in LISTED_COLUMNS))
+        select(workflow_jobs, *LISTED_COLUMNS)
         .join(schema.jobs, _jobs.id == _w.job_id)
         .where(_w.workflow_id == workflow_id)
         .order_by(_w.place)
     )
-    names = [f"its_{column.name}" for column in LISTED_COLUMNS]
-    found: list[tuple[WorkflowJob, Job]] = []
-    for row in conn.execute(query):
-        values = row._mapping
-        found.append((_workflow_job(values), row_to_job([values[name] for name in names])))
-    return found
+    return [(_workflow_job(row), row_to_listed_job(row)) for row in conn.execute(query).mappings()]
 
 
 def tallies(conn: Connection, ids: Sequence[WorkflowId]) -> dict[WorkflowId, Tally]:

@@ -11,13 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, Rests, SaysWhy, does
+from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, SaysWhy
 from heliostat.errors import HeliostatError
 from heliostat.models import (
     ACTIVE,
     Attempt,
     AttemptId,
-    Cause,
     Ended,
     Job,
     JobId,
@@ -31,8 +30,7 @@ from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import known_better
 from heliostat.scheduling.plan import plan
 from heliostat.scheduling.policy import Policy
-from heliostat.scheduling.relay import GOOD_SECONDS, Relay, relay_after
-from heliostat.scheduling.snapshot import Plan, Start
+from heliostat.scheduling.snapshot import Plan
 from heliostat.scheduling.why import Explainer, Why, why_elsewhere
 from heliostat.server_log import get_logger
 from heliostat.store import jobs as stored
@@ -41,7 +39,6 @@ from heliostat.store.database import Changes, Store
 from heliostat.workers.accounts import Rules
 from heliostat.workers.fleet import Fleet
 from heliostat.workers.inbox import Inbox, News
-from heliostat.workers.lining import Lining
 from heliostat.workers.outcome import moves_for
 from heliostat.workers.past import past_usage
 from heliostat.workers.queue import Queue
@@ -50,7 +47,6 @@ from heliostat.workers.tries import Tries
 
 log = get_logger()
 
-_RETRY_SECONDS = 1.0
 _LONGEST_SLEEP_SECONDS = 3600.0
 _LOOK_SECONDS = 5.0  # between looks for checkpoints
 _CATCH_UP_SECONDS = 0.2
@@ -68,19 +64,24 @@ class Parts:
 
 
 class Controller:
-    def __init__(self, parts: Parts, now: Callable[[], datetime], policy: Policy | None = None) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        now: Callable[[], datetime],
+        policy: Policy | None = None,
+        *,
+        retry_seconds: float = 1.0,
+    ) -> None:
+        """`retry_seconds`: after a failed round, and after the first failed start of a job."""
         self._store, self._engine, self._fleet, self._rules = parts.store, parts.engine, parts.fleet, parts.rules
         self._settle = parts.settle
         self._now = now
         self._policy = policy or Policy()
         self._queue = Queue(Board(self._policy))
         self._made = Plan()
-        self._relay = Relay(now())
-        self._plan_again_at: float | None = None  # after it was followed for a while
-        self._lining = Lining(parts.engine, self._newest)
         self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
         self._inbox = Inbox()
-        self._tries = Tries()
+        self._tries, self._retry_seconds = Tries(retry_seconds), retry_seconds
         self._stop_asked: dict[AttemptId, str] = {}  # and why
         self._next_look = 0.0  # for checkpoints
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
@@ -91,7 +92,7 @@ class Controller:
         self._fleet.on_change(self._inbox.nudge)
         self._rules.on_change(self._inbox.nudge)
         if isinstance(self._engine, Reports):
-            self._engine.on_observation(self._hear)
+            self._engine.on_observation(self._inbox.put_observations)
         attempts = self._take_up()
         self._engine.forget_all_but({attempt.id for attempt in attempts})
         self._thread.start()
@@ -109,10 +110,8 @@ class Controller:
         waiting, words = self.waiting(job), self._queue.not_in_line_words(job, self._now())
         if words and known_better(waiting):
             return words
-        if job.handed_over and isinstance(self._engine, SaysWhy):
-            return waiting.reason if waiting else "has just been handed over"
         if job.handed_over:
-            return "is the next to start, in the place of one like it"
+            return waiting.reason if waiting else "has just been handed over"
         return self._explainer.reason(job.id) or job.reason or "has just been submitted"
 
     def why(self, job_id: JobId) -> Why | None:
@@ -145,10 +144,6 @@ class Controller:
     def unfinished_jobs_of(self, user: str) -> int:
         """How many of the user's jobs are not over, as of the newest round."""
         return self._queue.count_of(user)
-
-    def _hear(self, observations: Sequence[Observation]) -> None:
-        is_last = does(self._engine, Rests) and self._engine.is_at_rest()  # type: ignore[type-abstract]
-        self._inbox.put_observations(observations, is_last=is_last, is_urgent=self._lining.runs_low(self._relay))
 
     def _on_commit(self, changes: Changes) -> None:
         if changes.added or changes.moved:
@@ -188,19 +183,13 @@ class Controller:
                 job = self._queue.get(job_id)
                 if job and job.handed_over and values.get("state") in (JobState.CANCELLED, JobState.HELD):
                     self._engine.stop(Attempt(job.attempt_id, job, ""), 0.0)
-                    self._lining.leave([job.attempt_id])
             self._queue.apply(change, now)
 
     def _decide(self, news: News) -> Round:
         now, observations = self._now(), news.observations
         if news.only_starts and self._seconds_to_next_try() != 0.0:
             return Round(observations, Plan(), now)
-        has_begun_unknown = self._lining.has_begun_unknown(observations)
-        gone, places = self._lining.note_ends(observations)
-        if has_begun_unknown:
-            return Round(observations, Plan(), now, needs_another=True)  # once they have places in our picture
-        if (starts := self._taken_over(news, places, now)) is not None:
-            return self._lined_up(Round(observations, Plan(tuple(starts)), now))
+        gone = [seen.attempt_id for seen in observations if isinstance(seen, Ended)]
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now), now)
         abilities = self._engine.capabilities
         if abilities.queues_itself:
@@ -211,35 +200,7 @@ class Controller:
         snapshot = self._queue.snapshot(now, gone, self._tries.delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
-        self._relay, self._plan_again_at = relay_after(self._made, snapshot, self._policy, now), None
-        self._lining.take_back(self._relay)
-        return self._lined_up(Round(observations, self._made, now))
-
-    def _lined_up(self, this_round: Round) -> Round:
-        return self._lining.fill(this_round, self._relay, self._queue.active())
-
-    def _taken_over(self, news: News, places: Sequence[Job], now: datetime) -> list[Start] | None:
-        """Who starts in the place of those that have ended; None: what has happened needs a plan."""
-        is_good = self._relay.is_good(now, others_stand_ready=self._lining.others_stand_ready)
-        if not is_good or self._seconds_to_next_try() == 0.0:
-            return None
-        ends = [seen for seen in news.observations if isinstance(seen, Ended)]
-        jobs = [job for seen in ends if seen.cause is Cause.EXITED and (job := self._newest(seen))]
-        if len(jobs) < len(ends) or any(job.stop_requested for job in jobs):
-            return None
-        if news.changes and not self._have_only_joined(news.changes, now):
-            return None
-        starts = self._relay.starts_after(places)
-        if starts is not None and self._plan_again_at is None:
-            self._plan_again_at = time.monotonic() + GOOD_SECONDS
-        return starts
-
-    def _have_only_joined(self, changes: Sequence[Changes], now: datetime) -> bool:
-        if not all(change.added and not change.moved for change in changes):
-            return False
-        added = [self._queue.get(job.id) for change in changes for job in change.added]
-        known = [job for job in added if job is not None]
-        return len(known) == len(added) and self._relay.let_join(known, now)
+        return Round(observations, self._made, now)
 
     def _look_for_checkpoints(self, now: datetime) -> None:
         """Those who may be sent away lose less if they have just saved their work."""
@@ -266,7 +227,6 @@ class Controller:
 
     def _carry_out(self, this_round: Round) -> None:
         self._tries.note(this_round.observations)
-        self._lining.note_round(this_round)
         self._engine.start(this_round.started)
         if this_round.ended:
             for attempt_id in this_round.ended:
@@ -277,7 +237,7 @@ class Controller:
         """What we have just recorded needs no other plan, unless a job waits again because of it."""
         ours = {job_of_attempt(seen.attempt_id) for seen in this_round.observations}
         ours |= {attempt.job.id for attempt in this_round.started}
-        let_follow = this_round.needs_another or self._lets_children_follow(this_round)
+        let_follow = self._lets_children_follow(this_round)
         changes = self._inbox.take_changes(
             lambda taken: let_follow or any(_is_news(change, ours) for change in taken)
         )
@@ -303,7 +263,6 @@ class Controller:
         if self._stop_asked.get(job.attempt_id) == job.stop_requested:
             return
         self._stop_asked[job.attempt_id] = job.stop_requested
-        self._lining.close_behind(job.attempt_id)
         for attempt in self._attempts_of([job]):
             spec = attempt.job.spec
             signal = spec.preempt_signal if job.stop_requested == "preempt" else "TERM"
@@ -322,7 +281,7 @@ class Controller:
             log.error("round_failed", error=str(error))
         else:
             log.exception("round_failed")
-        time.sleep(_RETRY_SECONDS)
+        time.sleep(self._retry_seconds)
         self._inbox.put_back(news.observations)
         try:
             self._take_up()
@@ -345,7 +304,6 @@ class Controller:
 
     def _load(self) -> None:
         self._inbox.drop_changes()
-        self._lining.forget()
         with self._store.read() as conn:
             unfinished = stored.unfinished_jobs(conn)
         board = Board(self._policy)
@@ -355,9 +313,7 @@ class Controller:
         self._queue = Queue(board, unfinished, self._now())
 
     def _seconds_to_next_try(self) -> float | None:
-        waits = self._tries.seconds_left() + self._lining.seconds_left()
-        if self._plan_again_at is not None:
-            waits.append(self._plan_again_at - time.monotonic())
+        waits = self._tries.seconds_left()
         if self._made.wake_at is not None:
             waits.append((self._made.wake_at - self._now()).total_seconds())
         return min(max(0.0, min(waits)), _LONGEST_SLEEP_SECONDS) if waits else None

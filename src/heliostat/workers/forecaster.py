@@ -25,7 +25,6 @@ from heliostat.workers.past import past_durations, recent_durations
 
 log = get_logger()
 
-_QUICK_ENDS = 10  # in a settling time: jobs follow one another so quickly that a forecast is old before it is made
 _BREATH_SECONDS = 0.0005  # between two steps, for the other threads
 _BACKGROUND = 4.0  # times as long as a step, the others have after it, unless somebody waits for the answer
 _KEPT = timedelta(days=90)
@@ -43,7 +42,6 @@ class ForecastTiming:
     stale_seconds: float = 120.0  # after which one is made anew though nothing happened
     settling_seconds: float = 0.5  # without news: most jobs start at once, so let the controller speak first
     longest_settling_seconds: float = 5.0  # there may be news all the time
-    longest_quick_seconds: float = 30.0  # as well, while jobs end quickly one after the other
     budget_seconds: float = 3.0  # of work
     question_seconds: float = 1.5  # of work, for when, and again for what would be earlier
     rest_factor: float = 15.0  # times as long as a forecast takes, the thread rests after it
@@ -93,7 +91,6 @@ class Forecaster:
         self._changed = True
         self._waits = False
         self._ended: list[JobId] = []
-        self._ends = 0  # of jobs, since the start
         self._askers: set[str] = set()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="forecaster", daemon=True)
@@ -179,7 +176,6 @@ class Forecaster:
         ended = [job_id for job_id, values in changes.moved if values.get("state") in TERMINAL]
         with self._wake:
             self._changed = True
-            self._ends += len(ended)
             self._ended += ended[: _MOST_LEARNT - len(self._ended)]
             if self._waits:
                 self._wake.notify()
@@ -211,11 +207,9 @@ class Forecaster:
         began = time.monotonic()
         while not self._stopping:
             with self._wake:
-                self._changed, before = False, self._ends
+                self._changed = False
             self._sleep(self._timing.settling_seconds)
-            is_quick = self._ends - before > _QUICK_ENDS
-            longest = self._timing.longest_quick_seconds if is_quick else self._timing.longest_settling_seconds
-            if not self._changed or time.monotonic() > began + longest:
+            if not self._changed or time.monotonic() > began + self._timing.longest_settling_seconds:
                 return
 
     def _sleep(self, seconds: float) -> None:

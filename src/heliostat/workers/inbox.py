@@ -9,12 +9,8 @@ from math import inf
 from heliostat.models import Observation, Started
 from heliostat.store.database import Changes
 
+_PAUSE_SECONDS = 0.01  # from one round to the next: what happens meanwhile shares a plan and a commit
 _COMPANY_SECONDS = 0.015  # how long the word that something runs waits for others to share its commit
-# Between rounds, so that what happens quickly shares one; the first after a pause is made at once. The longer a
-# round takes, the longer is the breath: those who are to be answered meanwhile need the interpreter too.
-_SHORTEST_BREATH_SECONDS, _LONGEST_BREATH_SECONDS = 0.01, 0.04
-_BREATH_PER_ROUND = 6
-_URGENT_BREATH_SECONDS = 0.0025  # after a round, for those who wait for the interpreter
 
 
 @dataclass(slots=True)
@@ -39,9 +35,8 @@ class Inbox:
         self._news = News()
         lock = threading.Lock()
         self._wake, self._round_over = threading.Condition(lock), threading.Condition(lock)
-        self._closed, self._hurries = threading.Event(), threading.Event()
-        self._has_last = False
-        self._taken_at = self._submitted_at = -inf
+        self._closed = threading.Event()
+        self._taken_at = -inf
         self._put = self._taken = self._handled = 0  # how many changes
 
     @property
@@ -55,22 +50,12 @@ class Inbox:
     def put_changes(self, changes: Changes) -> None:
         with self._wake:
             self._put += 1
-            if changes.added:
-                self._submitted_at = time.monotonic()
             self._news.changes.append(changes)
             self._wake.notify()
 
-    def put_observations(
-        self, observations: Sequence[Observation], *, is_last: bool = False, is_urgent: bool = False
-    ) -> None:
-        """After the last one nothing follows that could share its round, unless somebody is submitting jobs. What
-        is urgent when a round ends is said again if that has not seen to it."""
+    def put_observations(self, observations: Sequence[Observation]) -> None:
         with self._wake:
             self._news.observations += observations
-            if is_last and time.monotonic() - self._submitted_at > _LONGEST_BREATH_SECONDS:
-                self._has_last = True
-            if is_urgent or self._has_last:
-                self._hurries.set()
             self._wake.notify()
 
     def nudge(self) -> None:
@@ -84,27 +69,19 @@ class Inbox:
 
     def take(self, longest: Callable[[], float | None]) -> News:
         """The round before is over. Waits until there is something, or so many seconds."""
-        over_at = time.monotonic()
-        earliest, soonest = self._taken_at + _breath(over_at - self._taken_at), over_at + _URGENT_BREATH_SECONDS
         with self._wake:
             self._handled = self._taken
             self._round_over.notify_all()
-            if not (self._has_last or self.is_closed):
-                self._hurries.clear()
             if self.is_empty and not self.is_closed:
                 self._wake.wait(longest())
-        for_company = time.monotonic() + _COMPANY_SECONDS
-        if (left := earliest - time.monotonic()) > 0:
-            self._hurries.wait(left)
-        if not self._has_last and (left := soonest - time.monotonic()) > 0:
+        if (left := self._taken_at + _PAUSE_SECONDS - time.monotonic()) > 0:
             self._closed.wait(left)
         with self._wake:
             self._taken_at = time.monotonic()
-            while self._news.only_starts and (left := for_company - time.monotonic()) > 0 and not self.is_closed:
+            deadline = time.monotonic() + _COMPANY_SECONDS
+            while self._news.only_starts and (left := deadline - time.monotonic()) > 0 and not self.is_closed:
                 self._wake.wait(left)
             news, self._news, self._taken = self._news, News(), self._put
-            self._has_last = False
-            self._hurries.clear()
             return news
 
     def wait_until_handled(self, seconds: float) -> None:
@@ -128,11 +105,6 @@ class Inbox:
 
     def close(self) -> None:
         self._closed.set()
-        self._hurries.set()
         with self._wake:
             self._wake.notify()
             self._round_over.notify_all()
-
-
-def _breath(round_seconds: float) -> float:
-    return min(max(_SHORTEST_BREATH_SECONDS, round_seconds * _BREATH_PER_ROUND), _LONGEST_BREATH_SECONDS)

@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
-from heliostat.models import Cause, Ended, Job, JobState, Started, changed
+from heliostat.models import Cause, Ended, Job, JobState, Started
 from heliostat.store.moves import Move
 
 _FRESH: dict[str, Any] = {
@@ -20,7 +20,6 @@ _FRESH: dict[str, Any] = {
 _ITS_OWN_ENDS = frozenset({Cause.TIMED_OUT, Cause.REFUSED})
 _BACK = {
     "requeued": JobState.CANCELLED,
-    "not_started": JobState.CANCELLED,
     "preempted": JobState.PREEMPTED,
     "failed": JobState.FAILED,
     "timed_out": JobState.TIMED_OUT,
@@ -36,7 +35,7 @@ def moves_for(job: Job, seen: Started | Ended, may_try_again: bool) -> list[Move
     """What becomes of an active job, or of one that was handed over and may have started or ended meanwhile."""
     if job.state is JobState.PENDING:
         leaving = _leave_engines_queue(job, seen)
-        job = changed(job, state=JobState.STARTING, **leaving.values)
+        job = replace(job, state=JobState.STARTING, **leaving.values)
         return [leaving, *moves_for(job, seen, may_try_again)]
     if isinstance(seen, Started):
         return [move_for_start(job, seen)]

@@ -3,10 +3,11 @@
 import threading
 from collections import Counter
 from collections.abc import Collection
+from dataclasses import replace
 from datetime import datetime
 
 from heliostat.engines.contract import Capabilities
-from heliostat.models import AttemptId, Job, JobId, JobSpec, Node, Reservation, changed, job_of_attempt
+from heliostat.models import AttemptId, Job, JobId, JobSpec, Node, Reservation, job_of_attempt
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import not_in_line_words
@@ -40,10 +41,10 @@ class Queue:
     def apply(self, changes: Changes, now: datetime) -> None:
         with self._lock:
             for job in changes.added:
-                self._put(self._in_line(changed(job, spec=_without_secrets(job.spec))), now)
+                self._put(self._in_line(replace(job, spec=_without_secrets(job.spec))), now)
             for job_id, values in changes.moved:
                 if known := self.get(job_id):
-                    self._put(changed(known, **values), now)
+                    self._put(replace(known, **values), now)
 
     def follow(
         self,
@@ -111,7 +112,7 @@ class Queue:
             return
         if job.checkpointed_at is None or job.checkpointed_at < saved_at:
             with self._lock:
-                self._put(changed(job, checkpointed_at=saved_at), now)
+                self._put(replace(job, checkpointed_at=saved_at), now)
 
     def fork(self) -> Board:
         """A copy of the board to think with."""
@@ -138,7 +139,7 @@ class Queue:
         """Behind those submitted before it, also when the clock was set back in between."""
         if self._newest and self._newest > job.submitted_at:
             waits_since = max(job.waits_since, self._newest) if job.waits_since else None
-            return changed(job, submitted_at=self._newest, waits_since=waits_since)
+            return replace(job, submitted_at=self._newest, waits_since=waits_since)
         self._newest = job.submitted_at
         return job
 

@@ -1,7 +1,7 @@
 """Writes what a round of the controller has seen and decided: in one transaction, each move guarded."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -16,7 +16,6 @@ from heliostat.models import (
     Observation,
     Retimed,
     Started,
-    changed,
     job_of_attempt,
 )
 from heliostat.scheduling.handover import parents_to_name
@@ -38,15 +37,12 @@ class Round:
     plan: Plan
     now: datetime
     to_hand_over: Sequence[Job] = ()  # to an engine that queues by itself
-    to_line_up: Sequence[tuple[AttemptId, Sequence[Job]]] = ()  # behind whom: these, one behind the other
-    needs_another: bool = False  # it could not decide, before this is recorded
     started: list[Attempt] = field(default_factory=list)
     ended: list[AttemptId] = field(default_factory=list)
 
     @property
     def has_news(self) -> bool:
-        decided = self.plan.starts or self.plan.stops or self.to_hand_over or self.to_line_up
-        return bool(self.observations or decided)
+        return bool(self.observations or self.plan.starts or self.plan.stops or self.to_hand_over)
 
 
 def record(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
@@ -63,7 +59,6 @@ def record(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:
         if (job := jobs.get(start.job.id))
     ]
     this_round.started += _hand_over(tx, this_round)
-    this_round.started += _line_up(tx, this_round)
     moves.add_attempts(tx, this_round.started, this_round.now)
     for stop in this_round.plan.stops:
         _record_stop(tx, stop, this_round.now)
@@ -91,39 +86,11 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
         parents = _parents(tx, job, found)
         if parents is None:
             continue
-        (job,) = _handed_over(tx, [job], this_round.now)
-        found[job.id] = job
+        values: dict[str, Any] = {"attempt": job.attempt + 1, "handed_over": True, "reason": None}
+        moves.set_job(tx, job.id, values)
+        job = found[job.id] = replace(job, **values)
+        moves.note_job(tx, job, "handed_over", None, this_round.now)
         handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0), parents=parents))
-    return handed
-
-
-def _line_up(tx: Transaction, this_round: Round) -> list[Attempt]:
-    """Those that still wait go on waiting, each behind another, for the same place."""
-    wanted = [job.id for _, jobs in this_round.to_line_up for job in jobs]
-    found = stored.get_jobs(tx.conn, wanted) if wanted else {}
-    lined_up: list[Attempt] = []
-    for behind, jobs in this_round.to_line_up:
-        still = [found[wish.id] for wish in jobs if _still_waits(found.get(wish.id), wish)]
-        before = behind
-        for job in _handed_over(tx, still, this_round.now):
-            lined_up.append(Attempt(job.attempt_id, job, "", behind=before))
-            before = job.attempt_id
-    return lined_up
-
-
-def _still_waits(job: Job | None, wanted: Job) -> bool:
-    if job is None or job.state is not JobState.PENDING or job.handed_over:
-        return False
-    return job.attempt == wanted.attempt and not job.parents_left
-
-
-def _handed_over(tx: Transaction, jobs: Sequence[Job], now: datetime) -> list[Job]:
-    wanted: list[tuple[JobId, dict[str, Any]]] = [
-        (job.id, {"attempt": job.attempt + 1, "handed_over": True, "reason": None}) for job in jobs
-    ]
-    moves.set_jobs(tx, wanted)
-    handed = [changed(job, **values) for job, (_, values) in zip(jobs, wanted, strict=True)]
-    moves.note_jobs(tx, handed, "handed_over", None, now)
     return handed
 
 
@@ -144,7 +111,6 @@ def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor
     starts = [seen for seen in this_round.observations if isinstance(seen, Started)]
     ends = [seen for seen in this_round.observations if isinstance(seen, Ended)]
     wishes = [move for start in starts for move in moves_for(start)]
-    wishes.sort(key=lambda move: move.to is not JobState.STARTING)  # what is alike is written together
     done = moves.move_jobs(tx, wishes + [move for end in ends for move in moves_for(end)])
     _record_attempts(tx, done)
     _add_requeued(tx, [move.job_id for move in done if move.values.get("handed_over")], this_round.now)

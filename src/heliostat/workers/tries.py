@@ -6,11 +6,12 @@ from collections.abc import Iterable
 from heliostat.models import Cause, Ended, JobId, Observation, Started, job_of_attempt
 
 _TRIES = 5
-_RETRY_SECONDS = 1.0
 
 
 class Tries:
-    def __init__(self) -> None:
+    def __init__(self, retry_seconds: float) -> None:
+        """`retry_seconds` until the second try; twice as long for each one after it."""
+        self._retry_seconds = retry_seconds
         self._failed: dict[JobId, int] = {}
         self._not_before: dict[JobId, float] = {}
 
@@ -21,7 +22,7 @@ class Tries:
                 self._failed.pop(job_id, None)
             elif isinstance(seen, Ended) and seen.cause is Cause.NOT_STARTED and seen.detail:
                 failed = self._failed[job_id] = self._failed.get(job_id, 0) + 1
-                self._not_before[job_id] = time.monotonic() + _RETRY_SECONDS * 2 ** (failed - 1)
+                self._not_before[job_id] = time.monotonic() + self._retry_seconds * 2 ** (failed - 1)
 
     def may_go_on(self, job_id: JobId) -> bool:
         return self._failed.get(job_id, 0) < _TRIES

@@ -165,6 +165,5 @@ def _as_running(pid: int) -> Any:
     from heliostat.engines.local.ungrouped import UngroupedProcesses
 
     attempt = SimpleNamespace(id="7.1", devices=())
-    wrapper, group = SimpleNamespace(claim=Claim(pid)), UngroupedProcesses("none", "7.1")
-    began_at = time.monotonic()
-    return SimpleNamespace(attempt=attempt, wrapper=wrapper, began_at=began_at, group=group, is_first=True)
+    group = UngroupedProcesses("none", "7.1")
+    return SimpleNamespace(attempt=attempt, claim=Claim(pid), began_at=time.monotonic(), group=group)

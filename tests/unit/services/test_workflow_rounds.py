@@ -4,12 +4,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import Row
 
 from heliostat.models import Caller, JobState
 from heliostat.services.accounts.people import UserChange, update_user
 from heliostat.store import gates
 from heliostat.store import jobs as stored_jobs
-from heliostat.store.prepared import Prepared
+from heliostat.workflows.deciding import Over
 from unit.services.site import Site
 from unit.services.test_workflow_service import FakeController, end, jobs_of, states, submitted
 
@@ -25,17 +26,15 @@ def ann(site: Site) -> Caller:
 
 
 @pytest.fixture
-def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many rows of those over came with each look."""
-    rightly, found = Prepared.all, []
+def looked_up(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The keys of the jobs over that were read, each as often as it was read."""
+    read, found = gates._over, list[str]()
 
-    def counting(self: Prepared, *words: Any) -> list[tuple[Any, ...]]:
-        rows = rightly(self, *words)
-        if self in (gates._OVER, gates._OVER_WITH_OUTPUTS):
-            found.append(len(rows))
-        return rows
+    def counting(row: Row[Any], named: frozenset[str]) -> Over:
+        found.append(row.key)
+        return read(row, named)
 
-    monkeypatch.setattr(Prepared, "all", counting)
+    monkeypatch.setattr(gates, "_over", counting)
     return found
 
 
@@ -43,13 +42,13 @@ def variants(*words: str, **more: Any) -> dict[str, Any]:
     return {"command": ["echo", *words], "matrix": {"x": list(range(MANY))}, **more}
 
 
-def test_parents_are_looked_up_once_for_all_their_children(site: Site, ann: Caller, looked_up: list[int]) -> None:
+def test_parents_are_looked_up_once_for_all_their_children(site: Site, ann: Caller, looked_up: list[str]) -> None:
     best = "${{ argmax(jobs.a.outputs.v) }}-${{ join(jobs.a.outputs.v) }}"
     number = submitted(site, ann, {"a": variants(), "b": variants(best, "${{ matrix.x }}", needs="a")})
     jobs = jobs_of(site, ann, number)
     for place in reversed(range(MANY)):
         end(site, jobs[f"a.{place + 1}"], v=str(place % 7))
-    assert looked_up == [MANY]
+    assert len(looked_up) == MANY
     joined = ",".join(str(place % 7) for place in range(MANY))
     with site.context.store.read() as conn:
         whole = stored_jobs.get_jobs(conn, [jobs[f"b.{place + 1}"].id for place in range(MANY)])
@@ -58,7 +57,7 @@ def test_parents_are_looked_up_once_for_all_their_children(site: Site, ann: Call
 
 
 def test_what_is_decided_in_the_same_round_is_seen_by_those_who_come_after_it(
-    site: Site, ann: Caller, looked_up: list[int]
+    site: Site, ann: Caller, looked_up: list[str]
 ) -> None:
     """The failure of `a` skips all of `b`, and `c`, who needs both, learns of all of it in the same round."""
     after = {"command": ["true"], "needs": ["a", "b"], "if": "failure() and jobs.a.state == 'failed'"}
@@ -69,4 +68,5 @@ def test_what_is_decided_in_the_same_round_is_seen_by_those_who_come_after_it(
     found = states(site, ann, number)
     assert {found[f"b.{place + 1}"] for place in range(MANY)} == {"skipped"}
     assert (found["c"], found["d.1"]) == ("pending", "pending")
-    assert looked_up == [1, 1 + MANY]
+    assert looked_up.count("a") == 2, "once for b, once for c"
+    assert len(looked_up) == 2 + MANY

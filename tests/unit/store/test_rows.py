@@ -1,5 +1,9 @@
+from collections.abc import Sequence
 from dataclasses import fields, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from sqlalchemy import ColumnElement, RowMapping, create_engine, insert, select
 
 from heliostat.models import (
     Dependency,
@@ -16,7 +20,7 @@ from heliostat.models import (
 from heliostat.models.retries import Retry
 from heliostat.models.workflows import Part
 from heliostat.store import schema
-from heliostat.store.rows import ALL_COLUMNS, LISTED_COLUMNS, job_to_row, row_to_job
+from heliostat.store.rows import ALL_COLUMNS, LISTED_COLUMNS, job_to_row, row_to_job, row_to_listed_job
 
 AT = datetime(2026, 11, 17, 12, tzinfo=UTC)
 SPEC = JobSpec(
@@ -81,11 +85,21 @@ JOB = Job(
 )
 
 
+def stored(job: Job, columns: Sequence[ColumnElement[Any]]) -> RowMapping:
+    """Written into a table and read from it."""
+    engine = create_engine("sqlite://")
+    with engine.begin() as conn:
+        schema.metadata.create_all(conn, [schema.jobs])
+        conn.execute(insert(schema.jobs), job_to_row(job))
+        found = conn.execute(select(*columns)).mappings().one()
+    engine.dispose()
+    return found
+
+
 def test_what_is_stored_of_a_job_comes_back() -> None:
     assert all(getattr(JOB, one.name) != one.default for one in fields(Job)), "each must show where it goes"
-    row = job_to_row(JOB)
-    assert row_to_job([row[column.name] for column in ALL_COLUMNS]) == JOB
-    assert row_to_job([row[column.name] for column in LISTED_COLUMNS]) == replace(JOB, spec=JobSpec())
+    assert row_to_job(stored(JOB, ALL_COLUMNS)) == JOB
+    assert row_to_listed_job(stored(JOB, LISTED_COLUMNS)) == replace(JOB, spec=JobSpec())
 
 
 def test_every_column_is_read_and_written() -> None:
@@ -93,6 +107,6 @@ def test_every_column_is_read_and_written() -> None:
 
 
 def test_a_job_with_nothing_but_a_command_is_small() -> None:
-    row = job_to_row(replace(JOB, spec=JobSpec(("true",))))
+    row = stored(replace(JOB, spec=JobSpec(("true",))), ALL_COLUMNS)
     assert "image" not in row["spec"]
-    assert row_to_job([row[column.name] for column in ALL_COLUMNS]).spec == JobSpec(("true",))
+    assert row_to_job(row).spec == JobSpec(("true",))

@@ -106,7 +106,7 @@ def test_history_tells_why_an_attempt_went_back_to_the_queue() -> None:
     failed = move_for_end(RUNNING, end(Cause.EXITED, 1), may_try_again=True)
     assert [attempt_state_after(move) for move in (requeued, not_started, failed)] == [
         JobState.CANCELLED,
-        JobState.CANCELLED,
+        JobState.LOST,
         JobState.FAILED,
     ]
 

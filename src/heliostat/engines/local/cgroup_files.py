@@ -125,12 +125,6 @@ def read_pids(folder: str) -> list[int]:
     return [pid for text in texts for pid in map(int, text.split()) if pid > 0]
 
 
-def enter_where_we_are(hierarchy: str, path: str) -> None:
-    """Move ourselves to the group we are in: changes nothing, but takes the lock that every move takes."""
-    with suppress(OSError):
-        write_file(f"{hierarchy}{path.rstrip('/')}/cgroup.procs", str(os.getpid()))
-
-
 def signal_all(list_pids: PidList, signal_number: int) -> None:
     """Signal every process that is listed, never init, ourselves, or a stranger who got a listed number.
 

@@ -20,9 +20,6 @@ _HIERARCHIES = ("pids", "cpu", "memory")
 _INSTEAD_OF_PIDS = "freezer"
 _LIMIT_FILES = {"memory": "memory.limit_in_bytes", "cpu": "cpu.cfs_quota_us", "pids": "pids.max"}
 _PERIOD_MICROSECONDS = 100_000  # the kernel's default, so we need not write it
-# What tells that a group is empty, its nested ones included, and that nothing was killed in it for want of memory.
-# (Kernels of 2025 no longer count in memory.failcnt.)
-_EMPTY_FILE, _ENOUGH_FILE = "pids.current", "memory.oom_control"
 _UNLIMITED = frozenset({"-1", "max"})  # what a new group has
 
 
@@ -32,7 +29,8 @@ class V1Group:
         self._by_controller = folders
         self._counts_cpu = counts_cpu
         self._folders = tuple(dict.fromkeys(folders.values()))  # one mount can hold several controllers
-        self.enter_files = tuple(f"{folder}/cgroup.procs" for folder in self._folders)
+        # By `tasks` a single thread enters without a lock for which `cgroup.procs` waits 5 to 10 ms after a pause.
+        self.enter_files = tuple(f"{folder}/tasks" for folder in self._folders)
 
     def pids(self) -> list[int]:
         # The union: a payload may have entered only some of its folders yet.
@@ -98,19 +96,18 @@ class V1Tree:
     def __init__(self, bases: dict[str, str]) -> None:
         """`bases` gives the installation's folder for each hierarchy."""
         self._bases = bases
-        self.folders = tuple(dict.fromkeys(bases.values()))
+        self._folders = tuple(dict.fromkeys(bases.values()))
         # Our folder has the files that the groups inside it will have: we look once.
-        self._files = frozenset(name for folder in self.folders for name in os.listdir(folder))
+        self._files = frozenset(name for folder in self._folders for name in os.listdir(folder))
         self.controllers = frozenset(name for name, file in _LIMIT_FILES.items() if file in self._files)
-        self.quiet_files = tuple(self._quiet_files()) if _EMPTY_FILE in self._files else ()
         missing = ", ".join(sorted(_LIMIT_FILES.keys() - self.controllers))
-        first = self.folders[0]
+        first = self._folders[0]
         self.description = f"cgroup v1 at {first} and alike" + (f", without {missing}" if missing else "")
 
     def create(self, name: str, limits: Limits) -> V1Group:
         group = self._group(files.checked_name(name))
         try:
-            made = [files.make_folder(f"{folder}/{name}") for folder in self.folders]
+            made = [files.make_folder(f"{folder}/{name}") for folder in self._folders]
             for file, text in self._settings(limits, all(made)):
                 files.write_file(f"{self._bases[file.partition('.')[0]]}/{name}/{file}", text)
         except OSError:
@@ -120,29 +117,18 @@ class V1Tree:
 
     def find(self, name: str) -> V1Group | None:
         files.checked_name(name)
-        found = any(os.path.isdir(f"{folder}/{name}") for folder in self.folders)
+        found = any(os.path.isdir(f"{folder}/{name}") for folder in self._folders)
         return self._group(name) if found else None
 
-    def warm_up(self) -> None:
-        controller, base = next(iter(self._bases.items()))
-        lines = [line.split(":", 2) for line in files.read_file("/proc/self/cgroup").splitlines()]
-        ours = next((path for _, names, path in lines if controller in names.split(",")), "/")
-        files.enter_where_we_are(os.path.dirname(base), ours)
-
     def names(self) -> list[str]:
-        return list({name for folder in self.folders for name in files.group_names(folder)})
+        return list({name for folder in self._folders for name in files.group_names(folder)})
 
     def remove(self) -> bool:
-        return not self.names() and all(files.remove_folder(folder) for folder in self.folders)
+        return not self.names() and all(files.remove_folder(folder) for folder in self._folders)
 
     def _group(self, name: str) -> V1Group:
         folders = {controller: f"{base}/{name}" for controller, base in self._bases.items()}
         return V1Group(folders, "cpu" in folders and "cpuacct.usage" in self._files)
-
-    def _quiet_files(self) -> Iterator[str]:
-        yield f"{self._bases['pids']}//{_EMPTY_FILE}"
-        if _ENOUGH_FILE in self._files:
-            yield f"{self._bases['memory']}//{_ENOUGH_FILE}"
 
     def _settings(self, limits: Limits, is_new: bool) -> Iterator[tuple[str, str]]:
         memory = "-1" if limits.memory_mib is None else str(limits.memory_mib * files.MIB)

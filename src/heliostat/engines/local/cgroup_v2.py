@@ -82,13 +82,10 @@ class V2Tree:
         """`enabled` are the controllers that the groups inside the folder will have."""
         self._root = root
         self._folder = folder
-        self.folders: tuple[str, ...] = (folder,)
         # Our folder has the files that the groups inside it will have, those of other controllers aside.
         self._files = frozenset(
             name for name in os.listdir(folder) if name.partition(".")[0] in enabled | {"cgroup"}
         )
-        quiet = ("cgroup.events", "cgroup.stat", "memory.events")  # the second tells of groups inside
-        self.quiet_files = tuple(f"{folder}//{file}" for file in quiet if file in self._files)
         self.controllers = frozenset(name for name in _CONTROLLERS if f"{name}.max" in self._files)
         missing = ", ".join(name for name in _CONTROLLERS if name not in self.controllers)
         self.description = f"cgroup v2 at {folder}" + (f", without {missing}" if missing else "")
@@ -108,9 +105,6 @@ class V2Tree:
     def find(self, name: str) -> V2Group | None:
         folder = f"{self._folder}/{files.checked_name(name)}"
         return V2Group(folder, self._files) if os.path.isdir(folder) else None
-
-    def warm_up(self) -> None:
-        files.enter_where_we_are(self._root, own_cgroup())
 
     def names(self) -> list[str]:
         return files.group_names(self._folder)

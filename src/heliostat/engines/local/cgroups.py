@@ -1,4 +1,4 @@
-"""Control groups: for one attempt at a time, to limit it, to count what it took and to end all of it at once.
+"""Control groups: one per attempt, to limit it, to count what it took and to end all of it at once.
 
     find_cgroups ──> CgroupTree ──create/find──> Group
                 └──> NoCgroups, which says why
@@ -32,7 +32,7 @@ class Limits:
 class Group(Protocol):
     """The processes of one attempt. A group that is gone is empty: nothing here fails because of that."""
 
-    enter_files: tuple[str, ...]  # who writes "0" into each, in this order, is inside
+    enter_files: tuple[str, ...]  # a process with one thread that writes "0" into each, in this order, is inside
 
     def pids(self) -> list[int]:
         """The processes inside, also in groups the job has made itself."""
@@ -64,10 +64,6 @@ class CgroupTree(Protocol):
     """The groups of one installation."""
 
     description: str
-    folders: tuple[str, ...]  # each has one of a group, by its name; none: there are no cgroups
-    quiet_files: tuple[str, ...]
-    """Of a group, as FOLDER//FILE: nothing but zeros is in them while it is empty and nothing was killed in it for
-    want of memory. None: that cannot be told."""
     controllers: frozenset[str]  # those of memory, cpu and pids whose limits the kernel will enforce
 
     def create(self, name: str, limits: Limits) -> Group:
@@ -78,10 +74,6 @@ class CgroupTree(Protocol):
 
     def find(self, name: str) -> Group | None:
         """The group that an earlier run of Heliostat has made."""
-
-    def warm_up(self) -> None:
-        """Make the next entry into a group quick. After a pause the kernel waits with the first one until every
-        cpu has passed a quiet point; we have it wait for a move of ourselves to where we are."""
 
     def names(self) -> Sequence[str]:
         """Every group there is, in no order; also one that was removed only in part."""

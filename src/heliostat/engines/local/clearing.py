@@ -1,8 +1,6 @@
 """Nothing of an attempt is left when its end is told: its devices and its place go to somebody else."""
 
 import time
-from datetime import datetime
-from threading import Lock
 
 from heliostat.engines.local.cgroups import Group
 from heliostat.engines.local.devices import Devices
@@ -15,7 +13,7 @@ from heliostat.server_log import get_logger
 log = get_logger()
 # The tool that holds a container tells the exit code and goes; its last process is gone a moment later by itself.
 _ENDS_BY_ITSELF, _MOMENT_SECONDS = 8, 0.0002
-_NEVER_BEGAN = "it could not be started: its supervising shell was killed, or could not read its script"
+_NEVER_BEGAN = "it could not be started: its supervising shell was killed"
 
 
 class ProcessesLeft(Exception):
@@ -23,34 +21,33 @@ class ProcessesLeft(Exception):
 
 
 class Clearing:
-    """`lock` guards the rooms."""
+    def __init__(self, traces: Traces, instance: str, devices: Devices) -> None:
+        self._traces, self._instance, self._devices = traces, instance, devices
 
-    def __init__(self, traces: Traces, instance: str, devices: Devices, lock: Lock) -> None:
-        self._traces, self._instance, self._devices, self._lock = traces, instance, devices, lock
-
-    def usual_end(self, running: Running, ending: Ending, now: datetime | None = None) -> Ended | None:
+    def usual_end(self, running: Running) -> Ended | None:
         """With an exit status and nothing left. Only a group that is empty can be removed."""
         if running.attempt.devices and self._devices.are_real:
             return None  # the driver must be asked, which may take its time
-        if ending.exit_code is None or not self._has_left(running, ending):
+        ending = self._traces.ending(running.attempt.id)
+        if ending.exit_code is None or not self._removed(running, ending):
             return None
-        return ended(running, ending, now)
+        return ended(running, ending)
 
     def end(self, running: Running) -> Ended:
         """Whatever it takes, and however long. ProcessesLeft when it is not over yet."""
         ending = self._traces.ending(running.attempt.id)
         if ending.exit_code is None and self._traces.disown(running.attempt.id):
-            self._leave(running)
+            running.group.remove()
             return Ended(running.attempt.id, utc_now(), Cause.NOT_STARTED, detail=_NEVER_BEGAN)
         self._kill_what_is_left(running, ending)
-        if ending.exit_code is None and running.wrapper.is_gone and not self._left_by_wrapper(running).kill():
+        if ending.exit_code is None and not self._left_by_wrapper(running).kill():
             raise ProcessesLeft(running.attempt.id)  # the wrapper was killed, and its watch of the limit lives
         self._give_back_devices(running)
         return ended(running, ending)
 
     def _kill_what_is_left(self, running: Running, ending: Ending) -> None:
         for tries in range(100):
-            if self._has_left(running, ending):
+            if self._removed(running, ending):
                 return
             if tries < _ENDS_BY_ITSELF and running.is_contained and ending.exit_code is not None:
                 time.sleep(_MOMENT_SECONDS)
@@ -60,23 +57,14 @@ class Clearing:
             # The kernel may call a group busy for a moment after its last process, most often after a container.
             time.sleep(min(0.01, 0.0005 * 2**tries))
 
-    def _has_left(self, running: Running, ending: Ending) -> bool:
-        """It left its room as it found it, for others; or its group, where nobody else is, is no more."""
-        is_suspect = ending.exit_code != 0 and (running.is_contained or not ending.is_quiet)
-        if is_suspect and ran_out_of_memory(running, ending):  # the count goes with the group
+    def _removed(self, running: Running, ending: Ending) -> bool:
+        if ending.exit_code != 0 and ran_out_of_memory(running, ending):  # the count goes with the group
             running.out_of_memory = True
-        if not ending.is_quiet:
-            return running.group.remove()
-        self._leave(running)
-        return True
-
-    def _leave(self, running: Running) -> None:
-        with self._lock:
-            running.room.leave()
+        return running.group.remove()
 
     def _left_by_wrapper(self, running: Running) -> Group:
         """Its watch of the limit, which is in its session but not in the cgroup."""
-        return led(marked(self._instance, running.attempt.id), running.wrapper.claim)
+        return led(marked(self._instance, running.attempt.id), running.claim)
 
     def _give_back_devices(self, running: Running) -> None:
         running.is_over = True

@@ -12,7 +12,6 @@ from heliostat.engines.local.gpus import NoGpus, SimulatedGpus, find_gpus, mark_
 from heliostat.models import AttemptId, Device
 
 _EVERY_SECONDS = 5.0
-_PATIENCE_SECONDS = 2.0
 _GONE = "gone"
 
 Holders = Callable[[], Mapping[str, Collection[AttemptId]]]
@@ -26,7 +25,11 @@ class Devices:
     attempts it was given to, it may not be used, and says why.
     """
 
-    def __init__(self, simulate: str | None, instance: str, holders: Holders = dict) -> None:
+    def __init__(
+        self, simulate: str | None, instance: str, holders: Holders = dict, *, patience_seconds: float = 2.0
+    ) -> None:
+        """`patience_seconds`: how long a device may still show an attempt that has ended."""
+        self._patience_seconds = patience_seconds
         self._gpus = find_gpus(simulate)
         self._holders = holders
         self._in_group = re.compile(rf"heliostat-{instance}/(\d+\.\d+)")
@@ -77,7 +80,7 @@ class Devices:
 
         Waits a little for that. If it is in vain, the devices say so and stay out of use until it is true.
         """
-        deadline, pause_seconds = time.monotonic() + _PATIENCE_SECONDS, 0.01
+        deadline, pause_seconds = time.monotonic() + self._patience_seconds, 0.01
         while True:
             self._refresh()
             if not self._lingers(attempt_id, uuids):

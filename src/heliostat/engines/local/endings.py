@@ -6,9 +6,7 @@ from datetime import UTC, datetime, timedelta
 from math import inf
 
 from heliostat.engines.local.cgroups import Group
-from heliostat.engines.local.rooms import Room
-from heliostat.engines.local.trace import Ending
-from heliostat.engines.local.wrappers import Order, Wrapper
+from heliostat.engines.local.trace import Claim, Ending
 from heliostat.models import Attempt, AttemptId, Cause, Ended
 
 _KILLED = 137
@@ -20,19 +18,13 @@ class Running:
     """An attempt under way, as the engine knows it."""
 
     attempt: Attempt
-    wrapper: Wrapper
-    room: Room
+    claim: Claim
+    group: Group
     signals: tuple[str, ...] = ()  # those it was asked to stop with
     is_contained: bool = False  # in a container
-    is_first: bool = True  # in its room
     out_of_memory: bool = False
     is_over: bool = False  # nothing of it is left to run; its devices are not yet given back
-    order: Order | None = None  # None: an earlier server's
-    began_at: float = -inf  # by a clock that is never set; of an earlier server's, nobody knows
-
-    @property
-    def group(self) -> Group:
-        return self.room.group
+    began_at: float = -inf  # by the monotonic clock; not known of an attempt that an earlier server started
 
 
 def holders(running: Iterable[Running]) -> dict[str, list[AttemptId]]:
@@ -44,9 +36,9 @@ def holders(running: Iterable[Running]) -> dict[str, list[AttemptId]]:
     return found
 
 
-def ended(running: Running, ending: Ending, now: datetime | None = None) -> Ended:
+def ended(running: Running, ending: Ending) -> Ended:
     cause, detail = _why(ending, running)
-    at, started_at = _end_time(ending, now or utc_now()), running.attempt.job.started_at
+    at, started_at = _end_time(ending), running.attempt.job.started_at
     if started_at and at < started_at < at + _COARSE:
         at = started_at
     return Ended(running.attempt.id, at, cause, ending.exit_code, detail)
@@ -71,7 +63,7 @@ def ended_before_boot(attempt: Attempt, ending: Ending) -> Ended:
     if ending.exit_code is None:
         return Ended(attempt.id, utc_now(), Cause.LOST, detail="the machine restarted while it ran")
     cause = Cause.TIMED_OUT if ending.timed_out else Cause.EXITED
-    return Ended(attempt.id, _end_time(ending, utc_now()), cause, ending.exit_code)
+    return Ended(attempt.id, _end_time(ending), cause, ending.exit_code)
 
 
 def utc_now() -> datetime:
@@ -96,6 +88,7 @@ def _why(ending: Ending, running: Running) -> tuple[Cause, str | None]:
     return Cause.EXITED, None
 
 
-def _end_time(ending: Ending, now: datetime) -> datetime:
+def _end_time(ending: Ending) -> datetime:
     """Now, unless it ended while no server looked: the clock of the file system is a little coarse."""
+    now = utc_now()
     return ending.at if ending.at is not None and (now - ending.at).total_seconds() > 1 else now

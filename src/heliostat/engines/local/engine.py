@@ -18,33 +18,29 @@ from heliostat.engines.local.cgroups import CgroupTree, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
 from heliostat.engines.local.containers import Place
 from heliostat.engines.local.endings import Running, in_words, utc_now
-from heliostat.engines.local.inside import Door, inside_group
+from heliostat.engines.local.inside import inside_group
 from heliostat.engines.local.log_order import read_order
 from heliostat.engines.local.machine import node_name, this_node
 from heliostat.engines.local.ports import NotListening, find_listening
-from heliostat.engines.local.rooms import Guest
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
-from heliostat.engines.local.scripts import Scripts
-from heliostat.engines.local.supervision import NotFree, Supervision
+from heliostat.engines.local.supervision import Supervision
 from heliostat.engines.local.trace import Traces
-from heliostat.engines.local.ungrouped import UngroupedTree
+from heliostat.engines.local.ungrouped import UngroupedTree, led
 from heliostat.errors import Conflict
-from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings
-from heliostat.models.frozen import copier
+from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
 from heliostat.models.sessions import Listening
 from heliostat.server_log import get_logger
 
 log = get_logger()
 _SWEEP_SECONDS = 600.0
-_PAUSE_SECONDS = 0.05
-_placed = copier(Attempt)
 
 
 class LocalEngine:
     """The engine of one machine."""
 
     name = "local"
+    capabilities = Capabilities(contains=True, equips=True)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -54,19 +50,16 @@ class LocalEngine:
         found = find_cgroups(self._instance)
         self._no_cgroups = found.reason if isinstance(found, NoCgroups) else None
         self._groups: CgroupTree = UngroupedTree(self._instance) if isinstance(found, NoCgroups) else found
-        self.capabilities = Capabilities(contains=True, equips=True, lines_up=self._no_cgroups is None)
         self._supervision = Supervision(settings, self._instance, self._traces, self._groups)
         self._running, self._lock = self._supervision.running, self._supervision.lock
         self._watch, self._reapers = self._supervision.watch, self._supervision.reapers
         self._devices = self._supervision.devices
         self._queued: set[AttemptId] = set()
         self._forgotten: list[AttemptId] = []
-        self._scripts = Scripts()
-        self._last_entry = 0.0
         self._uncontained: set[AttemptId] = set()  # those started here that are in no container
         self._usage = UsageReader(self._devices)
         self._report: Report = lambda observations: None
-        self._starter = ThreadPoolExecutor(1, "starter")
+        self._starters = ThreadPoolExecutor(4, "starter")
 
     def on_observation(self, report: Report) -> None:
         self._report = self._supervision.report = report
@@ -78,52 +71,23 @@ class LocalEngine:
         notes = tuple(note for note in (self._devices.note, self._no_cgroups) if note)
         return [this_node(self._settings.node_name, self._devices.now(), notes)]
 
-    def expect_start(self) -> None:
-        """A wrapper takes a while to start, and the first entry into a cgroup after a pause up to 10 ms: let that
-        pass while the job is stored."""
-        now = time.monotonic()
-        if now - self._last_entry > _PAUSE_SECONDS:
-            self._last_entry = now
-            self._reapers.submit(self._groups.warm_up)
-            self._reapers.submit(self._supervision.expect_start)
-
     def start(self, attempts: Sequence[Attempt]) -> None:
-        self._last_entry = time.monotonic()
+        """In other threads: to start an attempt may mean to ask a driver that hangs, or to copy many files."""
         for attempt in attempts:
             with self._lock:
                 if attempt.id in self._queued or attempt.id in self._running:
                     continue
                 self._queued.add(attempt.id)
-            if attempt.devices or attempt.job.spec.upload:
-                # It asks the driver, which may hang, or copies many files.
-                self._starter.submit(self._start_queued, attempt)
-            else:
-                self._start_queued(attempt)
+            self._starters.submit(self._start_queued, attempt)
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
-        for attempt in attempts:
-            if attempt.job.handed_over:  # nobody knows any more behind whom it was to stand
-                self._unqueue(attempt.id)
         waiting = set(self._queued)  # they are not started yet, and will be
-        there = [attempt for attempt in attempts if attempt.id not in waiting]
-        return [seen for attempt in there for seen in self._supervision.take_up(attempt)]
-
-    def is_at_rest(self) -> bool:
-        return not (self._running or self._supervision.lined_up or self._queued)
-
-    def runs_low(self) -> bool:
-        return self._supervision.runs_low
-
-    def take_back(self, attempt_ids: Collection[AttemptId]) -> None:
-        taken = [number for number in attempt_ids if self._unqueue(number) or self._supervision.take_out(number)]
-        if taken:
-            self._report([Ended(number, utc_now(), Cause.NOT_STARTED) for number in taken])
+        return [self._supervision.take_up(attempt) for attempt in attempts if attempt.id not in waiting]
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
-        if self._supervision.take_out(attempt.id):
-            return
-        was_queued = self._unqueue(attempt.id)  # first: who leaves that queue runs from then on
-        running = self._supervision.running_one(attempt.id)
+        with self._lock:
+            running, was_queued = self._running.get(attempt.id), attempt.id in self._queued
+            self._queued.discard(attempt.id)
         if was_queued:
             self._report([Ended(attempt.id, utc_now(), Cause.STOPPED)])
         if running is None:
@@ -148,7 +112,7 @@ class LocalEngine:
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         self._traces.remove_all_but(attempt_ids)
-        claims = [self._traces.claim(one) for one in attempt_ids if not self._traces.ending(one).is_quiet]
+        claims = [self._traces.claim(attempt_id) for attempt_id in attempt_ids]
         for name in set(self._groups.names()) - {claim.group for claim in claims if claim}:
             if (group := self._groups.find(name)) and group.kill():
                 group.remove()
@@ -165,7 +129,7 @@ class LocalEngine:
         if running.is_contained:
             place = Place(self._settings, self._instance)
             door = containers.door(place, attempt, running.group.pids(), terminal)
-            return inside_group(enter_script(attempt, door, command), person, self._door(running), mark)
+            return inside_group(enter_script(attempt, door, command), person, running.group, mark)
         places = Places(
             workdir=attempt.job.spec.workdir or f"{folder.path}/work",
             script=None,
@@ -177,10 +141,7 @@ class LocalEngine:
         environment = (
             base_environment(attempt, person, places) | dict(attempt.job.spec.env) | on_terminal(terminal)
         )
-        return inside_group(inside_script(environment, places.workdir, command), person, self._door(running), mark)
-
-    def _door(self, running: Running) -> Door:
-        return Door(running.group.enter_files, self._traces.path(running.attempt.id, ".started"))
+        return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
 
     def listening(self, attempt: Attempt, port: int) -> Listening:
         with self._lock:
@@ -218,9 +179,8 @@ class LocalEngine:
         return self._usage.read(self._node, running)
 
     def close(self) -> None:
-        self._starter.shutdown()
+        self._starters.shutdown()
         self._watch.close()
-        self._supervision.close()
         self._devices.close()
         self._reapers.shutdown(wait=False, cancel_futures=True)
         self._groups.remove()  # unless there are jobs inside
@@ -229,21 +189,12 @@ class LocalEngine:
     def _folder(self, job_id: JobId) -> JobFolder:
         return JobFolder.of(self._jobs, job_id)
 
-    def _unqueue(self, attempt_id: AttemptId) -> bool:
-        """It is not to be started. False: it has been, or was never to be."""
-        with self._lock:
-            was_queued = attempt_id in self._queued
-            self._queued.discard(attempt_id)
-        return was_queued
-
     def _start_queued(self, attempt: Attempt) -> None:
         try:
             if not self._traces.exists(attempt.id):
                 self._start(attempt)
         except Refused as error:
             self._report([Ended(attempt.id, utc_now(), Cause.REFUSED, detail=str(error))])
-        except NotFree:
-            self._report([Ended(attempt.id, utc_now(), Cause.NOT_STARTED)])
         except OSError as error:
             self._not_started(attempt, f"it could not be started: {in_words(error)}")
         except Exception as error:
@@ -254,8 +205,6 @@ class LocalEngine:
                 self._queued.discard(attempt.id)
 
     def _start(self, attempt: Attempt) -> None:
-        if not attempt.node:  # whoever stands behind another is on its way to this one
-            attempt = _placed(attempt, node=self._node)
         person = person_of(attempt.job.unix_user)
         if busy := self._devices.why_not(attempt.devices):
             self._not_started(attempt, busy)
@@ -265,23 +214,26 @@ class LocalEngine:
         memory_mib = self._devices.memory_mib(attempt.devices)
         place = Place(self._settings, self._instance, self._devices.files(attempt.devices))
         payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib, place))
-        is_alone = bool(attempt.devices or payload.places.tool)  # what a tool leaves is cleaned up with its group
-        limits = launch.limits_of(attempt, self._settings)
-        guest = Guest(attempt.id, person.name, limits, is_alone, is_contained=bool(payload.commands))
-        with contextlib.ExitStack() as unless_told:
-            order = launch.make_order(payload, folder, self._scripts)
-            unless_told.callback(order.close)
+        with contextlib.ExitStack() as unless_started:
+            group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings))
+            unless_started.callback(group.remove)
+            if payload.commands:
+                containers.open_groups(group.enter_files)
             self._supervision.begin(attempt)
-            unless_told.callback(self._supervision.never_began, attempt.id)
+            unless_started.callback(self._supervision.never_began, attempt.id)
             with self._lock:  # from here on it runs, and is stopped as what runs; before, it is not even started
                 if attempt.id not in self._queued:
                     return
-                if self._supervision.hand_over(attempt, order, guest):
-                    self._report([self._supervision.started(attempt.id)])  # its end waits for the lock
+                claim = launch.spawn(payload, folder, self._traces.path(attempt.id), group)
+                unless_started.pop_all()
+                running = Running(attempt, claim, led(group, claim), is_contained=bool(payload.commands))
+                running.began_at = time.monotonic()
+                self._running[attempt.id] = running
                 self._queued.discard(attempt.id)
                 if not payload.commands and not payload.places.tool:
                     self._uncontained.add(attempt.id)
-            unless_told.pop_all()
+        self._report([Started(attempt.id, utc_now())])
+        self._supervision.keep_watching(running)
 
     def _sweep(self) -> None:
         with self._lock:

@@ -1,24 +1,34 @@
-"""Lays out an attempt's files and says what its wrapper is to run."""
+"""Lays out an attempt's files and starts its wrapper."""
 
 import contextlib
 import errno
+import fcntl
 import os
 import socket
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from pathlib import Path
+from signal import SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ
 
 from heliostat.config import Settings
 from heliostat.engines.containers import check_rules
 from heliostat.engines.environment import Person
-from heliostat.engines.folders import JobFolder, check_software, lay_out, make_log
-from heliostat.engines.local.cgroups import Limits
+from heliostat.engines.folders import JobFolder, check_software, lay_out, new_log
+from heliostat.engines.local.cgroups import Group, Limits
 from heliostat.engines.local.containers import Place as ContainerPlace
 from heliostat.engines.local.containers import commands_of, tool_rooms
-from heliostat.engines.local.script import NUMBERS, Places, likeness, payload_script
-from heliostat.engines.local.scripts import Script, Scripts, in_memory
-from heliostat.engines.local.wrappers import Order
+from heliostat.engines.local.processes import boot_id
+from heliostat.engines.local.script import SCRIPT_DESCRIPTOR, Places, payload_argv, payload_script
+from heliostat.engines.local.spawn import Program
+from heliostat.engines.local.spawn import spawn as start_program
+from heliostat.engines.local.trace import Claim
+from heliostat.engines.local.ungrouped import MARK
 from heliostat.models import Attempt, JobId
-from heliostat.runtimes.contract import Command
+from heliostat.runtimes.contract import SEALED_DESCRIPTOR, Command
 
+_WRAPPER = str(Path(__file__).with_name("attempt.sh"))
+_ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
+_DEFAULT_SIGNALS = (SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGXFSZ)
+_FIRST_FREE_DESCRIPTOR = 20
 _FIRST_PORT, _PORTS = 20_000, 10_000  # below those the kernel gives to outgoing connections
 
 
@@ -76,50 +86,25 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
     return Payload(attempt, person, places, limit, commands_of(attempt, person, places, site.container))
 
 
-def make_order(payload: Payload, folder: JobFolder, scripts: Scripts) -> Order:
-    """Make its log files, and tell a wrapper what to run as whom."""
+def spawn(payload: Payload, folder: JobFolder, trace: str, group: Group) -> Claim:
+    """Start the wrapper in a session of its own, its output going to the job's log files."""
     job, person = payload.attempt.job, payload.person
-    for stream in ("stdout", "stderr"):
-        make_log(folder.log(job.attempt, stream), person)
-    other = (person.uid, person.gid) if person.uid != os.geteuid() else None
-    limits = (payload.limit_seconds, job.spec.grace_seconds)
-    script = _script_of(payload, folder, scripts)
-    try:
-        sealed = in_memory(payload.commands[0].sealed) if payload.commands else None
-    except BaseException:
-        script.leave()
-        raise
-    return Order(payload.attempt.id, script, *limits, other, sealed)
-
-
-def _script_of(payload: Payload, folder: JobFolder, scripts: Scripts) -> Script:
-    attempt, person, places = payload.attempt, payload.person, payload.places
-    like = likeness(attempt, person, places)
-    if like is None:
-        return scripts.own(payload_script(attempt, person, places, payload.commands))
-    is_in_own_folder = places.workdir.startswith(f"{folder.path}/")
-    return scripts.shared(
-        (like, None if is_in_own_folder else places.workdir),
-        lambda: payload_script(attempt, person, _by_numbers(payload, folder)),
-    )
-
-
-def _by_numbers(payload: Payload, folder: JobFolder) -> Places:
-    """Where things are of whichever job and attempt it is."""
-    job, number = NUMBERS
-    general = f"{os.path.dirname(folder.path)}/{job}"
-
-    def by_number(path: str) -> str:
-        return general + path.removeprefix(folder.path) if path.startswith(f"{folder.path}/") else path
-
-    places = payload.places
-    return replace(
-        places,
-        workdir=by_number(places.workdir),
-        checkpoints=by_number(places.checkpoints),
-        mark=f"{places.mark.removesuffix(payload.attempt.id)}{job}.{number}",
-        numbers=NUMBERS,
-    )
+    argv = [
+        *("/bin/sh", _WRAPPER, trace, boot_id(), str(payload.limit_seconds), str(job.spec.grace_seconds)),
+        "yes" if payload.commands else "",
+        " ".join(group.enter_files),
+        *payload_argv(person),
+    ]
+    with contextlib.ExitStack() as stack:
+        out = stack.enter_context(new_log(folder.log(job.attempt, "stdout"), person))
+        err = stack.enter_context(new_log(folder.log(job.attempt, "stderr"), person))
+        text = payload_script(payload.attempt, person, payload.places, payload.commands)
+        script = _in_memory(text.encode("utf-8", "surrogateescape"), stack)
+        descriptors = {1: out, 2: err, SCRIPT_DESCRIPTOR: script}
+        if payload.commands:
+            descriptors[SEALED_DESCRIPTOR] = _in_memory(payload.commands[0].sealed, stack)
+        environment = {**_ENVIRONMENT, MARK: payload.places.mark}  # so that what it leaves can be found
+        return Claim(start_program(Program(argv, environment, descriptors, _DEFAULT_SIGNALS)))
 
 
 def free_port(job_id: JobId) -> int:
@@ -130,3 +115,15 @@ def free_port(job_id: JobId) -> int:
             tried.bind(("127.0.0.1", port))
             return port
     raise OSError(errno.EADDRINUSE, "no port is free for its tasks to meet")
+
+
+def _in_memory(content: bytes, stack: contextlib.ExitStack) -> int:
+    """An open file without a name. Above the wrapper's own descriptors: duplicating it would undo itself there."""
+    made = os.memfd_create("payload")
+    try:
+        os.write(made, content)
+        descriptor = fcntl.fcntl(made, fcntl.F_DUPFD_CLOEXEC, _FIRST_FREE_DESCRIPTOR)
+    finally:
+        os.close(made)
+    stack.callback(os.close, descriptor)
+    return descriptor

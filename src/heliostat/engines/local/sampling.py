@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.endings import Running
 from heliostat.engines.local.ungrouped import UngroupedProcesses
-from heliostat.engines.local.usage import Usage, busy_cpu_seconds, memory_used_mib, usage_of, usage_of_trees
+from heliostat.engines.local.usage import Usage, busy_cpu_seconds, memory_used_mib, usage_of_trees
 from heliostat.models import AttemptId, Device, DeviceReading, Reading, Readings
 
 _YOUNG_SECONDS = 120.0  # for whom what it used since its start says what it uses now
@@ -37,9 +37,7 @@ class UsageReader:
 
     def read(self, node: str, running: Sequence[Running]) -> Readings:
         devices = {device.uuid: device for device in self._devices.now()}
-        ungrouped = {
-            one.attempt.id: one.wrapper.claim.pid for one in running if isinstance(one.group, UngroupedProcesses)
-        }
+        ungrouped = {one.attempt.id: one.claim.pid for one in running if isinstance(one.group, UngroupedProcesses)}
         trees = usage_of_trees(ungrouped) if ungrouped else {}
         holders = Counter(uuid for one in running for uuid in one.attempt.devices)
         marks, self._marks = self._marks, {}
@@ -59,7 +57,7 @@ class UsageReader:
         now = _Mark(time.monotonic(), cpu_seconds)
         is_too_soon = before is not None and now.at - before.at < _SHORTEST_SECONDS
         self._marks[one.attempt.id] = before if before is not None and is_too_soon else now
-        return _cores_between(before, now) if before else _cores_since_start(one, _of_its_own(one, cpu_seconds))
+        return _cores_between(before, now) if before else _cores_since_start(one, cpu_seconds)
 
     def _read_machine(self, devices: Sequence[Device]) -> Reading:
         before, self._machine = self._machine, _Mark(time.monotonic(), busy_cpu_seconds())
@@ -80,11 +78,6 @@ def _usage(one: Running) -> Usage:
         return one.group.usage()
     except OSError:  # no descriptor left, say
         return Usage()
-
-
-def _of_its_own(one: Running, cpu_seconds: float) -> float:
-    """Its group has counted what others used there before it; its processes have not."""
-    return cpu_seconds if one.is_first else usage_of(one.group.pids(), with_memory=False).cpu_seconds or 0.0
 
 
 def _cores_between(before: _Mark, now: _Mark) -> float | None:

@@ -4,6 +4,7 @@ It reaches the payload on an open descriptor: the environment in it, which may h
 command line, which everybody can read, nor on the disk.
 """
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,9 +16,8 @@ from heliostat.models import Attempt, Place
 from heliostat.runtimes import shell
 from heliostat.runtimes.contract import Command
 
-_DESCRIPTOR = 8  # see attempt.sh
-NUMBERS = (shell.blank("1"), shell.blank("2"))
-"""Of job and attempt, in a script that many share: a wrapper passes them on."""
+SCRIPT_DESCRIPTOR = 8  # see attempt.sh
+_SCRIPT = f"/proc/self/fd/{SCRIPT_DESCRIPTOR}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,6 @@ class Places:
     device_memory_mib: int | None = None  # of the device it has a part of
     port: int | None = None  # where its tasks meet
     tool: Mapping[str, str] = field(default_factory=dict)  # of a script of ours: where podman keeps its things
-    numbers: tuple[str, str] | None = None  # of job and attempt, where many share a script
 
 
 def payload_script(attempt: Attempt, person: Person, places: Places, commands: Sequence[Command] = ()) -> str:
@@ -42,7 +41,7 @@ def payload_script(attempt: Attempt, person: Person, places: Places, commands: S
     environment = base_environment(attempt, person, places) | dict(attempt.job.spec.env)
     run = shell.become(payload_words(attempt, places))
     lines = [
-        f"exec {_DESCRIPTOR}<&-",
+        f"exec {SCRIPT_DESCRIPTOR}<&-",
         "umask 022",
         shell.export_all(environment),
         f"cd -- {shell.quoted(places.workdir)} || {{",
@@ -52,18 +51,6 @@ def payload_script(attempt: Attempt, person: Person, places: Places, commands: S
         *(_gang(attempt, [run] * len(attempt.places)) if runs_side_by_side(attempt) else [run]),
     ]
     return "\n".join(lines) + "\n"
-
-
-def likeness(attempt: Attempt, person: Person, places: Places) -> object | None:
-    """What its script depends on besides its numbers, and where things are by these. None: on more."""
-    job, spec = attempt.job, attempt.job.spec
-    if attempt.places or job.array_id is not None or job.part is not None:
-        return None
-    if spec.wants_container or spec.script is not None or spec.template is not None or places.tool:
-        return None
-    software = (job.kind, job.environment)
-    node = (attempt.node, attempt.devices, places.device_memory_mib)
-    return (person, job.name, job.project, job.resources, spec, software, node)
 
 
 def payload_words(attempt: Attempt, places: Places) -> tuple[str, ...]:
@@ -81,7 +68,7 @@ def _contained(attempt: Attempt, commands: Sequence[Command]) -> str:
     """The tools run with an environment of their own."""
     runs = [shell.run(command) for command in commands]
     lines = [
-        f"exec {_DESCRIPTOR}<&-",
+        f"exec {SCRIPT_DESCRIPTOR}<&-",
         "umask 022",
         *shell.hold(commands[0], 125),
         *shell.prelude(commands[0]),
@@ -92,7 +79,7 @@ def _contained(attempt: Attempt, commands: Sequence[Command]) -> str:
 
 def base_environment(attempt: Attempt, person: Person, places: Places) -> dict[str, str]:
     """A clean environment: nothing of the server's own, what a login gives, and what the job should know."""
-    around = Surroundings(places.installation, places.mark, places.checkpoints, places.numbers)
+    around = Surroundings(places.installation, places.mark, places.checkpoints)
     devices = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", **_visible(attempt.devices)}
     environment = job_environment(attempt, person, around, devices)
     return environment | _part_of_a_device(attempt, places) | _meeting_point(attempt, places) | dict(places.tool)
@@ -102,6 +89,14 @@ def task_environment(place: Place, rank: int) -> dict[str, str]:
     """What differs between the tasks of one attempt. All run on this machine."""
     ranks = dict.fromkeys(("HELIOSTAT_TASK", "HELIOSTAT_TASK_INDEX", "RANK", "LOCAL_RANK"), str(rank))
     return {**_visible(place.devices), **ranks}
+
+
+def payload_argv(person: Person) -> list[str]:
+    """What the wrapper runs. `.` reads the script into the wrapper's own fork: one program less to start."""
+    if person.uid == os.geteuid():
+        return [".", _SCRIPT]
+    identity = (f"--reuid={person.uid}", f"--regid={person.gid}", "--init-groups", "--inh-caps=-all")
+    return ["exec", "/usr/bin/setpriv", *identity, "/bin/sh", _SCRIPT]
 
 
 def _visible(devices: tuple[str, ...]) -> dict[str, str]:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
-from heliostat.engines.local.processes import boot_id, start_time
+from heliostat.engines.local.processes import boot_id
 from heliostat.models import AttemptId
 
 _SUFFIXES = ("started", "timed_out", "payload", "limit")
 _DISOWNED = b"disowned\n"
 _PATIENCE_SECONDS = 5.0
-_WORDS, _WORDS_BEFORE = 5, 4  # of a claim; earlier versions named no group
+_WORDS, _WORDS_WITH_GROUP = 4, 5  # of a claim; wrappers of an earlier version named their cgroup too
 _MOST_BYTES = 4096  # of a trace, which has less than a hundred
 
 
@@ -29,7 +29,7 @@ class Claim:
 
     pid: int
     start_time: int | None = None
-    group: str = ""  # the name of the one it runs the attempt in
+    group: str = ""  # the name of its cgroup
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,14 +37,6 @@ class Ending:
     exit_code: int | None  # None: the wrapper is gone without a word
     timed_out: bool
     at: datetime | None = None  # when it was written, by the clock of the file system
-    is_quiet: bool = False  # nothing is left in its group, which may be another's by now
-
-
-def ending_of(word: str, timed_out: bool, at: datetime | None = None) -> Ending:
-    """What a wrapper says or writes at the end."""
-    status = word.rstrip("+-")
-    exit_code = int(status) if status else None
-    return Ending(exit_code, timed_out, at if exit_code is not None else None, word.endswith("+"))
 
 
 class Traces:
@@ -60,12 +52,12 @@ class Traces:
     def exists(self, attempt_id: AttemptId) -> bool:
         return os.access(self.path(attempt_id, ".started"), os.F_OK)
 
-    def disown(self, attempt_id: AttemptId, *, at_once: bool = False) -> bool:
-        """Make sure the attempt never runs. False: too late, a wrapper has claimed it; or, at once, may have."""
+    def disown(self, attempt_id: AttemptId) -> bool:
+        """Make sure the attempt never runs. False: too late, a wrapper has claimed it."""
         try:
             descriptor = os.open(self.path(attempt_id, ".started"), os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600)
         except FileExistsError:
-            return self._is_disowned(attempt_id, 0.0 if at_once else _PATIENCE_SECONDS)
+            return self._is_disowned(attempt_id)
         with open(descriptor, "wb") as file:
             file.write(_DISOWNED)
         return True
@@ -76,21 +68,17 @@ class Traces:
         boot, _, born = words[2].partition(":") if words else ("", "", "")
         if words is None or boot != boot_id():
             return None
-        pid = int(words[0])
-        group = words[3] if len(words) == _WORDS else attempt_id
-        if not born:  # made by a version whose wrappers name the trace
-            return Claim(pid, (start_time(pid) or 0) if self._names_trace(pid, attempt_id) else 0, group)
-        return Claim(pid, int(born), group)
+        group = words[3] if len(words) == _WORDS_WITH_GROUP else attempt_id
+        return Claim(int(words[0]), int(born), group)
 
     def ending(self, attempt_id: AttemptId) -> Ending:
         """To be asked once the wrapper is gone."""
         words, written_at = self._read(attempt_id)
-        return ending_of(
-            words[-1] if words else "", self.timed_out(attempt_id), datetime.fromtimestamp(written_at, UTC)
-        )
-
-    def timed_out(self, attempt_id: AttemptId) -> bool:
-        return os.path.exists(self.path(attempt_id, ".timed_out"))
+        status = words[-1].rstrip("+-") if words else ""
+        timed_out = os.path.exists(self.path(attempt_id, ".timed_out"))
+        if not status:
+            return Ending(None, timed_out)
+        return Ending(int(status), timed_out, datetime.fromtimestamp(written_at, UTC))
 
     def claimed_at(self, attempt_id: AttemptId) -> datetime | None:
         """When its wrapper began, if that was since this boot."""
@@ -133,18 +121,13 @@ class Traces:
             if attempt_id not in kept and entry.stat().st_mtime < before:
                 self.remove([attempt_id])
 
-    def _names_trace(self, pid: int, attempt_id: AttemptId) -> bool:
-        with contextlib.suppress(OSError):
-            return self.path(attempt_id).encode() in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")[:4]
-        return False
-
-    def _is_disowned(self, attempt_id: AttemptId, patience_seconds: float) -> bool:
+    def _is_disowned(self, attempt_id: AttemptId) -> bool:
         """Empty for long: whoever made the file died before it could write, and nothing ran."""
-        deadline = time.monotonic() + patience_seconds
+        deadline = time.monotonic() + _PATIENCE_SECONDS
         path = Path(self.path(attempt_id, ".started"))
         while not (text := path.read_bytes()) and time.monotonic() < deadline:
             time.sleep(0.01)
-        return text == _DISOWNED or (not text and patience_seconds > 0)
+        return text in (b"", _DISOWNED)
 
     def _read(self, attempt_id: AttemptId) -> tuple[list[str] | None, float]:
         """The words of its wrapper, once they are complete, and when they were written.
@@ -160,4 +143,4 @@ class Traces:
         finally:
             os.close(descriptor)
         words = text.decode("ascii", "replace").split()
-        return (words if text.endswith(b"\n") and len(words) in (_WORDS, _WORDS_BEFORE) else None), written_at
+        return (words if text.endswith(b"\n") and len(words) in (_WORDS, _WORDS_WITH_GROUP) else None), written_at

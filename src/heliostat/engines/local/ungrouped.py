@@ -74,8 +74,6 @@ class UngroupedTree:
 
     description = "no cgroups: memory and cpu limits are not enforced"
     controllers: frozenset[str] = frozenset()
-    folders: tuple[str, ...] = ()
-    quiet_files: tuple[str, ...] = ()
 
     def __init__(self, instance: str) -> None:
         self._instance = instance
@@ -85,9 +83,6 @@ class UngroupedTree:
 
     def find(self, name: str) -> UngroupedProcesses | None:
         return UngroupedProcesses(self._instance, name)
-
-    def warm_up(self) -> None:
-        pass
 
     def names(self) -> list[str]:
         return []

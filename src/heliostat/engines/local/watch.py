@@ -13,20 +13,16 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 Action = Callable[[], object]
-NO_HURRY = object()
-"""What a reader's action returns when more will be there soon and nobody waits for it."""
-_REST_SECONDS = 0.005  # for which others may write as well
 
 
 class Watch:
-    """Calls back, in its own thread, when a process ends, somebody writes or a time comes. All must be quick."""
+    """Calls back, in its own thread, when a process ends or a time comes. Callbacks must be quick."""
 
     def __init__(self) -> None:
         self._epoll = select.epoll()
         self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self._epoll.register(self._wake, select.EPOLLIN)
         self._actions: dict[int, Action] = {}
-        self._readers: dict[int, Action] = {}
         self._timers: list[tuple[float, int, Action]] = []
         self._counter = itertools.count()
         self._lock = threading.Lock()
@@ -39,15 +35,6 @@ class Watch:
         with self._lock:
             self._actions[pidfd] = action
         self._epoll.register(pidfd, select.EPOLLIN | select.EPOLLONESHOT)
-
-    def on_readable(self, descriptor: int, action: Action) -> None:
-        """Whenever there is something to read, until it is dropped. It stays the caller's."""
-        self._readers[descriptor] = action
-        self._epoll.register(descriptor, select.EPOLLIN)
-
-    def drop(self, descriptor: int) -> None:
-        if self._readers.pop(descriptor, None) and not self._closed:
-            self._epoll.unregister(descriptor)
 
     def call_after(self, seconds: float, action: Action) -> None:
         with self._lock:
@@ -66,27 +53,18 @@ class Watch:
 
     def _run(self) -> None:
         while not self._closed:
-            said = [self._answer(descriptor) for descriptor, _ in self._epoll.poll(self._seconds_to_next_timer())]
+            for descriptor, _ in self._epoll.poll(self._seconds_to_next_timer()):
+                if descriptor == self._wake:
+                    with contextlib.suppress(BlockingIOError):
+                        os.eventfd_read(self._wake)
+                else:
+                    self._ended(descriptor)
             for action in self._due():
                 _call(action)
-            if said and all(one is NO_HURRY for one in said):
-                time.sleep(_REST_SECONDS)
-
-    def _answer(self, descriptor: int) -> object:
-        if reader := self._readers.get(descriptor):
-            return _call(reader)
-        if descriptor == self._wake:
-            with contextlib.suppress(BlockingIOError):
-                os.eventfd_read(self._wake)
-        else:
-            self._ended(descriptor)
-        return None
 
     def _ended(self, pidfd: int) -> None:
         with self._lock:
-            action = self._actions.pop(pidfd, None)
-        if action is None:
-            return  # a reader that was dropped a moment ago
+            action = self._actions.pop(pidfd)
         self._epoll.unregister(pidfd)
         with contextlib.suppress(ChildProcessError):  # not our child: the server was restarted since
             os.waitid(os.P_PIDFD, pidfd, os.WEXITED | os.WNOHANG)
@@ -105,9 +83,8 @@ class Watch:
         return due
 
 
-def _call(action: Action) -> object:
+def _call(action: Action) -> None:
     try:
-        return action()
+        action()
     except Exception:
         log.exception("watch_action_failed")
-        return None

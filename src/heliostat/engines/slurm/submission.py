@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from heliostat.config import Settings
 from heliostat.engines.containers import Belongings
 from heliostat.engines.environment import Person, Surroundings, job_environment
-from heliostat.engines.folders import JobFolder, lay_out, make_log, make_private
+from heliostat.engines.folders import JobFolder, lay_out, make_private, new_log
 from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_argv, array_belongings, array_script
 from heliostat.engines.slurm.contained import contained
 from heliostat.engines.slurm.script import Paths, Site, batch_script, sbatch_argv
@@ -79,7 +79,8 @@ def begin_again(settings: Settings, attempt: Attempt, first: int, person: Person
                 os.rename(path, kept)
             else:
                 os.unlink(path)  # it has the former attempt's name too
-            make_log(path, person)
+            with new_log(path, person):
+                pass
         with contextlib.suppress(FileExistsError):
             os.link(path, folder.log(newest, stream), follow_symlinks=False)
 
@@ -92,7 +93,7 @@ def former_log(folder: JobFolder, attempt: int, stream: str) -> str:
 def _make_files(paths: Paths, person: Person) -> None:
     """The folder is the server's, so that nobody can swap its entries: what the job writes to must be there."""
     for path in (paths.stdout, paths.stderr, paths.receipt):
-        with contextlib.suppress(FileExistsError):
-            make_log(path, person)
+        with contextlib.suppress(FileExistsError), new_log(path, person):
+            pass
     make_private(paths.tasks, person)
     os.chmod(paths.tasks, 0o700)

@@ -1,8 +1,8 @@
 """Jobs that ask for an image of their user: by its name, or by the digest of what it was built from."""
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Collection, Sequence
 from dataclasses import replace
-from functools import partial
 
 from heliostat.errors import Invalid, NotFound
 from heliostat.models import Caller, JobRequest
@@ -11,19 +11,58 @@ from heliostat.models.images import parse_own_name
 from heliostat.services.context import Context
 from heliostat.services.environments.orders import found
 from heliostat.services.images.building import image_of_job
-from heliostat.services.likes import once_for_each
 from heliostat.store import environments as stored
 from heliostat.store import images
 
 
 def name_images(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[JobRequest]:
-    """With the image such a name means now, whatever is built under that name later. May be repeated."""
-    return once_for_each(partial(_named, context, caller), requests)
+    """With the image such a name means now, whatever is built under that name later. May be repeated.
+
+    Each digest and name is looked up once, however many requests have it.
+    """
+    digests = dict.fromkeys(one.environment for one in requests if isinstance(one.environment, str))
+    names = {one.spec.image for one in requests if one.environment is None and one.spec.image is not None}
+    by_digest = {digest: _of_digest(context, caller, digest) for digest in digests}
+    by_name = _find_all_named(context, caller.user.name, names)
+    named: list[JobRequest] = []
+    for request in requests:
+        if isinstance(request.environment, str):
+            named.append(_named(context, request, by_digest[request.environment]))
+        elif request.environment is None and request.spec.image in by_name:
+            named.append(_named(context, request, by_name[request.spec.image]))
+        else:
+            named.append(request)
+    return named
 
 
-def _named(context: Context, caller: Caller, request: JobRequest) -> JobRequest:
-    meant = _meant(context, caller, request)
-    if meant is None or meant.software.kind not in IMAGES:
+def find_named(context: Context, user: str, text: str) -> Environment | None:
+    """The one of this user with that name; None: there is none, so it means one of a registry."""
+    return _find_all_named(context, user, [text]).get(text)
+
+
+def _find_all_named(context: Context, user: str, texts: Collection[str]) -> dict[str, Environment]:
+    names: dict[str, str] = {}
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            names[text] = parse_own_name(text)
+    if not names:
+        return {}
+    with context.store.read() as conn:
+        digests = images.digests_named(conn, user, set(names.values()))
+        kept = {digest: stored.find(conn, digest) for digest in digests.values()}
+    meant = {text: kept.get(digests.get(name, "")) for text, name in names.items()}
+    return {text: one.environment for text, one in meant.items() if one is not None}
+
+
+def _of_digest(context: Context, caller: Caller, digest: str) -> Environment:
+    one = found(context, caller, digest).environment
+    if one.software.kind in IMAGES and one.owner != caller.user.name:
+        raise NotFound("This image is somebody else's.", "They can push it to a registry for you.")
+    return one
+
+
+def _named(context: Context, request: JobRequest, meant: Environment) -> JobRequest:
+    if meant.software.kind not in IMAGES:
         return request
     image, runtime = image_of_job(context, meant.software, meant.digest)
     if request.environment is not None and request.spec.image not in (None, image):
@@ -34,26 +73,3 @@ def _named(context: Context, caller: Caller, request: JobRequest) -> JobRequest:
         )
     spec = replace(request.spec, image=image, runtime=runtime or request.spec.runtime)
     return replace(request, environment=meant.digest, spec=spec)
-
-
-def _meant(context: Context, caller: Caller, request: JobRequest) -> Environment | None:
-    if isinstance(request.environment, str):
-        one = found(context, caller, request.environment).environment
-        if one.software.kind in IMAGES and one.owner != caller.user.name:
-            raise NotFound("This image is somebody else's.", "They can push it to a registry for you.")
-        return one
-    if request.environment is not None or request.spec.image is None:
-        return None
-    return find_named(context, caller.user.name, request.spec.image)
-
-
-def find_named(context: Context, user: str, text: str) -> Environment | None:
-    """The one of this user with that name; None: there is none, so it means one of a registry."""
-    try:
-        name = parse_own_name(text)
-    except ValueError:
-        return None
-    with context.store.read() as conn:
-        digest = images.digest_named(conn, user, name)
-        kept = None if digest is None else stored.find(conn, digest)
-    return None if kept is None else kept.environment

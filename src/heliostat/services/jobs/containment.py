@@ -8,7 +8,6 @@ from heliostat.errors import Invalid
 from heliostat.models import JobRequest, JobSpec, User
 from heliostat.runtimes.policy import Asker, Rules, admitted, rules_of
 from heliostat.services.context import Context
-from heliostat.services.likes import once_for_each
 
 
 def settle_containers(
@@ -18,13 +17,11 @@ def settle_containers(
     rules = rules_of(context.settings)
     asks = any(request.spec.image or request.spec.runtime for request in requests)
     home = _home_of(user.unix_user) if asks else None  # to look it up takes longer than all the rest
-
-    def settled(request: JobRequest) -> JobRequest:
+    settled: list[JobRequest] = []
+    for request in requests:
         asker = Asker(user.name, home, projects[request.project])
-        spec = _settled(context, request, asker, rules)
-        return request if spec is request.spec else replace(request, spec=spec)
-
-    return once_for_each(settled, requests)
+        settled.append(replace(request, spec=_settled(context, request, asker, rules)))
+    return settled
 
 
 def _settled(context: Context, request: JobRequest, asker: Asker, rules: Rules) -> JobSpec:

@@ -4,14 +4,13 @@ import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import islice
 
 from sqlalchemy import bindparam, insert, select
 
-from heliostat.engines.contract import ChecksRequests, Foresees, does
+from heliostat.engines.contract import ChecksRequests
 from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
-from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User, changed
+from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
 from heliostat.models.records import Code
 from heliostat.services.accounts.quotas import check_queued
 from heliostat.services.cluster.offers import default_project
@@ -23,12 +22,10 @@ from heliostat.services.jobs.containment import settle_containers
 from heliostat.services.jobs.drafts import Desk, draft_job
 from heliostat.services.jobs.parents import link
 from heliostat.services.jobs.uploads import check_uploads
-from heliostat.services.likes import once_for_each
 from heliostat.services.notices import check_notify
 from heliostat.store import dependencies, job_records, moves, people, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared
 from heliostat.store.times import to_seconds
 
 
@@ -62,8 +59,6 @@ def prepare_submission(
     With a key, `about` says what makes a request the same; None: all of it.
     """
     user = caller.user
-    if does(context.engine, Foresees):  # type: ignore[type-abstract]
-        context.engine.expect_start()
     asked, digest = requests, _digest(requests, about) if key else ""
     requests = name_images(context, caller, requests)
     drafts = draft_jobs(context, caller, requests)
@@ -120,7 +115,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     requests = settle_containers(context, user, projects, name_images(context, caller, requests))
     _check_size(context, requests)
     check_uploads(context, user, requests)
-    drafts = once_for_each(partial(draft_job, desk), requests)
+    drafts = [draft_job(desk, request) for request in requests]
     check_reservations(context, caller, drafts)
     _check_with_engine(context, drafts, desk.data_classes)
     if not user.is_admin or not any(request.priority for request in requests):
@@ -140,7 +135,7 @@ def _knows_nodes(context: Context) -> bool:
 
 def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Mapping[str, int]) -> None:
     """Each kind of request once: thousands may ask for the same."""
-    if not does(context.engine, ChecksRequests):  # type: ignore[type-abstract]
+    if not isinstance(context.engine, ChecksRequests):
         return
     kinds = {
         (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.project, job.priority_class): job
@@ -233,12 +228,12 @@ def _numbered(tx: Transaction, requests: Sequence[JobRequest], drafts: Sequence[
     array_ids: list[int] = []
     for request, draft in zip(requests, drafts, strict=True):
         if request.array is None:
-            jobs.append(changed(draft, id=tx.ids.draw("jobs")[0]))
+            jobs.append(replace(draft, id=tx.ids.draw("jobs")[0]))
             continue
         array_ids += tx.ids.draw("arrays")
         numbers = tx.ids.draw("jobs", len(request.array.indexes))
         jobs += [
-            changed(draft, id=number, array_id=array_ids[-1], array_index=index)
+            replace(draft, id=number, array_id=array_ids[-1], array_index=index)
             for number, index in zip(numbers, request.array.indexes, strict=True)
         ]
     return Submitted(tuple(job.id for job in jobs), tuple(array_ids), tuple(jobs))
@@ -275,23 +270,20 @@ def _grouped(requests: Sequence[JobRequest], jobs: Sequence[Job]) -> list[list[J
 
 
 _keys = schema.idempotency_keys
-_FIND_KEY = Prepared(
-    select(_keys.c.digest, _keys.c.job_ids).where(
-        _keys.c.user == bindparam("user"), _keys.c.key == bindparam("key")
-    )
+_FIND_KEY = select(_keys.c.digest, _keys.c.job_ids).where(
+    _keys.c.user == bindparam("user"), _keys.c.key == bindparam("key")
 )
-_ADD_KEY = Prepared(insert(_keys))
 
 
 def _answered_before(tx: Transaction, user: str, key: str, is_same: Callable[[str], bool]) -> Submitted | None:
-    row = _FIND_KEY.first(tx.conn, {"user": user, "key": key})
+    row = tx.conn.execute(_FIND_KEY, {"user": user, "key": key}).first()
     if row is None:
         return None
-    if not is_same(row[0]):
+    if not is_same(row.digest):
         raise Conflict(
             "This idempotency key was used for another request.", "Use a fresh key for each new request."
         )
-    job_ids = json.loads(row[1])
+    job_ids = json.loads(row.job_ids)
     found = stored.get_jobs(tx.conn, job_ids)
     jobs = tuple(found[job_id] for job_id in job_ids)
     arrays = tuple(sorted({job.array_id for job in jobs if job.array_id is not None}))
@@ -306,4 +298,4 @@ def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: Subm
         "job_ids": json.dumps(submitted.job_ids),
         "created_at": to_seconds(submitted.jobs[0].submitted_at),
     }
-    _ADD_KEY.run(tx.conn, values)
+    tx.conn.execute(insert(_keys), values)

@@ -29,7 +29,7 @@ def cancel_jobs(
     force: bool = False,
 ) -> list[JobId]:
     """Those named and those of the array, all in one transaction; the ids of the ones that were not over."""
-    action, step = ("job.kill", _kill) if force else ("job.cancel", _cancel)
+    how = "kill" if force else "cancel"
     wanted = list(job_ids) + (array_members(context, array_id) if array_id is not None else [])
 
     def change(tx: Transaction) -> list[JobId]:
@@ -39,9 +39,9 @@ def cancel_jobs(
         unfinished = [job for job in jobs.values() if not job.is_over]
         for job in unfinished:
             check_build(tx, caller, job)
-            step(context, caller, tx, job)
+        _end(context, caller, tx, unfinished, how)
         target = f"array {array_id}" if array_id is not None else f"{len(wanted)} jobs"
-        people.add_audit(tx, caller, action, target, {"jobs": len(unfinished)}, context.now())
+        people.add_audit(tx, caller, f"job.{how}", target, {"jobs": len(unfinished)}, context.now())
         return [job.id for job in unfinished]
 
     return context.store.write(change)
@@ -103,22 +103,21 @@ def _change(context: Context, caller: Caller, job_id: JobId, action: str, step: 
 
 
 def _cancel(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
-    _end(context, caller, tx, job, "cancel")
+    _end(context, caller, tx, [job], "cancel")
 
 
 def _kill(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:
-    _end(context, caller, tx, job, "kill")
+    _end(context, caller, tx, [job], "kill")
 
 
-def _end(context: Context, caller: Caller, tx: Transaction, job: Job, how: str) -> None:
+def _end(context: Context, caller: Caller, tx: Transaction, jobs: Sequence[Job], how: str) -> None:
     now, reason = context.now(), f"cancelled by {caller.user.name}"
-    if job.is_over or job.stop_requested in ("kill", how):
-        return
-    if job.state in ACTIVE:
-        _ask_to_stop(context, tx, job, how, reason)
-        return
-    values = {"ended_at": now, "reason": reason}
-    moves.move_jobs(tx, [moves.Move(job.id, JobState.CANCELLED, "ended", now, None, values, reason)])
+    left = [job for job in jobs if not job.is_over and job.stop_requested not in ("kill", how)]
+    for job in left:
+        if job.state in ACTIVE:
+            _ask_to_stop(context, tx, job, how, reason)
+    waiting = [job.id for job in left if job.state not in ACTIVE]
+    moves.move_jobs(tx, [moves.cancelled_by(reason, job_id, now) for job_id in waiting])
 
 
 def _hold(context: Context, caller: Caller, tx: Transaction, job: Job) -> None:

@@ -184,7 +184,7 @@ def test_v1_finds_controllers_that_share_a_mount(tmp_path: Path, monkeypatch: py
     assert tree.controllers == {"cpu", "memory", "pids"}
     group = tree.create("12.1", Limits(memory_mib=1, cpus=3, pids=9))
     shared, cpu = tmp_path / "memory,pids/heliostat-ab12/12.1", tmp_path / "cpu,cpuacct/heliostat-ab12/12.1"
-    assert group.enter_files == (f"{shared}/cgroup.procs", f"{cpu}/cgroup.procs")
+    assert group.enter_files == (f"{shared}/tasks", f"{cpu}/tasks")
     assert (shared / "memory.limit_in_bytes").read_text() == "1048576"
     assert (shared / "pids.max").read_text() == "9"
     assert (cpu / "cpu.cfs_quota_us").read_text() == "300000"

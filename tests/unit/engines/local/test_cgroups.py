@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -131,7 +132,7 @@ def test_an_oom_kill_in_a_group_the_job_has_made_itself_is_counted(tree: CgroupT
     group = tree.create("12.1", Limits(memory_mib=48))
     for folder in folders(group):
         (folder / "inner").mkdir()
-    inner = V1Group({str(number): f"{folder}/inner" for number, folder in enumerate(folders(group))})
+    inner = SimpleNamespace(enter_files=[file.replace("/12.1/", "/12.1/inner/") for file in group.enter_files])
     assert run(inner, "bytearray(400 << 20)").wait(120) == -signal.SIGKILL
     assert group.oom_kills() == 1
 
@@ -248,7 +249,7 @@ def test_a_signal_reaches_every_process_also_in_inner_groups(tree: CgroupTree, r
     group = tree.create("12.1", Limits())
     for folder in folders(group):
         (folder / "inner").mkdir()
-    inner = V1Group({str(number): f"{folder}/inner" for number, folder in enumerate(folders(group))})
+    inner = SimpleNamespace(enter_files=[file.replace("/12.1/", "/12.1/inner/") for file in group.enter_files])
     started = [
         run(place, "print('ready', flush=True); import time; time.sleep(600)") for place in (group, inner, group)
     ]
@@ -262,6 +263,7 @@ def test_kill_spares_the_process_that_asks_for_it(tree: CgroupTree, root: Path) 
     code = f"""
 import subprocess
 from pathlib import Path
+from types import SimpleNamespace
 from heliostat.engines.local.cgroups import find_cgroups
 group = find_cgroups({INSTANCE!r}, Path({str(root)!r})).find("12.1")
 for file in group.enter_files: Path(file).write_text("0")
@@ -370,6 +372,7 @@ def as_nobody(code: str) -> str:
     start = f"""
 import os
 from pathlib import Path
+from types import SimpleNamespace
 from heliostat.engines.local.cgroups import find_cgroups, Limits
 def drop():
     os.setgroups([]); os.setgid({NOBODY}); os.setuid({NOBODY})

@@ -33,7 +33,6 @@ class TellingGpus:
 def gpus(monkeypatch: pytest.MonkeyPatch) -> TellingGpus:
     telling = TellingGpus()
     monkeypatch.setattr(module, "find_gpus", lambda simulate: telling)
-    monkeypatch.setattr(module, "_PATIENCE_SECONDS", 0.05)
     return telling
 
 
@@ -54,7 +53,7 @@ def spawn() -> Iterator[Spawn]:
 
 
 def devices(holders: dict[str, list[str]]) -> Devices:
-    made = Devices(None, INSTANCE, lambda: holders)
+    made = Devices(None, INSTANCE, lambda: holders, patience_seconds=0.05)
     made.close()
     return made
 

@@ -1,5 +1,6 @@
 """When an attempt has ended, as far as anybody knows."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -7,19 +8,17 @@ import pytest
 
 from heliostat.engines.local.endings import Running, ended
 from heliostat.engines.local.trace import Claim, Ending
-from heliostat.engines.local.wrappers import Wrapper
-from heliostat.models import Attempt, Job, JobSpec, JobState, Resources, changed
+from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
 
 STARTED = datetime(2026, 3, 1, 12, tzinfo=UTC)
-NO_ROOM: Any = None
+NO_GROUP: Any = None
 
 
 def end_of(one_that_ended_at: datetime) -> datetime:
     job = Job(1, "batch", "job", JobState.RUNNING, "ann", "ann", "vision", Resources(), JobSpec(), STARTED)
-    attempt = Attempt("1.1", changed(job, attempt=1, started_at=STARTED), "here")
-    running = Running(attempt, Wrapper(Claim(1)), NO_ROOM)
-    now = STARTED + timedelta(minutes=5)
-    return ended(running, Ending(0, timed_out=False, at=one_that_ended_at), now).at
+    attempt = Attempt("1.1", replace(job, attempt=1, started_at=STARTED), "here")
+    running = Running(attempt, Claim(1), NO_GROUP)
+    return ended(running, Ending(0, timed_out=False, at=one_that_ended_at)).at
 
 
 @pytest.mark.parametrize("behind_ms", [1, 6])

@@ -19,7 +19,7 @@ SHARED = Device(
 def running(number: int, *devices: str, usage: Any = lambda: Usage(1.0, 10.0)) -> Any:
     attempt = SimpleNamespace(id=f"{number}.1", devices=devices)
     group = SimpleNamespace(usage=usage)
-    return SimpleNamespace(attempt=attempt, began_at=time.monotonic(), group=group, is_first=True)
+    return SimpleNamespace(attempt=attempt, began_at=time.monotonic(), group=group)
 
 
 @pytest.fixture
@@ -59,13 +59,3 @@ def test_an_attempt_that_cannot_be_read_does_not_hide_the_others(devices: Device
     read = UsageReader(devices).read("here", [running(1, usage=fail), running(2)])
     assert (read.attempts["1.1"].cpus, read.attempts["1.1"].memory_mib) == (None, None)
     assert read.attempts["2.1"].memory_mib == 10.0
-
-
-def test_what_others_used_in_its_group_before_it_is_not_its_own(devices: Devices) -> None:
-    after = running(1, usage=lambda: Usage(50.0, 10.0))
-    after.began_at -= 1.0
-    [reading] = UsageReader(devices).read("here", [after]).attempts.values()
-    assert reading.cpus == pytest.approx(50, rel=0.1)
-    after.is_first, after.group.pids = False, list
-    [reading] = UsageReader(devices).read("here", [after]).attempts.values()
-    assert reading.cpus == 0

@@ -1,23 +1,23 @@
-"""However jobs are alike or not, each is written as it is: runs only make that quicker."""
+"""Many jobs that are written or read at once: each as it is, and none besides."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sqlalchemy import select
 
-from heliostat.models import Attempt, Job, JobState, changed
+from heliostat.models import Attempt, Job, JobState
 from heliostat.store import jobs as stored
 from heliostat.store import moves, schema
 from heliostat.store.database import Store, Transaction
-from heliostat.store.runs import all_but_first_of, first_of, runs
 from unit.store.made_up import NOW, a_job
 
 
 def added(store: Store, names: list[str]) -> list[Job]:
     def add(tx: Transaction) -> list[Job]:
         numbers = tx.ids.draw("jobs", len(names))
-        jobs = [changed(a_job(number), name=name) for number, name in zip(numbers, names, strict=True)]
+        jobs = [replace(a_job(number), name=name) for number, name in zip(numbers, names, strict=True)]
         moves.add_jobs(tx, jobs)
         return jobs
 
@@ -30,24 +30,10 @@ def found(store: Store, jobs: list[Job]) -> list[Job]:
     return [there[job.id] for job in jobs]
 
 
-rows = st.lists(st.tuples(st.integers(0, 6), st.sampled_from("ab")), max_size=12)
 names = st.lists(st.sampled_from(["same", "same", "other"]), min_size=1, max_size=8)
 on_one_store = settings(
     max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
-
-
-@given(rows)
-def test_runs_written_out_are_what_they_were_made_of(wanted: list[tuple[int, str]]) -> None:
-    made = list(runs(wanted, first_of, all_but_first_of))
-    assert [(first + step, kind) for (first, kind), count in made for step in range(count)] == wanted
-
-
-@given(st.integers(1, 50))
-def test_those_that_are_alike_and_follow_one_another_are_one_run(count: int) -> None:
-    assert list(runs([(number, "a") for number in range(count)], first_of, all_but_first_of)) == [
-        ((0, "a"), count)
-    ]
 
 
 @on_one_store
@@ -67,14 +53,14 @@ def test_only_those_change_who_were_to_and_each_to_its_own(store: Store, priorit
     jobs = added(store, ["same"] * len(priorities))
     wanted = {job.id: priority for job, priority in zip(jobs, priorities, strict=True) if priority}
     store.write(lambda tx: moves.set_jobs(tx, [(number, {"priority": value}) for number, value in wanted.items()]))
-    assert found(store, jobs) == [changed(job, priority=wanted.get(job.id, job.priority)) for job in jobs]
+    assert found(store, jobs) == [replace(job, priority=wanted.get(job.id, job.priority)) for job in jobs]
 
 
 @on_one_store
 @given(st.lists(st.sampled_from([0, 1, 1, 2]), min_size=1, max_size=8))
 def test_of_attempts_only_the_one_of_that_number_changes(store: Store, numbers: list[int]) -> None:
     jobs = added(store, ["same"] * len(numbers))
-    both = [changed(job, attempt=number) for number in (1, 2) for job in jobs]
+    both = [replace(job, attempt=number) for number in (1, 2) for job in jobs]
     store.write(lambda tx: moves.add_attempts(tx, [Attempt(job.attempt_id, job, "a") for job in both], NOW))
     ended = {"state": JobState.COMPLETED, "ended_at": NOW + timedelta(seconds=1)}
     over = [((job.id, number), ended) for job, number in zip(jobs, numbers, strict=True) if number]
@@ -85,10 +71,14 @@ def test_of_attempts_only_the_one_of_that_number_changes(store: Store, numbers: 
     assert seen == expected | {key: JobState.COMPLETED for key, _ in over}
 
 
-@on_one_store
-@given(st.sets(st.integers(0, 59), max_size=60))
-def test_just_those_are_read_whose_numbers_are_named_with_gaps_or_without(store: Store, places: set[int]) -> None:
-    jobs = added(store, ["same"] * 60)
-    wanted = [jobs[place].id for place in places]
+def test_more_jobs_than_one_statement_takes_are_read_and_moved(store: Store) -> None:
+    jobs = added(store, ["same"] * 1201)
+    wanted = [job.id for job in jobs[1:]]
     with store.read() as conn:
-        assert set(stored.get_jobs(conn, wanted)) == set(wanted)
+        assert set(stored.get_jobs(conn, [*wanted, *wanted, 10**9])) == set(wanted)
+        assert set(stored.get_standings(conn, wanted)) == set(wanted)
+    held = [moves.Move(number, JobState.HELD, "held", NOW) for number in wanted]
+    assert len(store.write(lambda tx: moves.move_jobs(tx, held))) == len(wanted)
+    with store.read() as conn:
+        left = stored.get_standings(conn, [job.id for job in jobs])
+    assert [one.id for one in left.values() if one.state is not JobState.HELD] == [jobs[0].id]

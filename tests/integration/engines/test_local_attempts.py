@@ -1,0 +1,94 @@
+"""What the local engine promises beyond the contract: each attempt has its own wrapper and its own cgroup."""
+
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from contract import ENGINES, Bench
+
+from heliostat.engines.local import launch
+from heliostat.models import Attempt, Cause, Ended, Started
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    bench = Bench(ENGINES["local"](tmp_path), tmp_path)
+    yield bench
+    bench.tear_down()
+
+
+def wait_for_claim(bench: Bench, attempt: Attempt) -> int:
+    """The pid of its wrapper."""
+    trace = bench.folder / "home" / "attempts" / f"{attempt.id}.started"
+    bench.wait_until(lambda: trace.exists() and bool(trace.read_text()), "its wrapper has claimed it")
+    return int(trace.read_text().split()[0])
+
+
+def group_names(bench: Bench) -> list[str]:
+    return sorted(bench.engine._groups.names())  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("limit", [None, 600])
+def test_an_attempt_that_has_stopped_its_own_wrapper_can_be_stopped(bench: Bench, limit: int | None) -> None:
+    attempt = bench.stopping_itself(limit)
+    bench.start(attempt)
+    bench.wait_for_start(attempt)
+    bench.engine.stop(attempt, 0)
+    assert bench.wait_for_end(attempt).cause is Cause.STOPPED
+
+
+def test_an_attempt_whose_wrapper_was_killed_is_lost_and_leaves_no_group(bench: Bench) -> None:
+    attempt = bench.running_long()
+    bench.start(attempt)
+    bench.wait_for_start(attempt)
+    os.kill(wait_for_claim(bench, attempt), signal.SIGKILL)
+    assert bench.wait_for_end(attempt).cause is Cause.LOST
+    assert group_names(bench) == []
+
+
+def test_each_attempt_has_its_own_group_which_goes_with_all_that_is_in_it(bench: Bench) -> None:
+    first, second = bench.running_long(), bench.running_long()
+    bench.start(first, second)
+    for attempt in (first, second):
+        bench.wait_for_start(attempt)
+    if group_names(bench):  # unless the machine has no cgroups
+        assert group_names(bench) == sorted([first.id, second.id])
+    leaving = bench.leaving_something()
+    bench.start(leaving)
+    assert bench.wait_for_end(leaving).exit_code == 0
+    assert leaving.id not in group_names(bench)
+
+
+def test_a_start_that_fails_leaves_neither_a_group_nor_a_watch_of_its_log(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*arguments: object) -> None:
+        raise OSError("no process can be started, says the test")
+
+    monkeypatch.setattr(launch, "start_program", fail)
+    attempt = bench.finishing()
+    bench.start(attempt)
+    end = bench.wait_for_end(attempt)
+    assert end.cause is Cause.NOT_STARTED
+    assert "says the test" in (end.detail or "")
+    assert bench.engine._supervision._log_order._numbers == {}  # type: ignore[attr-defined]
+    assert group_names(bench) == []
+
+
+def test_after_a_restart_an_end_that_was_not_recorded_is_known_and_other_groups_are_removed(bench: Bench) -> None:
+    ended, running = bench.finishing(3), bench.running_long()
+    bench.engine.on_observation(lambda seen: None)  # type: ignore[attr-defined] # the server dies before it records anything
+    bench.engine.start([ended, running])
+    trace = bench.folder / "home" / "attempts" / f"{ended.id}.started"
+    wait_for_claim(bench, running)
+    bench.wait_until(lambda: trace.exists() and trace.read_text().endswith("003\n"), "its end is on disk")
+    bench.restart()
+    seen = {type(one): one for one in bench.engine.observe([ended, running])}
+    bench.engine.forget_all_but([ended.id, running.id])
+    assert (seen[Ended].attempt_id, seen[Started].attempt_id) == (ended.id, running.id)
+    assert seen[Ended].exit_code == 3
+    assert ended.id not in group_names(bench)
+    bench.engine.stop(running, 0)
+    assert bench.wait_for_end(running).cause is Cause.STOPPED
