@@ -60,7 +60,7 @@ class WrapperUnderTest:
         for wrapper in self._started.values():
             if wrapper.poll() is None:
                 os.killpg(wrapper.pid, 9)
-                wrapper.wait(10)
+                wrapper.wait(120)
 
     def _path(self, name: str) -> Path:
         return self._folder / name

@@ -65,7 +65,8 @@ def test_each_task_knows_its_number_its_device_and_where_all_meet(bench: Bench, 
 
 
 def test_two_gangs_meet_at_ports_of_their_own() -> None:
-    assert free_port(1) != free_port(2)
+    """But for those whose port somebody has at this moment, such as a gang of another test: they take the next."""
+    assert len({free_port(number) for number in range(1, 51)}) > 25
 
 
 def test_when_a_task_fails_the_others_may_save_their_work_within_the_grace(bench: Bench, signs: Path) -> None:

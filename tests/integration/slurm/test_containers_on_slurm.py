@@ -246,14 +246,16 @@ def test_a_command_enters_the_container_and_ends_with_whoever_asked(way: Way) ->
     folder = f"{way.server.home}/jobs/{job}/work"
     assert ran.stdout == f"/tmp/here\n{uid}\n{folder}\n{env['TOKEN']}|{job}|{node}\none", ran.stderr
     assert (ran.exit_code, "oops" in ran.stderr.splitlines()) == (7, True)  # srun has a word to say too
-    with way.server.raw_connection(uid) as connection:
-        body = f'{{"command": ["/bin/sh", "-c", "sleep 98{job}; true"]}}\n'.encode()
-        head = f"POST /api/v1/jobs/{job}/exec HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        connection.sendall(head.encode() + body)
-        wait_for(lambda: f"sleep 98{job} " in way.left(), "the command to run", way.left)
-    wait_for(lambda: f"sleep 98{job} " not in way.left(), "the command to end", way.left)
-    assert way.server.show(job, uid)["state"] == "running"
-    way.cancel(job)
+    try:
+        with way.server.raw_connection(uid) as connection:
+            body = f'{{"command": ["/bin/sh", "-c", "sleep 98{job}; true"]}}\n'.encode()
+            head = f"POST /api/v1/jobs/{job}/exec HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+            connection.sendall(head.encode() + body)
+            wait_for(lambda: f"sleep 98{job} " in way.left(), "the command to run", way.left)
+        wait_for(lambda: f"sleep 98{job} " not in way.left(), "the command to end", way.left)
+        assert way.server.show(job, uid)["state"] == "running"
+    finally:  # or all tests that follow would find it
+        way.cancel(job)
 
 
 def test_a_command_enters_a_task_of_a_gang(way: Way) -> None:
