@@ -79,6 +79,15 @@ for tries in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
 done
 '
 
+# Whether the command itself has not ended: it is a child of podman's monitor, and what it leaves behind is not.
+heliostat_goes_on() {
+    for heliostat_file in $(grep -lszxF -- "HELIOSTAT_INSIDE=$heliostat_token" /proc/[0-9]*/environ); do
+        heliostat_pid=$(sed -n 's/^PPid:[[:space:]]*//p' "${heliostat_file%/environ}/status" 2>/dev/null)
+        [ "$(cat "/proc/$heliostat_pid/comm" 2>/dev/null)" != conmon ] || return 0
+    done
+    return 1
+}
+
 heliostat_end() {
     trap '' TERM INT HUP
     /bin/sh -c "$heliostat_stop" stop "$heliostat_token" TERM >/dev/null 2>&1
@@ -110,6 +119,11 @@ heliostat_podman() { # folder, root, token, workdir, command
         code=$?
         if [ "$code" -le 128 ] || ! kill -s 0 "$heliostat_tool" 2>/dev/null; then break; fi
     done
+    # A signal to all of us may have ended podman, which then leaves with 0, before it reached this shell.
+    if heliostat_goes_on; then
+        /bin/sh -c "$heliostat_stop" stop "$heliostat_token" KILL >/dev/null 2>&1
+        [ "$code" -gt 128 ] || code=143
+    fi
     rm -f -- "$heliostat_guarded"
     exit "$code"
 }

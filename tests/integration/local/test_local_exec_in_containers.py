@@ -1,5 +1,9 @@
 """A command inside a job that runs in a container of this machine: in the container, as whoever runs there."""
 
+import contextlib
+import os
+import signal
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -76,19 +80,52 @@ def test_it_ends_when_nobody_listens_and_the_job_goes_on(
     marker = f"sleep 86{job}7"
 
     def running() -> list[str]:
-        found = []
-        for folder in Path("/proc").glob("[0-9]*"):
-            try:
-                words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
-            except OSError:
-                continue
-            found += [words] if words.endswith(marker) and "podman" not in words and "exec" not in words else []
-        return found
+        return [words for words in commands(marker).values() if "podman" not in words and "exec" not in words]
 
     with server.raw_connection(uid) as connection:
-        body = f'{{"command": ["/bin/sh", "-c", "{marker}; true"]}}\n'.encode()
-        head = f"POST /api/v1/jobs/{job}/exec HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-        connection.sendall(head.encode() + body)
+        ask_for(connection, job, marker)
         wait_for(running, "the command to run")
     wait_for(lambda: not running(), "the command to end", running)
     assert server.show(job, uid)["state"] == "running"
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_it_ends_when_the_tool_that_started_it_is_ended_first(
+    server: RunningServer, contained: tuple[int, int | None], number: int
+) -> None:
+    """A signal to all processes of a step may reach podman before the script that waits for it."""
+    job, uid = contained
+    marker = f"sleep 87{job}{number}"
+
+    def running() -> list[str]:
+        return [words for words in commands(marker).values() if "podman" not in words and "exec" not in words]
+
+    def tools() -> list[int]:
+        return [pid for pid, words in commands(f"{marker}; true").items() if words.startswith("podman ")]
+
+    with server.raw_connection(uid) as connection:
+        ask_for(connection, job, marker)
+        wait_for(running, "the command to run")
+        if not tools():
+            pytest.skip("bubblewrap becomes the command")
+        for pid in tools():
+            os.kill(pid, number)
+        wait_for(lambda: not running(), "the command to end", running)
+    assert server.show(job, uid)["state"] == "running"
+
+
+def commands(ending: str) -> dict[int, str]:
+    """The processes of this machine whose words end so."""
+    found = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (folder / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            if words.endswith(ending):
+                found[int(folder.name)] = words
+    return found
+
+
+def ask_for(connection: socket.socket, job: int, line: str) -> None:
+    body = f'{{"command": ["/bin/sh", "-c", "{line}; true"]}}\n'.encode()
+    head = f"POST /api/v1/jobs/{job}/exec HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    connection.sendall(head.encode() + body)
