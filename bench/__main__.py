@@ -32,9 +32,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     parser.add_argument("parts", nargs="*", metavar="part", help=f"{', '.join(PARTS)}; all when none is named")
     parser.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    parser.add_argument("--jobs", type=int, default=defaults.jobs, help="no-op jobs per throughput run")
-    parser.add_argument("--repeat", type=int, default=defaults.repeat, help="throughput turns, median counts")
-    parser.add_argument("--tries", type=int, default=defaults.tries, help="latency tries")
+    parser.add_argument("--jobs", type=int, default=defaults.jobs, help="no-op jobs per run of throughput and gpu")
+    parser.add_argument("--repeat", type=int, default=defaults.repeat, help="throughput and gpu turns (median)")
+    parser.add_argument("--tries", type=int, default=defaults.tries, help="tries of latency and gpu")
     parser.add_argument("--starts", type=int, default=defaults.starts, help="command starts")
     options = parser.parse_args(arguments)
     if unknown := set(options.parts) - set(PARTS):

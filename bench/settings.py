@@ -16,9 +16,9 @@ class Settings:
     jobs: int = 500
     """How many no-op jobs a throughput run submits."""
     repeat: int = 5
-    """Turns of each system and form in the throughput part; the median counts."""
+    """Turns of each system in the throughput and gpu parts; the median counts."""
     tries: int = 30
-    """Latency tries per system."""
+    """Latency tries per system, also in the gpu part."""
     starts: int = 20
     """Starts per command in the start-up part."""
 
