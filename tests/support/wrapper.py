@@ -1,49 +1,39 @@
 """The wrapper of an attempt (see attempt.sh), started as the engine does, without cgroups and without a server."""
 
+import fcntl
 import os
-import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 
 from heliostat.engines.local import launch
 from heliostat.engines.local.processes import boot_id
+from heliostat.engines.local.spawn import Program, spawn
+from support.waiting import wait_until
 
 
 class WrapperUnderTest:
     def __init__(self, folder: Path, environ: Mapping[str, str] | None = None) -> None:
         self._folder, self._environ = folder, {"PATH": os.environ["PATH"], **(environ or {})}
-        self._started: dict[str, subprocess.Popen[bytes]] = {}
+        self._pids: dict[str, int] = {}
 
     def start(self, attempt: str, script: str, *, limit: int = 0, grace: float = 1) -> int:
         """Its pid."""
-        descriptor = os.memfd_create("payload")
-        os.write(descriptor, f"{script}\n".encode())
-        arguments = (
-            self._path(attempt),
-            boot_id(),
-            str(limit),
-            str(grace),
-            "",
-            "",
-            ".",
-            f"/proc/self/fd/{descriptor}",
-        )
-        with self._path(f"{attempt}.stdout").open("wb") as output:
-            self._started[attempt] = subprocess.Popen(
-                ["/bin/sh", launch._WRAPPER, *arguments],
-                env=self._environ,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[descriptor],
-                start_new_session=True,
+        words = (str(self._folder / attempt), boot_id(), str(limit), str(grace), "", "", ".", "/proc/self/fd/8")
+        with self._output(attempt).open("wb") as output, os.fdopen(os.memfd_create("payload"), "wb") as payload:
+            payload.write(f"{script}\n".encode())
+            payload.flush()
+            descriptor = fcntl.fcntl(payload, fcntl.F_DUPFD_CLOEXEC, 20)
+            descriptors = {1: output.fileno(), 2: output.fileno(), 8: descriptor}
+            program = Program(
+                ("/bin/sh", launch._WRAPPER, *words), self._environ, descriptors, launch._DEFAULT_SIGNALS
             )
-        os.close(descriptor)
-        return self._started[attempt].pid
+            self._pids[attempt] = spawn(program)
+            os.close(descriptor)
+        return self._pids[attempt]
 
     def wait(self, attempt: str) -> str:
         """Until it has ended; the exit status it left."""
-        self._started[attempt].wait(60)
+        self._wait_for_end(attempt)
         return self.trace(attempt).read_text().split()[-1]
 
     def run(self, attempt: str, script: str, *, limit: int = 0, grace: float = 1) -> str:
@@ -51,16 +41,24 @@ class WrapperUnderTest:
         return self.wait(attempt)
 
     def trace(self, attempt: str, suffix: str = "started") -> Path:
-        return self._path(f"{attempt}.{suffix}")
+        return self._folder / f"{attempt}.{suffix}"
 
     def output(self, attempt: str) -> str:
-        return self._path(f"{attempt}.stdout").read_text()
+        return self._output(attempt).read_text()
 
     def end(self) -> None:
-        for wrapper in self._started.values():
-            if wrapper.poll() is None:
-                os.killpg(wrapper.pid, 9)
-                wrapper.wait(120)
+        for attempt, pid in list(self._pids.items()):
+            if not self._has_ended(attempt):
+                os.killpg(pid, 9)
+                self._wait_for_end(attempt)
 
-    def _path(self, name: str) -> Path:
-        return self._folder / name
+    def _wait_for_end(self, attempt: str) -> None:
+        wait_until(lambda: self._has_ended(attempt), f"the wrapper of {attempt} has ended")
+
+    def _has_ended(self, attempt: str) -> bool:
+        if attempt in self._pids and os.waitpid(self._pids[attempt], os.WNOHANG)[0]:
+            del self._pids[attempt]
+        return attempt not in self._pids
+
+    def _output(self, attempt: str) -> Path:
+        return self._folder / f"{attempt}.stdout"

@@ -7,7 +7,7 @@ import os
 import socket
 from dataclasses import dataclass
 from pathlib import Path
-from signal import SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGTERM, SIGXFSZ
+from signal import SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ
 
 from heliostat.config import Settings
 from heliostat.engines.containers import check_rules
@@ -27,7 +27,7 @@ from heliostat.runtimes.contract import SEALED_DESCRIPTOR, Command
 
 _WRAPPER = str(Path(__file__).with_name("attempt.sh"))
 _ENVIRONMENT = {"PATH": "/usr/sbin:/usr/bin:/sbin:/bin", "LANG": "C"}
-_DEFAULT_SIGNALS = (SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGCHLD, SIGXFSZ)
+_DEFAULT_SIGNALS = (SIGPIPE, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCHLD, SIGXFSZ)
 _FIRST_FREE_DESCRIPTOR = 20
 _FIRST_PORT, _PORTS = 20_000, 10_000  # below those the kernel gives to outgoing connections
 
