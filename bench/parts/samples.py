@@ -21,9 +21,9 @@ from bench.settings import Settings
 from heliostat.config import Home
 from heliostat.config import Settings as ServerSettings
 from heliostat.engines.local.engine import LocalEngine
+from heliostat.loops.sampler import Sampler, Watched
 from heliostat.models import Attempt, Job, JobSpec, JobState, Resources, attempt_id
 from heliostat.store.samples import SampleStore
-from heliostat.workers.sampler import Sampler, Watched
 
 PART = "samples"
 JOBS = 100

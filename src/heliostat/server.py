@@ -12,9 +12,8 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Protocol, TextIO
 
 import uvicorn
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -23,40 +22,35 @@ from heliostat import __version__
 from heliostat.api.app import create_app
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
+from heliostat.controller.accounts import Rules
+from heliostat.controller.controller import Controller, Parts
+from heliostat.controller.fleet import Fleet
+from heliostat.controller.forecaster import Forecaster
+from heliostat.controller.policy import policy_from
 from heliostat.engines.contract import Engine
 from heliostat.engines.relay.relays import relays_of
 from heliostat.errors import Conflict, HeliostatError, Invalid
+from heliostat.loops.accountant import Accountant
+from heliostat.loops.environments import EnvironmentKeeper
+from heliostat.loops.image_stores import ImageStoreKeeper
+from heliostat.loops.notifier import make_notifier
+from heliostat.loops.reconciler import Reconciler
+from heliostat.loops.recorder import Recorder, Seen
+from heliostat.loops.sampler import Sampler, Watched
+from heliostat.loops.sessions import SessionWatch
+from heliostat.loops.sweeper import Sweeper
+from heliostat.loops.timekeeper import Timekeeper
+from heliostat.loops.upload_sweeper import UploadSweeper
+from heliostat.loops.workflow_sweeper import WorkflowSweeper
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.addresses import addresses
 from heliostat.services.context import Context, utc_now
-from heliostat.services.notifying import make_notifier
-from heliostat.services.schedules.firing import tend
-from heliostat.services.sessions.watch import pause_seconds, watch_sessions
-from heliostat.services.web_services.health import Looks
-from heliostat.services.web_services.tending import tend as tend_services
 from heliostat.store.database import Store
 from heliostat.store.migrate import migrate
 from heliostat.store.moves import drop_old_idempotency_keys
 from heliostat.store.samples import Retention, SampleStore
 from heliostat.store.uploads import Uploads
-from heliostat.workers.accountant import Accountant
-from heliostat.workers.accounts import Rules
-from heliostat.workers.controller import Controller, Parts
-from heliostat.workers.environments import EnvironmentKeeper
-from heliostat.workers.fleet import Fleet
-from heliostat.workers.forecaster import Forecaster
-from heliostat.workers.image_stores import ImageStoreKeeper
-from heliostat.workers.loop import Loop
-from heliostat.workers.policy import policy_from
-from heliostat.workers.reconciler import Reconciler
-from heliostat.workers.recorder import Recorder, Seen
-from heliostat.workers.results import Results
-from heliostat.workers.sampler import Sampler, Watched
-from heliostat.workers.sweeper import Sweeper
-from heliostat.workers.timekeeper import Timekeeper
-from heliostat.workers.upload_sweeper import UploadSweeper
-from heliostat.workers.workflow_sweeper import WorkflowSweeper
 
 log = get_logger()
 _LOCK_SECONDS = 5.0
@@ -83,7 +77,7 @@ def serve(
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
         places = addresses(settings, url, _url(proxy_socket))
         context = replace(context, addresses=places, relays=relays_of(context.engine))
-        _start_tenders(context, stack)
+        _start_loops(context, stack)
         facts = {
             "pid": os.getpid(),
             "url": url,
@@ -142,12 +136,8 @@ def _start_parts(
     stack.callback(engine.close)
     store.write(lambda tx: drop_old_idempotency_keys(tx, utc_now() - _KEYS_KEPT))
     before(store)
-    fleet = Fleet(engine, store)
-    rules = Rules(store)
-    keeper = EnvironmentKeeper(store, settings, utc_now)
-    results = Results(store, settings.home)
-    parts = Parts(store, engine, fleet, rules, lambda job, seen: keeper.settle(job, results.settle(job, seen)))
-    controller = Controller(parts, utc_now, policy_from(settings))
+    fleet, rules = Fleet(engine, store), Rules(store)
+    controller = Controller(Parts(store, engine, fleet, rules, settings), utc_now, policy_from(settings))
     identities = Identities(store, settings, utc_now)
     stack.callback(identities.close)
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
@@ -156,63 +146,44 @@ def _start_parts(
     forecaster = Forecaster(store, controller, utc_now, foresees=not engine.capabilities.queues_itself)
     forecaster.start()
     stack.callback(forecaster.close)
-    for kind, folder in ((Sweeper, settings.home.jobs), (WorkflowSweeper, settings.home.workflows)):
-        sweeper = kind(store, folder, settings.keep_job_folders_days, utc_now)
-        sweeper.start()
-        stack.callback(sweeper.close)
+    kept = Retention(settings.fine_samples_days, settings.five_minute_samples_days, settings.hourly_samples_days)
+    samples = SampleStore(settings.home.samples, settings.sample_seconds, kept)
+    stack.callback(samples.close)
     uploads = Uploads(settings.home.uploads)
-    upload_sweeper = UploadSweeper(store, uploads, settings.keep_uploads_days, utc_now)
-    upload_sweeper.start()
-    stack.callback(upload_sweeper.close)
-    recorder = Recorder(Seen(store, engine, fleet), settings, utc_now)
-    if settings.keep_records:
-        recorder.start()
-        stack.callback(recorder.close)
-    keeper.start()
-    stack.callback(keeper.close)
-    image_stores = ImageStoreKeeper(settings)
-    image_stores.start()
-    stack.callback(image_stores.close)
-    accountant = Accountant(engine, store)
-    accountant.start()
-    stack.callback(accountant.close)
-    samples = _start_sampling(settings, Watched(engine, fleet, controller), stack)
     return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples, uploads)
 
 
-def _start_tenders(context: Context, stack: contextlib.ExitStack) -> None:
+class _Runs(Protocol):
+    def start(self) -> None: ...
+
+    def close(self) -> None: ...
+
+
+def _start_loops(context: Context, stack: contextlib.ExitStack) -> None:
     """What does by itself what people could do: once all else is there."""
-    timekeeper = Timekeeper(context.store, partial(tend, context), utc_now)
-    timekeeper.start()
-    stack.callback(timekeeper.close)
-    notifier = make_notifier(context)
-    notifier.start()
-    stack.callback(notifier.close)
-    _start_services(context, stack)
-    watch = partial(watch_sessions, context)
-    sessions = Loop("sessions", watch, pause_seconds(context), failure="sessions_not_watched")
-    sessions.start_later()
-    stack.callback(sessions.close)
-
-
-def _start_services(context: Context, stack: contextlib.ExitStack) -> None:
-    looks = Looks()
-    reconciler = Reconciler(context.store, partial(tend_services, context, looks))
-    looks.wake = reconciler.wake
     context.store.on_commit(context.traffic.on_commit)
-    stack.callback(looks.close)
-    reconciler.start()
-    stack.callback(reconciler.close)
+    for loop in _loops(context):
+        loop.start()
+        stack.callback(loop.close)
 
 
-def _start_sampling(settings: Settings, watched: Watched, stack: contextlib.ExitStack) -> SampleStore:
-    kept = Retention(settings.fine_samples_days, settings.five_minute_samples_days, settings.hourly_samples_days)
-    samples = SampleStore(settings.home.samples, settings.sample_seconds, kept)
-    sampler = Sampler(watched, samples, utc_now)
-    stack.callback(sampler.close)
+def _loops(context: Context) -> Iterator[_Runs]:
+    settings, store = context.settings, context.store
+    home, days = settings.home, settings.keep_job_folders_days
+    if settings.keep_records:
+        yield Recorder(Seen(store, context.engine, context.fleet), settings, utc_now)
     if settings.sample_seconds:
-        sampler.start()
-    return samples
+        yield Sampler(Watched(context.engine, context.fleet, context.controller), context.samples, utc_now)
+    yield Sweeper(store, home.jobs, days, utc_now)
+    yield WorkflowSweeper(store, home.workflows, days, utc_now)
+    yield UploadSweeper(store, context.uploads, settings.keep_uploads_days, utc_now)
+    yield EnvironmentKeeper(store, settings, utc_now)
+    yield ImageStoreKeeper(settings)
+    yield Accountant(context.engine, store)
+    yield Timekeeper(context)
+    yield make_notifier(context)
+    yield Reconciler(context)
+    yield SessionWatch(context)
 
 
 def _make_home(home: Home) -> None:

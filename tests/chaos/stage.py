@@ -9,6 +9,10 @@ from typing import Any
 
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
+from heliostat.controller.accounts import Rules
+from heliostat.controller.controller import Controller, Parts
+from heliostat.controller.fleet import Fleet
+from heliostat.controller.forecaster import Forecaster
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.errors import StoreUnavailable
 from heliostat.models import (
@@ -37,10 +41,6 @@ from heliostat.store import moves
 from heliostat.store.database import Store, Transaction
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import Uploads
-from heliostat.workers.accounts import Rules
-from heliostat.workers.controller import Controller, Parts
-from heliostat.workers.fleet import Fleet
-from heliostat.workers.forecaster import Forecaster
 from support.new_database import new_database
 
 NODE = Node("here", 4, 4096, tuple(Device(f"GPU-{n}", n, "A100", "A100", 1024) for n in range(2)))
@@ -250,7 +250,9 @@ class Stage:
 
     def _begin_controller(self) -> None:
         fleet, rules = Fleet(self.engine, self.store), Rules(self.store)
-        self.controller = Controller(Parts(self.store, self.engine, fleet, rules), self.clock, retry_seconds=0.0)
+        self.controller = Controller(
+            Parts(self.store, self.engine, fleet, rules, self.settings), self.clock, retry_seconds=0.0
+        )
         self.controller._thread = _NoThread()  # type: ignore[assignment]
         self.context = Context(
             self.settings,

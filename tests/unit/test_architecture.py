@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = {
     "engines": {"models", "errors", "inotify", "config", "runtimes", "server_log"},
     "notices": {"models", "errors", "config"},
     "simulation": {"models", "errors", "scheduling", "engines"},
-    "workers": {"models", "errors", "config", "scheduling", "store", "engines", "notices", "server_log"},
+    "controller": {"models", "errors", "config", "scheduling", "store", "engines", "server_log"},
     "auth": {"models", "errors", "config", "store", "server_log"},
     "doctor": {"models", "config", "runtimes", "engines"},
     "services": {
@@ -41,9 +41,21 @@ ALLOWED: dict[str, set[str]] = {
         "store",
         "engines",
         "notices",
-        "workers",
+        "controller",
         "auth",
         "doctor",
+    },
+    "loops": {
+        "models",
+        "errors",
+        "config",
+        "scheduling",
+        "store",
+        "engines",
+        "notices",
+        "controller",
+        "services",
+        "server_log",
     },
     "web": {"models", "errors", "services", "auth"},
     "api": {"models", "errors", "inotify", "schedules", "services", "store", "web", "server_log"},
@@ -55,9 +67,10 @@ ALLOWED: dict[str, set[str]] = {
         "config",
         "store",
         "engines",
-        "workers",
+        "controller",
         "auth",
         "services",
+        "loops",
         "api",
         "proxy",
         "server_log",
@@ -232,7 +245,9 @@ def test_the_skins_that_speak_http_load_nothing_of_the_server(module: str) -> No
     """What is really loaded, whatever the table says."""
     loaded = _loaded_with(module)
     forbidden = {"sqlalchemy", "fastapi", "starlette", "pydantic", "uvicorn", "asyncio", "rich", "structlog"}
-    forbidden |= {f"heliostat.{part}" for part in ("store", "services", "workers", "engines", "api", "server")}
+    forbidden |= {
+        f"heliostat.{part}" for part in ("store", "services", "controller", "loops", "engines", "api", "server")
+    }
     assert not loaded & forbidden
 
 

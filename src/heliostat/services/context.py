@@ -6,6 +6,10 @@ from datetime import UTC, datetime
 
 from heliostat.auth.identity import Identities
 from heliostat.config import Settings
+from heliostat.controller.accounts import Rules
+from heliostat.controller.controller import Controller
+from heliostat.controller.fleet import Fleet
+from heliostat.controller.forecaster import Forecaster
 from heliostat.engines.contract import Engine
 from heliostat.engines.relay.relays import Relays
 from heliostat.services.addresses import Addresses
@@ -15,10 +19,6 @@ from heliostat.services.web_services.traffic import Traffic
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import Uploads
-from heliostat.workers.accounts import Rules
-from heliostat.workers.controller import Controller
-from heliostat.workers.fleet import Fleet
-from heliostat.workers.forecaster import Forecaster
 
 
 def utc_now() -> datetime:

@@ -16,8 +16,8 @@ from heliostat.config import Home, Settings
 from heliostat.engines.folders import person_of
 from heliostat.engines.local.containers import tool_room
 from heliostat.engines.local.image_stores import ImageStore, begin_sweep, end_sweep, store_bytes
+from heliostat.loops.image_stores import ImageStoreKeeper
 from heliostat.runtimes.image_stores import in_use
-from heliostat.workers.image_stores import ImageStoreKeeper
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from support.images import IMAGE, push, put_image, registry, why_no_podman

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heliostat.controller.outcome import moves_for
 from heliostat.models import (
     ACTIVE,
     TERMINAL,
@@ -19,7 +20,6 @@ from heliostat.models import (
     Rule,
 )
 from heliostat.scheduling.handover import MOST_PARENTS, Takes, may_follow, to_hand_over
-from heliostat.workers.outcome import moves_for
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 

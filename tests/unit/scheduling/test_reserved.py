@@ -3,11 +3,11 @@
 from dataclasses import replace
 from datetime import datetime, timedelta
 
+from heliostat.controller.queue import Queue
 from heliostat.models import Job, Placement, Reservation, Resources
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.policy import Policy
-from heliostat.workers.queue import Queue
 from unit.scheduling.made_up import NOW, a_job, a_node, a_plan, started
 
 HOUR = timedelta(hours=1)

@@ -9,6 +9,8 @@ from typing import cast
 
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
+from heliostat.controller.accounts import Rules
+from heliostat.controller.fleet import Fleet
 from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState, Node, Resources
 from heliostat.services.accounts import audit, people, projects
 from heliostat.services.accounts.people import NewUser
@@ -16,8 +18,6 @@ from heliostat.services.context import Context
 from heliostat.services.turns import Turns
 from heliostat.store import moves
 from heliostat.store import people as stored
-from heliostat.workers.accounts import Rules
-from heliostat.workers.fleet import Fleet
 from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
 
 

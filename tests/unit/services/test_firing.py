@@ -13,13 +13,12 @@ from heliostat.models import Caller, Job, JobState
 from heliostat.models.schedules import CatchUp, Firing, FiringState, Overlap, Schedule, ScheduleState
 from heliostat.services.accounts.people import UserChange, update_user
 from heliostat.services.schedules import verbs as services
-from heliostat.services.schedules.firing import tend
+from heliostat.services.schedules.firing import Occasion, tend
 from heliostat.services.schedules.wishes import Wish
 from heliostat.store import firings as fired
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import moves
 from heliostat.store.database import Transaction
-from heliostat.workers.timekeeper import Occasion
 from unit.services.site import Site
 
 EVERYTHING = Occasion(None, clock_went_back=True)

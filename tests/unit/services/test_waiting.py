@@ -5,12 +5,12 @@ from datetime import timedelta
 
 import pytest
 
+from heliostat.controller.outcome import move_for_end
+from heliostat.controller.recording import Round, record
 from heliostat.models import Cause, Ended, Job, JobState, Place
 from heliostat.scheduling.snapshot import Plan, Start
 from heliostat.services.jobs.verbs import hold_job, release_job
 from heliostat.store import jobs as stored
-from heliostat.workers.outcome import move_for_end
-from heliostat.workers.recording import Round, record
 from unit.services.site import Site
 
 HOUR = 3600.0

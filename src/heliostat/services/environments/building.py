@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.config import Home
+from heliostat.controller.environments import make_room
 from heliostat.engines.environment import environment_folder
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.models import Job, JobSpec, JobState, Resources
@@ -18,7 +19,6 @@ from heliostat.runtimes.building import Recipe, build_script
 from heliostat.runtimes.contract import TOOL_PATH
 from heliostat.services.context import Context
 from heliostat.services.images.building import draft_image_build
-from heliostat.workers.environments import make_room
 
 _CPUS, _MEMORY_MIB = 2, 4096  # of a build, where a node has as much
 _LIMIT_SECONDS = 2 * 3600

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from heliostat.controller.environments import ready_folder
 from heliostat.errors import Conflict, Invalid, NotFound
 from heliostat.models import Caller, Dependency, Job, JobRequest, Rule
 from heliostat.models.environments import (
@@ -28,7 +29,6 @@ from heliostat.store import environments as stored
 from heliostat.store import moves
 from heliostat.store.database import Transaction
 from heliostat.store.environments import Kept
-from heliostat.workers.environments import ready_folder
 
 MOST_EACH = 1000  # environments one user may have asked for
 

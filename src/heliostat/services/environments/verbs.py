@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 
+from heliostat.controller.environments import ready_folder
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import Caller, Job
 from heliostat.models.environments import (
@@ -17,6 +18,7 @@ from heliostat.models.environments import (
 )
 from heliostat.services.context import Context
 from heliostat.services.environments.orders import found, serve, take_order
+from heliostat.services.environments.removal import collect, due, empty_trash, take_away
 from heliostat.services.jobs.logs import LogPart, LogRange, read_log
 from heliostat.services.rights import require_admin
 from heliostat.store import environments as stored
@@ -24,7 +26,6 @@ from heliostat.store import jobs as stored_jobs
 from heliostat.store import people
 from heliostat.store.database import Transaction
 from heliostat.store.environments import Kept
-from heliostat.workers.environments import collect, due, empty_trash, ready_folder, take_away
 
 MOST_LISTED = 1000
 _MOST = 100_000

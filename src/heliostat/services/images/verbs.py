@@ -27,11 +27,11 @@ from heliostat.services.images.contents import (
     checked_definition,
     written_for,
 )
+from heliostat.services.images.pushes import note_pushes
 from heliostat.services.images.wishes import find_named
 from heliostat.store import images as stored
 from heliostat.store import moves, people
 from heliostat.store.database import Transaction
-from heliostat.workers.images import note_pushes
 
 _LONGEST_USERNAME, _LONGEST_PASSWORD = 200, 20_000
 

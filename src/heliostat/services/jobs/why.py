@@ -3,6 +3,7 @@
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
+from heliostat.controller.forecaster import Accuracy, Answer
 from heliostat.models import ACTIVE, Caller, Job, JobId, JobRequest, JobState
 from heliostat.scheduling.forecast import Forecast
 from heliostat.scheduling.whatif import Option
@@ -13,7 +14,6 @@ from heliostat.services.jobs.parents import link
 from heliostat.services.jobs.submission import draft_jobs
 from heliostat.services.rights import inspectable_job
 from heliostat.store.jobs import listed_jobs
-from heliostat.workers.forecaster import Accuracy, Answer
 
 __all__ = ["Accuracy", "Answer", "Explanation", "Forecast", "Option", "explain_job", "foresee_request"]
 

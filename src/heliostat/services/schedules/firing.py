@@ -1,12 +1,12 @@
 """Firing schedules. A firing and its job are written in one transaction: it happens once, or not at all."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotFound, StoreUnavailable
-from heliostat.models import Caller
+from heliostat.models import Caller, JobId
 from heliostat.models.schedules import Firing, FiringState, Overlap, Schedule, ScheduleId, ScheduleState
 from heliostat.schedules.catch_up import MOST_COUNTED, Rule, Verdict, judge
 from heliostat.services.context import Context
@@ -26,13 +26,20 @@ from heliostat.store import jobs as stored_jobs
 from heliostat.store import people
 from heliostat.store import schedules as stored
 from heliostat.store.database import Transaction
-from heliostat.workers.timekeeper import Occasion
 
 KEPT = 1000  # firings of each schedule
 _TOGETHER = 200
 _LATER = timedelta(seconds=2)
 _NOT_NOW = (StoreUnavailable, EngineUnavailable)
 _INSTANT = timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Occasion:
+    """Why somebody looks at the schedules."""
+
+    ended: Collection[JobId] | None = ()  # jobs that are over since the last look; None: whichever they are
+    clock_went_back: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,13 +20,20 @@ from heliostat.store import jobs as stored_jobs
 from heliostat.store import people
 from heliostat.store import services as stored
 from heliostat.store.database import Transaction
-from heliostat.workers.reconciler import Tended
 
 KEPT = 20  # replicas of each service that are over
 _SETTLE_SECONDS = 1.0  # after which nobody in the proxy still means to use a replica that drains
 _REFUSED_SECONDS = 30.0
 _NOT_NOW = (StoreUnavailable, EngineUnavailable)
 _NO_FAILURE = frozenset({JobState.CANCELLED, JobState.TIMED_OUT})
+
+
+@dataclass(frozen=True, slots=True)
+class Tended:
+    """What a round has found."""
+
+    watched: frozenset[JobId] = frozenset()  # the jobs of replicas: when one moves, there is something to do
+    seconds: float = 60.0  # until there is something to do anyway
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from sqlalchemy import Connection
 
+from heliostat.controller.results import metrics_of
 from heliostat.errors import Invalid, NotFound
 from heliostat.models import ACTIVE, Caller, Job, JobSpec
 from heliostat.models.workflows import SWEEP, Metric, Part, Scalar, Sweep
@@ -19,7 +20,6 @@ from heliostat.store import results as reported
 from heliostat.store import sweeps as stored
 from heliostat.store.database import Transaction
 from heliostat.store.jobs import listed_jobs
-from heliostat.workers.results import metrics_of
 from heliostat.workflows.sweeps import check_size, filled, read_sweep, variables
 
 PAGE = 50

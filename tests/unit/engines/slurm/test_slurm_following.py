@@ -14,6 +14,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heliostat.config import Home, Settings
+from heliostat.controller.outcome import moves_for
 from heliostat.engines.slurm.arrays import chunks_of
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.following import (
@@ -34,7 +35,6 @@ from heliostat.engines.slurm.traces import Trace, trace_in
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, Cause, Dependency, Ended, Job, JobState, Observation, Retimed, Rule, Started
 from heliostat.scheduling.handover import Takes, parents_to_name, to_hand_over
-from heliostat.workers.outcome import moves_for
 from support.examples import examples
 from unit.engines.slurm.test_slurm_engine import BEGAN, FakeSlurm, Site
 

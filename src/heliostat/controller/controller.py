@@ -1,0 +1,330 @@
+"""Moves the world towards what the database says: observe, plan, record, carry out.
+
+One thread owns the picture of the queue. It sleeps until something happens: a commit, an observation of the
+engine, a change of nodes, a time to try again. Everything that has happened by then is handled in one round with
+one commit.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from heliostat.config import Settings
+from heliostat.controller.accounts import Rules
+from heliostat.controller.environments import settle_build
+from heliostat.controller.fleet import Fleet
+from heliostat.controller.inbox import Inbox, News
+from heliostat.controller.outcome import moves_for
+from heliostat.controller.past import past_usage
+from heliostat.controller.queue import Queue
+from heliostat.controller.recording import Round, record
+from heliostat.controller.results import settle_results
+from heliostat.controller.tries import Tries
+from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, SaysWhy
+from heliostat.errors import HeliostatError
+from heliostat.models import (
+    ACTIVE,
+    Attempt,
+    AttemptId,
+    Ended,
+    Job,
+    JobId,
+    JobState,
+    Observation,
+    Started,
+    Waiting,
+    job_of_attempt,
+)
+from heliostat.scheduling.board import Board
+from heliostat.scheduling.dependencies import known_better
+from heliostat.scheduling.plan import plan
+from heliostat.scheduling.policy import Policy
+from heliostat.scheduling.snapshot import Plan
+from heliostat.scheduling.why import Explainer, Why, why_elsewhere
+from heliostat.server_log import get_logger
+from heliostat.store import jobs as stored
+from heliostat.store import moves
+from heliostat.store.database import Changes, Store
+
+log = get_logger()
+
+_LONGEST_SLEEP_SECONDS = 3600.0
+_LOOK_SECONDS = 5.0  # between looks for checkpoints
+_CATCH_UP_SECONDS = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the controller works with."""
+
+    store: Store
+    engine: Engine
+    fleet: Fleet
+    rules: Rules
+    settings: Settings
+
+
+class Controller:
+    def __init__(
+        self,
+        parts: Parts,
+        now: Callable[[], datetime],
+        policy: Policy | None = None,
+        *,
+        retry_seconds: float = 1.0,
+    ) -> None:
+        """`retry_seconds`: after a failed round, and after the first failed start of a job."""
+        self._store, self._engine, self._fleet, self._rules = parts.store, parts.engine, parts.fleet, parts.rules
+        self._settings = parts.settings
+        self._now = now
+        self._policy = policy or Policy()
+        self._queue = Queue(Board(self._policy))
+        self._made = Plan()
+        self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
+        self._inbox = Inbox()
+        self._tries, self._retry_seconds = Tries(retry_seconds), retry_seconds
+        self._stop_asked: dict[AttemptId, str] = {}  # and why
+        self._next_look = 0.0  # for checkpoints
+        self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
+
+    def start(self) -> None:
+        """Take up what an earlier server left, then go on."""
+        self._store.on_commit(self._on_commit)
+        self._fleet.on_change(self._inbox.nudge)
+        self._rules.on_change(self._inbox.nudge)
+        if isinstance(self._engine, Reports):
+            self._engine.on_observation(self._inbox.put_observations)
+        attempts = self._take_up()
+        self._engine.forget_all_but({attempt.id for attempt in attempts})
+        self._thread.start()
+
+    def close(self) -> None:
+        self._inbox.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def reason(self, job: Job) -> str | None:
+        """Why a job waits, as of the newest plan."""
+        if job.state is not JobState.PENDING:
+            waiting = self.waiting(job)
+            return waiting.reason if waiting else job.reason
+        waiting, words = self.waiting(job), self._queue.not_in_line_words(job, self._now())
+        if words and known_better(waiting):
+            return words
+        if job.handed_over:
+            return waiting.reason if waiting else "has just been handed over"
+        return self._explainer.reason(job.id) or job.reason or "has just been submitted"
+
+    def why(self, job_id: JobId) -> Why | None:
+        """All that can be said about a waiting job, as of the newest plan; None: it does not wait in the queue."""
+        job = self._queue.get(job_id)
+        waiting = self.waiting(job) if job and job.handed_over else None
+        if job and known_better(waiting) and not job.may_start(self._now()):
+            return None
+        return why_elsewhere(job_id, waiting) if waiting else self._explainer.why(job_id)
+
+    def waiting(self, job: Job) -> Waiting | None:
+        """What the engine says of one that waits in a queue of its own, or was suspended there."""
+        if not (job.handed_over or job.state is JobState.RUNNING) or not isinstance(self._engine, SaysWhy):
+            return None
+        return self._engine.waiting(job.attempt_id)
+
+    def fork(self) -> Board:
+        """A copy of the queue to think with."""
+        return self._queue.fork()
+
+    def up_to_date(self) -> Board:
+        """The same, with what has been stored a moment ago. May wait for a round."""
+        self._inbox.wait_until_handled(_CATCH_UP_SECONDS)
+        return self.fork()
+
+    def tally(self) -> tuple[list[Job], int]:
+        """The jobs that start or run, and how many wait, as of the newest round."""
+        return self._queue.tally()
+
+    def unfinished_jobs_of(self, user: str) -> int:
+        """How many of the user's jobs are not over, as of the newest round."""
+        return self._queue.count_of(user)
+
+    def _on_commit(self, changes: Changes) -> None:
+        if changes.added or changes.moved:
+            self._inbox.put_changes(changes)
+
+    def _run(self) -> None:
+        while not self._inbox.is_closed:
+            news = self._inbox.take(self._seconds_to_next_try)
+            try:
+                self._handle(news)
+            except Exception as error:  # noqa: BLE001 - this thread must not die
+                self._recover(news, error)
+
+    def _handle(self, news: News) -> None:
+        self._apply(news.changes, self._now())
+        self._stop_those_asked_for(news.changes)
+        news.observations = [self._settled(seen) for seen in news.observations]
+        this_round = self._decide(news)
+        if not this_round.has_news:
+            return
+        self._store.write(lambda tx: record(tx, this_round, self._moves_for))
+        self._carry_out(this_round)
+        self._apply_own_changes(this_round)
+
+    def _settled(self, seen: Observation) -> Observation:
+        """What a job has made is in its place before those who wait for it start."""
+        if not isinstance(seen, Ended):
+            return seen
+        job = self._queue.get(job_of_attempt(seen.attempt_id))
+        is_newest = job is not None and job.attempt_id == seen.attempt_id
+        if job is None or not is_newest:
+            return seen
+        return settle_build(self._settings, job, settle_results(self._store, self._settings.home, job, seen))
+
+    def _apply(self, changes: Sequence[Changes], now: datetime) -> None:
+        """Who was cancelled or held leaves the engine's queue too."""
+        for change in changes:
+            for job_id, values in change.moved:
+                job = self._queue.get(job_id)
+                if job and job.handed_over and values.get("state") in (JobState.CANCELLED, JobState.HELD):
+                    self._engine.stop(Attempt(job.attempt_id, job, ""), 0.0)
+            self._queue.apply(change, now)
+
+    def _decide(self, news: News) -> Round:
+        now, observations = self._now(), news.observations
+        if news.only_starts and self._seconds_to_next_try() != 0.0:
+            return Round(observations, Plan(), now)
+        gone = [seen.attempt_id for seen in observations if isinstance(seen, Ended)]
+        self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now), now)
+        abilities = self._engine.capabilities
+        if abilities.queues_itself:
+            ready = self._queue.to_hand_over(abilities, self._tries.delayed(), now, gone)
+            self._made = Plan(wake_at=self._queue.board.next_begin())
+            return Round(observations, self._made, now, ready)
+        self._look_for_checkpoints(now)
+        snapshot = self._queue.snapshot(now, gone, self._tries.delayed())
+        self._made = plan(snapshot, self._policy, now)
+        self._explainer = Explainer(snapshot, self._policy, self._made, now)
+        return Round(observations, self._made, now)
+
+    def _look_for_checkpoints(self, now: datetime) -> None:
+        """Those who may be sent away lose less if they have just saved their work."""
+        if not isinstance(self._engine, KeepsCheckpoints) or time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK_SECONDS
+        jobs = [job for job in self._queue.active() if job.preemptible and job.started_at]
+        attempts = [Attempt(job.attempt_id, job, job.node or "", job.devices) for job in jobs]
+        for attempt_id, saved_at in (self._engine.checkpoint_times(attempts) if attempts else {}).items():
+            self._queue.note_checkpoint(attempt_id, saved_at, now)
+
+    def _moves_for(self, seen: Started | Ended) -> list[moves.Move]:
+        job = self._newest(seen)
+        if job is None:
+            return []
+        return moves_for(job, seen, may_try_again=self._tries.may_go_on(job.id))
+
+    def _newest(self, seen: Started | Ended) -> Job | None:
+        """The job, unless it is a late word: of an attempt that is no longer the newest, or whose end is known."""
+        job = self._queue.get(job_of_attempt(seen.attempt_id))
+        if job is None or job.attempt_id != seen.attempt_id or not (job.state in ACTIVE or job.handed_over):
+            return None
+        return job
+
+    def _carry_out(self, this_round: Round) -> None:
+        self._tries.note(this_round.observations)
+        self._engine.start(this_round.started)
+        if this_round.ended:
+            for attempt_id in this_round.ended:
+                self._stop_asked.pop(attempt_id, None)
+            self._engine.forget(this_round.ended)
+
+    def _apply_own_changes(self, this_round: Round) -> None:
+        """What we have just recorded needs no other plan, unless a job waits again because of it."""
+        ours = {job_of_attempt(seen.attempt_id) for seen in this_round.observations}
+        ours |= {attempt.job.id for attempt in this_round.started}
+        let_follow = self._lets_children_follow(this_round)
+        changes = self._inbox.take_changes(
+            lambda taken: let_follow or any(_is_news(change, ours) for change in taken)
+        )
+        self._apply(changes, this_round.now)
+        self._stop_those_asked_for(changes)
+
+    def _lets_children_follow(self, this_round: Round) -> bool:
+        """Who waits for any end of a job may be handed over once that runs."""
+        return self._engine.capabilities.knows_parents and any(
+            isinstance(seen, Started) for seen in this_round.observations
+        )
+
+    def _stop_those_asked_for(self, changes: Sequence[Changes]) -> None:
+        moved = [move for change in changes for move in change.moved]
+        for job_id in {job_id for job_id, values in moved if values.get("stop_requested")}:
+            if job := self._queue.get(job_id):
+                self._stop(job)
+
+    def _stop(self, job: Job) -> None:
+        """Once for each reason: who is asked to make room may be cancelled while it saves its work."""
+        if job.stop_requested is None or job.node is None:
+            return
+        if self._stop_asked.get(job.attempt_id) == job.stop_requested:
+            return
+        self._stop_asked[job.attempt_id] = job.stop_requested
+        for attempt in self._attempts_of([job]):
+            spec = attempt.job.spec
+            signal = spec.preempt_signal if job.stop_requested == "preempt" else "TERM"
+            self._engine.stop(attempt, 0.0 if job.stop_requested == "kill" else spec.grace_seconds, signal)
+
+    def _attempts_of(self, jobs: Sequence[Job]) -> list[Attempt]:
+        if not jobs:
+            return []
+        with self._store.read() as conn:
+            full = stored.get_jobs(conn, [job.id for job in jobs])
+        return [Attempt(job.attempt_id, job, job.node or "", job.devices, job.places) for job in full.values()]
+
+    def _recover(self, news: News, error: Exception) -> None:
+        """The database could not be written, or we have a bug: start afresh from the database, a little later."""
+        if isinstance(error, HeliostatError):
+            log.error("round_failed", error=str(error))
+        else:
+            log.exception("round_failed")
+        time.sleep(self._retry_seconds)
+        self._inbox.put_back(news.observations)
+        try:
+            self._take_up()
+        except Exception:
+            log.exception("reload_failed")
+
+    def _take_up(self) -> list[Attempt]:
+        """Begin with what the database says, and ask the engine what became of what it says is running."""
+        self._load()
+        attempts = self._attempts_of([*self._queue.active(), *self._queue.handed_over()])
+        running = {attempt.id for attempt in attempts if attempt.job.state is JobState.RUNNING}
+        seen = self._engine.observe(attempts)
+        self._inbox.put_observations(
+            [one for one in seen if not (isinstance(one, Started) and one.attempt_id in running)]
+        )
+        self._stop_asked.clear()  # the round may have failed before the engine heard of them
+        for job in self._queue.active():
+            self._stop(job)
+        return attempts
+
+    def _load(self) -> None:
+        self._inbox.drop_changes()
+        with self._store.read() as conn:
+            unfinished = stored.unfinished_jobs(conn)
+        board = Board(self._policy)
+        board.set_nodes(self._fleet.nodes())
+        board.set_accounts(self._rules.accounts())
+        board.add_usage(past_usage(self._store, self._policy, self._now()), self._now())
+        self._queue = Queue(board, unfinished, self._now())
+
+    def _seconds_to_next_try(self) -> float | None:
+        waits = self._tries.seconds_left()
+        if self._made.wake_at is not None:
+            waits.append((self._made.wake_at - self._now()).total_seconds())
+        return min(max(0.0, min(waits)), _LONGEST_SLEEP_SECONDS) if waits else None
+
+
+def _is_news(changes: Changes, ours: set[JobId]) -> bool:
+    return bool(changes.added) or any(
+        job_id not in ours or values.get("state") is JobState.PENDING for job_id, values in changes.moved
+    )

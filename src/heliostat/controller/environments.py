@@ -1,0 +1,141 @@
+"""Environments on disk: taken over when their build has ended.
+
+`environments/ready/DIGEST` is there or not there, never half: it comes by a rename, and leaves by one. What a
+build that was killed has left lies in the folder of that job, and is nobody's environment.
+"""
+
+import contextlib
+import errno
+import os
+import stat
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+from heliostat.config import Home, Settings
+from heliostat.controller.images import settle_push
+from heliostat.controller.leftovers import last_words
+from heliostat.engines.environment import environment_folder
+from heliostat.engines.folders import JobFolder
+from heliostat.engines.peoples_files import open_below
+from heliostat.models import Cause, Ended, Job
+from heliostat.models.environments import CANNOT_BUILD, IMAGE_BUILD, OUR_SCRIPTS, PUSH
+from heliostat.models.images import rules_words
+from heliostat.server_log import get_logger
+
+log = get_logger()
+
+_EVERY_SECONDS = 3600.0
+_MOST_LOCK_BYTES = 4 * 2**20
+_MOST = 100_000  # environments looked at in one go
+
+
+class CannotTakeOver(Exception):
+    """What the build has left is no environment; says why."""
+
+
+def settle_build(settings: Settings, job: Job, seen: Ended) -> Ended:
+    """What the end of a build means, once its result is taken over; of other jobs, what it says. Repeatable."""
+    if job.kind not in OUR_SCRIPTS or job.environment is None:
+        return seen
+    work = f"{JobFolder.of(settings.home.jobs, job.id).path}/work"
+    if job.kind == PUSH:
+        return settle_push(work, seen)
+    if seen.cause is not Cause.EXITED or seen.exit_code != 0:
+        _clear(settings.home, job, work)
+    if seen.cause is not Cause.EXITED:
+        return seen
+    if seen.exit_code != 0:
+        return replace(seen, detail=CANNOT_BUILD + _why(job, work, seen.exit_code))
+    try:
+        _take_over(settings, job.environment, work, is_shared=job.unix_user == settings.environments_builder)
+    except (OSError, subprocess.SubprocessError, CannotTakeOver) as error:
+        log.warning("environment_not_taken_over", environment=job.environment, error=str(error))
+        return replace(seen, exit_code=1, detail=f"{CANNOT_BUILD}{error}")
+    return seen
+
+
+def _why(job: Job, work: str, exit_code: int | None) -> str:
+    said = last_words(work)
+    return (job.kind == IMAGE_BUILD and rules_words(said)) or said or f"exit code {exit_code}"
+
+
+def _clear(home: Home, job: Job, work: str) -> None:
+    """What a build that has not come to its end leaves is large, and nobody's."""
+    make_room(home)
+    with contextlib.suppress(OSError):
+        os.rename(f"{work}/room", home.environments / "trash" / f"{job.attempt_id}.{os.urandom(4).hex()}")
+
+
+def _take_over(settings: Settings, digest: str, work: str, *, is_shared: bool) -> None:
+    """Out of a folder whose owner may still swap what is in it: it is looked at once it is ours alone."""
+    make_room(settings.home)
+    ready, taking = (
+        environment_folder(str(settings.home.path), digest),
+        settings.home.environments / "taking" / digest,
+    )
+    if not os.path.lexists(taking):
+        try:
+            _rename_out(work, taking)
+        except FileNotFoundError:
+            if os.path.isdir(ready):
+                return  # it was taken over before a crash
+            raise CannotTakeOver("the build has left nothing") from None
+    found = os.lstat(taking)
+    if not stat.S_ISDIR(found.st_mode) or found.st_uid not in (os.lstat(work).st_uid, os.geteuid()):
+        os.rename(taking, settings.home.environments / "trash" / f"{digest}.{os.urandom(4).hex()}")
+        raise CannotTakeOver("the build has left no folder of its own")
+    if is_shared:
+        _make_everybodys(str(taking))
+    else:
+        os.chmod(taking, 0o700)  # everybody can read its name among the words of its owner's processes
+    if os.path.lexists(ready):
+        to_trash(settings.home, digest)
+    os.rename(taking, ready)
+
+
+def _rename_out(work: str, to: Path) -> None:
+    try:
+        room = open_below(work, "room")
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise CannotTakeOver("the build has left a link") from None
+        raise
+    try:
+        os.rename("env", to, src_dir_fd=room)
+    except NotADirectoryError:
+        raise CannotTakeOver("the build has left no folder") from None
+    finally:
+        os.close(room)
+
+
+def _make_everybodys(folder: str) -> None:
+    """Readable by all, changeable by none but us. Its builder is gone, with every process that it had."""
+    for words in (
+        ["chmod", "-R", "u=rwX,go=rX", folder],
+        ["chown", "-hR", f"{os.geteuid()}:{os.getegid()}", folder],
+    ):
+        subprocess.run(words, check=True, capture_output=True, stdin=subprocess.DEVNULL, timeout=600)
+
+
+def make_room(home: Home) -> None:
+    """The folders of the installation: people pass through to what they know the name of."""
+    for folder in (home.environments, home.environments / "ready", home.environments / "tools"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o711)
+    for folder in (home.environments / "taking", home.environments / "trash"):
+        folder.mkdir(exist_ok=True)
+        folder.chmod(0o700)
+
+
+def to_trash(home: Home, digest: str) -> None:
+    make_room(home)
+    trash = home.environments / "trash"
+    with contextlib.suppress(FileNotFoundError):
+        os.rename(environment_folder(str(home.path), digest), trash / f"{digest}.{os.urandom(4).hex()}")
+
+
+def ready_folder(home: Home, digest: str) -> Path | None:
+    """Where it is; None: it is not there."""
+    folder = Path(environment_folder(str(home.path), digest))
+    return folder if folder.is_dir() else None

@@ -1,0 +1,283 @@
+"""Foretells when waiting jobs will start, beside the controller and never in its way.
+
+A thread of its own sleeps until something in the queue changes, thinks for a second or two on a copy of it, and
+keeps what it found. The first forecast of each job is stored and compared with its real start.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+from heliostat.controller.controller import Controller
+from heliostat.controller.past import past_durations, recent_durations
+from heliostat.errors import HeliostatError, TooManyRequests
+from heliostat.models import TERMINAL, Job, JobId, JobState
+from heliostat.scheduling.board import Board
+from heliostat.scheduling.durations import Durations
+from heliostat.scheduling.forecast import Effort, Forecast, forecast
+from heliostat.scheduling.whatif import Option, Question, at_once, what_if, when_it_starts
+from heliostat.server_log import get_logger
+from heliostat.store import forecasts as stored
+from heliostat.store.database import Changes, Store, Transaction
+
+log = get_logger()
+
+_BREATH_SECONDS = 0.0005  # between two steps, for the other threads
+_BACKGROUND = 4.0  # times as long as a step, the others have after it, unless somebody waits for the answer
+_KEPT = timedelta(days=90)
+_FURTHEST = timedelta(days=60)  # a plan beyond that only says that others have no time limit
+_RELOAD_SECONDS = 86400.0
+_MOST_LEARNT = 2_000  # jobs at once
+_JUDGED = 100  # past forecasts that say how good we are
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastTiming:
+    """How often forecasts are made, how much work they may take, and how many people may ask at once."""
+
+    shortest_pause_seconds: float = 3.0  # between two forecasts
+    stale_seconds: float = 120.0  # after which one is made anew though nothing happened
+    settling_seconds: float = 0.5  # without news: most jobs start at once, so let the controller speak first
+    longest_settling_seconds: float = 5.0  # there may be news all the time
+    budget_seconds: float = 3.0  # of work
+    question_seconds: float = 1.5  # of work, for when, and again for what would be earlier
+    rest_factor: float = 15.0  # times as long as a forecast takes, the thread rests after it
+    turn_seconds: float = 15.0  # a question waits at most so long while another is being answered
+    most_askers: int = 8
+
+
+_TIMING = ForecastTiming()
+
+
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """How many of the last forecasts held the real start."""
+
+    within: int = 0
+    of: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    forecast: Forecast | None
+    options: tuple[Option, ...]
+    now: bool = False  # it would start at once
+
+
+class Forecaster:
+    def __init__(
+        self,
+        store: Store,
+        controller: Controller,
+        now: Callable[[], datetime],
+        *,
+        foresees: bool = True,
+        timing: ForecastTiming = _TIMING,
+    ) -> None:
+        """`foresees` is false where another's queue decides: then that one's plan is all that is told."""
+        self._foresees, self._timing = foresees, timing
+        self._store, self._controller, self._now = store, controller, now
+        self._forecasts: dict[JobId, Forecast] = {}
+        self._told: set[JobId] = set()  # whose first forecast is stored
+        self._awaits = True  # the start of some that was foretold
+        self._accuracy = Accuracy()
+        self._thinking = threading.Lock()  # guards what follows
+        self._durations: Durations | None = None
+        self._loaded_at = 0.0
+        self._wake = threading.Condition()  # guards what follows
+        self._changed = True
+        self._waits = False
+        self._ended: list[JobId] = []
+        self._askers: set[str] = set()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="forecaster", daemon=True)
+
+    def start(self) -> None:
+        if not self._foresees:
+            return
+        self._store.on_commit(self._on_commit)
+        self._thread.start()
+
+    def close(self) -> None:
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def of(self, job: Job) -> Forecast | None:
+        """When a waiting job will start, as of the newest forecast."""
+        if job.state is not JobState.PENDING:
+            return None
+        return self._forecasts.get(job.id) if self._foresees else self._planned_elsewhere(job)
+
+    def _planned_elsewhere(self, job: Job) -> Forecast | None:
+        """Another's plan counts with time limits: it may well be earlier."""
+        waiting = self._controller.waiting(job)
+        now = self._now()
+        if waiting is None or waiting.starts_at is None or waiting.starts_at > now + _FURTHEST:
+            return None
+        at = max(now, waiting.starts_at)
+        return Forecast(now, at, at, None, at, 0, waiting.source)
+
+    def accuracy(self) -> Accuracy:
+        return self._accuracy
+
+    def ask(self, job: Job, instead_of: Job | None = None) -> Answer:
+        """When a job that is not in the queue would start, and what would start earlier. Stores nothing."""
+        if not self._foresees:
+            return Answer(None, ())
+        with self._only_once(job.user), self._turn():
+            now, board = self._now(), self._controller.up_to_date()
+            known = None if instead_of is None else board.jobs.get(instead_of.id)
+            if known is not None:
+                board.put(replace(known, state=JobState.CANCELLED, ended_at=now), now)
+            newest = replace(job, id=1 + max([job.id, *board.jobs]), state=JobState.PENDING, submitted_at=now)
+            newest = replace(newest, waits_since=None, waited_seconds=0.0)
+            durations, seconds = self._known_durations(board), self._timing.question_seconds
+            question = Question(board, durations, newest, now, self._budget(seconds))
+            so_far = None if known is None else self.of(known)
+            if so_far is None:
+                so_far = when_it_starts(question)
+            options = what_if(replace(question, go_on=self._budget(seconds)), so_far)
+            return Answer(so_far, tuple(options), so_far == at_once(now))
+
+    @contextmanager
+    def _only_once(self, user: str) -> Iterator[None]:
+        """Nobody asks twice at once, and not too many wait: each takes a thread from those who serve requests."""
+        with self._wake:
+            if user in self._askers:
+                raise TooManyRequests("A question of yours is being answered.", "Wait for its answer.")
+            if len(self._askers) >= self._timing.most_askers:
+                raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
+            self._askers.add(user)
+        try:
+            yield
+        finally:
+            with self._wake:
+                self._askers.discard(user)
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        """One at a time: answers cost seconds, and there is one processor to share."""
+        if not self._thinking.acquire(timeout=self._timing.turn_seconds):
+            raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
+        try:
+            yield
+        finally:
+            self._thinking.release()
+
+    def _on_commit(self, changes: Changes) -> None:
+        if not (changes.added or changes.moved or changes.nodes or changes.rules):
+            return
+        ended = [job_id for job_id, values in changes.moved if values.get("state") in TERMINAL]
+        with self._wake:
+            self._changed = True
+            self._ended += ended[: _MOST_LEARNT - len(self._ended)]
+            if self._waits:
+                self._wake.notify()
+
+    def _run(self) -> None:
+        while self._wait_for_news():
+            worked = time.thread_time()
+            try:
+                self._round()
+            except HeliostatError as error:
+                log.error("forecast_failed", error=str(error))
+            except Exception:
+                log.exception("forecast_failed")
+            rest_seconds = self._timing.rest_factor * (time.thread_time() - worked)
+            self._sleep(max(self._timing.shortest_pause_seconds, rest_seconds))
+
+    def _wait_for_news(self) -> bool:
+        """False: it is time to stop."""
+        with self._wake:
+            if not self._changed and not self._stopping:
+                self._waits = True
+                self._wake.wait(self._timing.stale_seconds if self._forecasts else None)
+                self._waits = False
+        self._settle()
+        return not self._stopping
+
+    def _settle(self) -> None:
+        """Until nothing has changed for a moment."""
+        began = time.monotonic()
+        while not self._stopping:
+            with self._wake:
+                self._changed = False
+            self._sleep(self._timing.settling_seconds)
+            if not self._changed or time.monotonic() > began + self._timing.longest_settling_seconds:
+                return
+
+    def _sleep(self, seconds: float) -> None:
+        """Until then, or until told to stop."""
+        deadline = time.monotonic() + seconds
+        with self._wake:
+            while not self._stopping and (left := deadline - time.monotonic()) > 0:
+                self._wake.wait(left)
+
+    def _round(self) -> None:
+        with self._wake:
+            ended, self._ended, self._changed = self._ended, [], False
+        now, board = self._now(), self._controller.fork()
+        waiting = any(job.state is JobState.PENDING for job in board.jobs.values())
+        with self._turn():
+            self._learn(ended)
+            durations = self._known_durations(board) if waiting else None
+        found: dict[JobId, Forecast] = {}
+        if durations is not None:
+            go_on = self._budget(self._timing.budget_seconds, _BACKGROUND)
+            found = forecast(board, durations, now, Effort(go_on=go_on))
+        self._forecasts = found
+        if found or self._awaits:
+            self._note(found, now)
+
+    def _note(self, found: dict[JobId, Forecast], now: datetime) -> None:
+        """Store what is told for the first time, and what became of what was told before."""
+        with self._store.read() as conn:
+            outcome = stored.untold_outcomes(conn)
+        fresh = [
+            stored.FirstForecast(job_id, now, one.earliest_at, one.latest_at)
+            for job_id, one in found.items()
+            if job_id not in self._told
+        ]
+        if fresh or outcome.started or outcome.vanished:
+            self._store.write(lambda tx: _store(tx, fresh, outcome, now))
+        self._told = set(found)
+        self._awaits = bool(fresh or outcome.waiting)
+        with self._store.read() as conn:
+            self._accuracy = Accuracy(*stored.count_within(conn, _JUDGED))
+
+    def _learn(self, ended: list[JobId]) -> None:
+        if self._durations is not None and ended:
+            self._durations.learn(recent_durations(self._store, ended))
+
+    def _known_durations(self, board: Board) -> Durations:
+        if self._durations is None or time.monotonic() - self._loaded_at > _RELOAD_SECONDS:
+            self._durations = Durations(board.policy.assumed_limit_seconds)
+            self._durations.learn(past_durations(self._store, self._now()))
+            self._loaded_at = time.monotonic()
+        return self._durations
+
+    def _budget(self, seconds: float, rest: float = 0.0) -> Callable[[], bool]:
+        """Says whether to go on: no longer than this, no longer than the server, and with a breath in between."""
+        began, worked = time.monotonic(), time.thread_time()
+        last = worked
+
+        def go_on() -> bool:
+            nonlocal last
+            time.sleep(max(_BREATH_SECONDS, rest * (time.thread_time() - last)))
+            last = time.thread_time()
+            is_long = last - worked > seconds or time.monotonic() - began > (3 + rest) * seconds
+            return not (is_long or self._stopping)
+
+        return go_on
+
+
+def _store(tx: Transaction, fresh: list[stored.FirstForecast], outcome: stored.Outcome, now: datetime) -> None:
+    stored.add_forecasts(tx, fresh)
+    stored.record_outcome(tx, outcome)
+    stored.drop_old_forecasts(tx, now - _KEPT)

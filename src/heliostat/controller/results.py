@@ -1,0 +1,156 @@
+"""What jobs of workflows and sweeps leave when they end: values they hand on, metrics they report.
+
+They are read from files that belong to the job's user, in folders whose place nobody else can take: whoever can
+write there is the job, or its user. So a job needs no token to report.
+"""
+
+import contextlib
+import json
+import math
+import os
+import re
+import stat
+from collections.abc import Iterable, Iterator, Mapping
+
+from heliostat.config import Home
+from heliostat.controller.images import settle_fetch
+from heliostat.controller.notebooks import settle_notebook
+from heliostat.engines.folders import JobFolder
+from heliostat.engines.workflow_folders import VALUES_FILE, own_folder, workflow_part
+from heliostat.models import Ended, Job, JobId
+from heliostat.models.workflows import Metric
+from heliostat.store.database import Store, Transaction
+from heliostat.store.results import put_metrics, put_outputs
+
+METRICS_FILE, METRICS_DOCUMENT = "metrics.jsonl", "metrics.json"
+MOST_VALUES = 100
+MOST_METRICS = 100
+MOST_OUTPUT_BYTES = 8 * 1024  # of all values of a job, written down: thousands of them are read at once
+MOST_LINES = 2000  # of reports
+_MOST_VALUE_BYTES = 64 * 1024
+_MOST_METRIC_BYTES = 64 * 1024
+_LONGEST_VALUE = 4096
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+def settle_results(store: Store, home: Home, job: Job, seen: Ended) -> Ended:
+    """Before an end is recorded: what is there then is what those who need the job see. Repeatable: after a crash
+    the same files are read once more, and written over."""
+    seen = settle_notebook(home, job, settle_fetch(home, job, seen))
+    if job.part is None:
+        return seen
+    values, metrics = values_of(home, job), metrics_of(home, job.id)
+
+    def change(tx: Transaction) -> None:
+        put_outputs(tx, job.id, values)
+        put_metrics(tx, job.id, metrics)
+
+    if values or metrics or job.attempt > 1:
+        store.write(change)
+    return seen
+
+
+def values_of(home: Home, job: Job) -> dict[str, str]:
+    """What it hands on: of a name given twice, the last."""
+    part = workflow_part(job)
+    if part is None:
+        return {}
+    return parse_values(read_plain(own_folder(str(home.path), part), VALUES_FILE, _MOST_VALUE_BYTES))
+
+
+def metrics_of(home: Home, job_id: JobId, most_lines: int = MOST_LINES) -> dict[str, Metric]:
+    """Of many reports the last: the controller waits for this."""
+    folder = JobFolder.of(home.jobs, job_id).checkpoints
+    lines = read_plain(folder, METRICS_FILE, _MOST_METRIC_BYTES).splitlines()[-most_lines:]
+    found = gather(report for line in lines if line.lstrip().startswith("{") and (report := _report(line)))
+    with contextlib.suppress(ValueError, RecursionError):
+        document = json.loads(read_plain(folder, METRICS_DOCUMENT, _MOST_METRIC_BYTES) or "{}")
+        pairs = document.items() if isinstance(document, dict) else ()
+        found |= gather((name, float(value), None) for name, value in pairs if _is_figure(name, value))
+    return dict(list(found.items())[:MOST_METRICS])
+
+
+def parse_values(text: str) -> dict[str, str]:
+    """Lines of KEY=VALUE; others are passed over."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().partition("=")
+        if equals and _NAME.fullmatch(name) and len(value) <= _LONGEST_VALUE and "\0" not in value:
+            found.pop(name, None)
+            found[name] = value
+    return _newest(found)
+
+
+def _newest(values: Mapping[str, str]) -> dict[str, str]:
+    """As many of the last as may be kept."""
+    kept: list[tuple[str, str]] = []
+    left = MOST_OUTPUT_BYTES
+    for name, value in list(values.items())[: -MOST_VALUES - 1 : -1]:
+        left -= len(json.dumps({name: value}))
+        if left < 0:
+            break
+        kept.append((name, value))
+    return dict(reversed(kept))
+
+
+def gather(reports: Iterable[tuple[str, float, int | None]]) -> dict[str, Metric]:
+    """The last, the least and the most of each name."""
+    found: dict[str, Metric] = {}
+    for name, value, step in reports:
+        known = found.get(name)
+        if known is None:
+            if len(found) < MOST_METRICS:
+                found[name] = Metric(name, value, step, value, value)
+            continue
+        least, most = min(known.least, value), max(known.most, value)
+        found[name] = Metric(name, value, step, least, most, known.count + 1)
+    return found
+
+
+def read_plain(folder: str, name: str, most: int) -> str:
+    """A file of the folder's owner, or its end if it is large; nothing if it is not there, or something else."""
+    with _opened(folder, name) as file:
+        if file is None:
+            return ""
+        try:
+            size = os.fstat(file).st_size
+            data = os.pread(file, most, max(0, size - most))
+        except OSError:
+            return ""
+        return data.decode("utf-8", "replace")
+
+
+@contextlib.contextmanager
+def _opened(folder: str, name: str) -> Iterator[int | None]:
+    with contextlib.ExitStack() as stack:
+        try:
+            at = os.open(folder, _FOLDER)
+            stack.callback(os.close, at)
+            file = os.open(name, _FILE, dir_fd=at)
+            stack.callback(os.close, file)
+        except OSError:
+            yield None
+            return
+        about = os.fstat(file)
+        is_plain = stat.S_ISREG(about.st_mode) and about.st_uid == os.fstat(at).st_uid
+        yield file if is_plain else None
+
+
+def _report(line: str) -> tuple[str, float, int | None] | None:
+    try:
+        told = json.loads(line)
+    except (ValueError, RecursionError):
+        return None  # cut off at the beginning, or no report
+    if not isinstance(told, dict) or not _is_figure(told.get("name"), told.get("value")):
+        return None
+    step = told.get("step")
+    is_step = isinstance(step, int) and not isinstance(step, bool) and abs(step) < 2**53
+    return told["name"], float(told["value"]), step if is_step else None
+
+
+def _is_figure(name: object, value: object) -> bool:
+    if not isinstance(name, str) or _NAME.fullmatch(name) is None or isinstance(value, bool):
+        return False
+    return isinstance(value, int | float) and abs(value) < 1e300 and math.isfinite(value)

@@ -1,0 +1,316 @@
+"""Tells people what they asked to be told, beside the controller and never in its way.
+
+The log of events is the outbox: an event is written in the transaction of what it tells, so nothing that happened
+can be forgotten. One thread reads on from where it was, and writes down what is to be sent to whom together with
+how far it has read. A few others send it, under the same id until it has arrived or a day has passed.
+"""
+
+import contextlib
+import threading
+import time
+import uuid
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from queue import SimpleQueue
+
+from heliostat.config import Settings
+from heliostat.errors import HeliostatError
+from heliostat.loops.lateness import Lateness
+from heliostat.models import User
+from heliostat.models.notices import Channel, Delivery, DeliveryState, Notice, NoticeId, occasions_of
+from heliostat.notices.failures import Undelivered
+from heliostat.notices.letters import Letter, Told, compose
+from heliostat.notices.sending import Sender
+from heliostat.server_log import get_logger
+from heliostat.services.context import Context
+from heliostat.store import notices as stored
+from heliostat.store import people
+from heliostat.store.database import Changes, Store, Transaction
+from heliostat.store.notices import JobOfEvent
+
+log = get_logger()
+
+_LONGEST_SLEEP_SECONDS = 60.0
+_RETRY_SECONDS = 2.0
+_AT_ONCE = 2000  # events
+_MOST_EVENTS = 500  # in one delivery
+_MOST_READ_AGAIN = 10_000  # events that nobody is told of, by the next server
+_TIDY_SECONDS = 3600.0
+_SENDERS = 4
+_KEPT = timedelta(days=30)
+
+Send = Callable[[Notice, Letter, datetime], None]
+"""Returns once it has arrived; raises Undelivered."""
+
+
+@dataclass(frozen=True, slots=True)
+class NoticeTiming:
+    """How often a delivery is tried, and how long the pauses are."""
+
+    most_tries: int = 30  # with the pauses between them, about a day
+    first_pause_seconds: float = 10.0
+    longest_pause_seconds: float = 3600.0
+    gather_seconds: float = 0.5  # in which more may happen that is told together
+    webhook_pause_seconds: float = 1.0
+
+    def pause_after(self, tries: int) -> float:
+        """Until the next try, when there were so many."""
+        return min(self.first_pause_seconds * 2.0 ** min(tries, 20), self.longest_pause_seconds)
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a notifier works with."""
+
+    store: Store
+    settings: Settings
+    send: Send
+    now: Callable[[], datetime]
+    note_late: Callable[[Sequence[Notice]], None] = lambda notices: None  # looks now and then who has become late
+    timing: NoticeTiming = NoticeTiming()
+
+
+def make_notifier(context: Context) -> "Notifier":
+    """The one of a running server."""
+    settings = context.settings
+    late = Lateness(context.store, context.forecaster.of, settings.notice_late_seconds, context.now)
+    return Notifier(Desk(context.store, settings, Sender(settings).send, context.now, late.note))
+
+
+class Notifier:
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._store, self._timing = desk, desk.store, desk.timing
+        self._wake = threading.Condition()  # guards what follows
+        self._news = True
+        self._stopping = False
+        self._busy: set[NoticeId] = set()  # of which a delivery is on its way
+        self._notices: list[Notice] | None = None  # None: they have changed
+        self._read_until = self._noted_until = 0  # the second is on disk
+        self._looked_at = -_LONGEST_SLEEP_SECONDS
+        self._tidied_at = -_TIDY_SECONDS
+        self._work: SimpleQueue[Delivery | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
+        self._senders = [
+            threading.Thread(target=self._send_all, name=f"notice-sender-{n}", daemon=True)
+            for n in range(_SENDERS)
+        ]
+
+    def start(self) -> None:
+        self._store.on_commit(self._on_commit)
+        for thread in (self._thread, *self._senders):
+            thread.start()
+
+    def close(self) -> None:
+        """What is on its way is not waited for: it is sent again under the same id."""
+        with self._wake:
+            self._stopping = True
+            self._wake.notify()
+        if self._thread.is_alive():
+            self._thread.join()
+        for _ in self._senders:
+            self._work.put(None)
+
+    def _on_commit(self, changes: Changes) -> None:
+        if not (changes.notices or (changes.events and self._notices != [])):
+            return
+        with self._wake:
+            if changes.notices:
+                self._notices = None
+            if not self._news:
+                self._news = True
+                self._wake.notify()
+
+    def _run(self) -> None:
+        while not self._stopping:
+            try:
+                next_at = self._round()
+            except Exception as error:  # noqa: BLE001 - this thread must not die
+                _tell(error)
+                next_at = self._desk.now() + timedelta(seconds=_RETRY_SECONDS)
+            self._sleep(next_at)
+
+    def _round(self) -> datetime | None:
+        """When the next is due; None: nothing is."""
+        notices = self._known()
+        if not notices:
+            return None
+        self._look_for_late(notices)
+        self._tidy()
+        while self._gather(notices) and not self._stopping:
+            pass
+        return self._hand_out()
+
+    def _known(self) -> list[Notice]:
+        with self._wake:
+            known, self._news = self._notices, False
+        if known is None:
+            with self._store.read() as conn:
+                known = stored.list_notices(conn)
+                self._read_until = max(self._read_until, stored.read_until(conn))
+            with self._wake:
+                self._notices = known if not self._news else None
+        return known
+
+    def _look_for_late(self, notices: list[Notice]) -> None:
+        if time.monotonic() - self._looked_at >= _LONGEST_SLEEP_SECONDS:
+            self._looked_at = time.monotonic()
+            self._desk.note_late(notices)
+
+    def _tidy(self) -> None:
+        if time.monotonic() - self._tidied_at >= _TIDY_SECONDS:
+            self._tidied_at = time.monotonic()
+            before = self._desk.now() - _KEPT
+            self._store.write(lambda tx: stored.drop_deliveries(tx, before))
+
+    def _gather(self, notices: list[Notice]) -> bool:
+        """Events become deliveries; whether there may be more of them."""
+        start = max(self._read_until, min(notice.after_event for notice in notices))
+        with self._store.read() as conn:
+            found = stored.events_after(conn, start, _AT_ONCE)
+        if not found:
+            return False
+        wanted = {notice.id: ids for notice in notices if (ids := wanted_of(notice, found))}
+        now, last = self._desk.now(), found[-1].event.id
+
+        def change(tx: Transaction) -> None:
+            there = {notice.id: notice for notice in stored.list_notices(tx.conn)} if wanted else {}
+            for notice_id, ids in wanted.items():
+                if notice_id in there:
+                    self._note(tx, there[notice_id], ids, now)
+            stored.set_read_until(tx, last)
+
+        if wanted or last - self._noted_until > _MOST_READ_AGAIN:
+            self._store.write(change)
+            self._noted_until = last
+        self._read_until = last
+        return len(found) == _AT_ONCE
+
+    def _note(self, tx: Transaction, notice: Notice, ids: list[int], now: datetime) -> None:
+        """Added to what has not been tried yet; what programs read is never left out, people get a number."""
+        newest = stored.newest_delivery(tx.conn, notice.id)
+        due_at = now + timedelta(seconds=self._timing.gather_seconds)
+        if newest is not None:
+            due_at = max(due_at, newest.due_at + timedelta(seconds=self._pause(notice)))
+            if newest.state is DeliveryState.WAITING and not newest.tries:
+                ids = self._fill(tx, notice, newest, ids)
+        while ids:
+            part, ids = ids[:_MOST_EVENTS], ids[_MOST_EVENTS:]
+            more, ids = (0, ids) if notice.channel is Channel.WEBHOOK else (len(ids), [])
+            waiting = DeliveryState.WAITING
+            stored.add_delivery(
+                tx, Delivery(str(uuid.uuid4()), notice.id, tuple(part), more, waiting, now, due_at)
+            )
+            due_at += timedelta(seconds=self._pause(notice))
+
+    def _fill(self, tx: Transaction, notice: Notice, open_one: Delivery, ids: list[int]) -> list[int]:
+        """What does not fit."""
+        room = _MOST_EVENTS - len(open_one.event_ids)
+        fits, left = ids[:room], ids[room:]
+        more = 0 if notice.channel is Channel.WEBHOOK else len(left)
+        stored.add_events(tx, open_one.id, [*open_one.event_ids, *fits], open_one.more + more)
+        return left if notice.channel is Channel.WEBHOOK else []
+
+    def _pause(self, notice: Notice) -> float:
+        is_webhook = notice.channel is Channel.WEBHOOK
+        return self._timing.webhook_pause_seconds if is_webhook else self._desk.settings.notice_pause_seconds
+
+    def _hand_out(self) -> datetime | None:
+        """To the senders: one at a time for each notice, in order."""
+        now = self._desk.now()
+        with self._store.read() as conn:
+            first = stored.first_deliveries(conn)
+        with self._wake:
+            free = [one for one in first if one.notice_id not in self._busy]
+            due = [one for one in free if one.due_at <= now]
+            self._busy |= {one.notice_id for one in due}
+        for delivery in due:
+            self._work.put(delivery)
+        return min((one.due_at for one in free if one.due_at > now), default=None)
+
+    def _send_all(self) -> None:
+        while (delivery := self._work.get()) is not None:
+            try:
+                self._try(delivery)
+            except Exception as error:  # noqa: BLE001 - it is tried again later
+                _tell(error)
+                time.sleep(_RETRY_SECONDS)
+            with self._wake:
+                self._busy.discard(delivery.notice_id)
+                self._news = True
+                self._wake.notify()
+
+    def _try(self, planned: Delivery) -> None:
+        now = self._desk.now()
+        again_at = now + timedelta(seconds=self._timing.pause_after(planned.tries))
+        delivery = self._store.write(lambda tx: stored.begin_try(tx, planned, again_at))
+        if delivery is None:
+            return
+        with self._store.read() as conn:
+            notice = stored.find_notice(conn, delivery.notice_id)
+            maker = None if notice is None else people.find_user(conn, notice.user)
+            found = stored.events_of(conn, delivery.event_ids)
+        if notice is None:
+            return
+        told = [Told(one.event, one.name, one.user, one.project) for one in found]
+        problem, is_final = None, False
+        try:
+            if not _may_be_told(maker, notice):
+                raise Undelivered(f"{notice.user} may no longer be told of this", is_final=True)
+            self._desk.send(notice, compose(notice, delivery, told, self._desk.settings.public_url), now)
+        except Undelivered as error:
+            problem, is_final = error.problem, error.is_final or delivery.tries >= self._timing.most_tries
+            log.warning("notice_not_delivered", notice=notice.id, tries=delivery.tries, problem=problem)
+        self._store.write(lambda tx: _note_outcome(tx, delivery, problem, is_final, now))
+
+    def _sleep(self, next_at: datetime | None) -> None:
+        """A moment for more to happen; then until something does, or the next is due."""
+        self._wait(self._timing.gather_seconds, until_news=False)
+        now = self._desk.now()
+        left = _LONGEST_SLEEP_SECONDS if next_at is None else (next_at - now).total_seconds()
+        self._wait(min(left, _LONGEST_SLEEP_SECONDS), until_news=True)
+
+    def _wait(self, seconds: float, *, until_news: bool) -> None:
+        deadline = time.monotonic() + seconds
+        with self._wake:
+            while not (self._stopping or (until_news and self._news)):
+                left = deadline - time.monotonic()
+                if left <= 0:
+                    return
+                self._wake.wait(left)
+
+
+def wanted_of(notice: Notice, found: Sequence[JobOfEvent]) -> list[int]:
+    """Of these events, those the notice is about."""
+    return [one.event.id for one in found if one.event.id > notice.after_event and _is_wanted(notice, one)]
+
+
+def _is_wanted(notice: Notice, one: JobOfEvent) -> bool:
+    if one.is_imported:
+        return False
+    occasions = occasions_of(one.event)
+    if notice.project is not None:
+        return one.project == notice.project and bool(occasions & set(notice.occasions))
+    return one.user == notice.user and bool(occasions & {*notice.occasions, *one.notify})
+
+
+def _may_be_told(maker: User | None, notice: Notice) -> bool:
+    """With the rights its maker has now."""
+    if maker is None or not maker.active:
+        return False
+    return notice.project is None or maker.manages(notice.project)
+
+
+def _note_outcome(tx: Transaction, delivery: Delivery, problem: str | None, is_final: bool, now: datetime) -> None:
+    state = DeliveryState.SENT if problem is None else DeliveryState.WAITING
+    stored.end_try(tx, delivery, DeliveryState.GIVEN_UP if is_final else state, problem)
+    sent = {"sent_at": now} if problem is None else {}
+    stored.set_notice(tx, delivery.notice_id, problem=problem, **sent)
+
+
+def _tell(error: Exception) -> None:
+    with contextlib.suppress(Exception):
+        if isinstance(error, HeliostatError):
+            log.error("notices_not_sent", error=error.message)
+        else:
+            log.error("notices_not_sent", exc_info=error)

@@ -1,0 +1,116 @@
+"""Looks every few seconds at what jobs and nodes use, and keeps it. Never in anybody's way."""
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from heliostat.controller.controller import Controller
+from heliostat.controller.fleet import Fleet
+from heliostat.engines.contract import Engine, SamplesAttempts, SamplesNodes, TakesSamples
+from heliostat.loops.loop import Loop
+from heliostat.models import DeviceReading, Job, Node, NodeState, Reading, Readings, job_of_attempt
+from heliostat.models.samples import CLUSTER, job_subject, node_subject, usage_row
+from heliostat.store.samples import SampleStore
+
+_FLUSH_SECONDS = 60.0
+_TIDY_SECONDS = 600.0
+_LATE_SECONDS = 0.05  # behind the beginning of a step, lest a hasty clock puts two into one and none into the next
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    engine: Engine
+    fleet: Fleet
+    controller: Controller
+
+
+class Sampler:
+    def __init__(self, watched: Watched, samples: SampleStore, now: Callable[[], datetime]) -> None:
+        self._watched, self._samples, self._now = watched, samples, now
+        self._next_flush = time.monotonic() + _FLUSH_SECONDS
+        self._next_tidy = self._next_flush
+        self._loop = Loop("sampler", self._round, samples.step, failure="sampling_failed")
+
+    def start(self) -> None:
+        """Does nothing with an engine that cannot say what its attempts use."""
+        if isinstance(self._watched.engine, TakesSamples | SamplesNodes):
+            self._loop.start_later()
+
+    def close(self) -> None:
+        self._loop.close()
+        self._samples.flush(self._now().timestamp())
+
+    def look(self) -> None:
+        """One round: read everything, keep it."""
+        engine = self._watched.engine
+        if isinstance(engine, TakesSamples):
+            readings = engine.sample()
+        elif isinstance(engine, SamplesNodes):
+            attempts = engine.sample_attempts() if isinstance(engine, SamplesAttempts) else {}
+            readings = Readings(attempts, engine.sample_nodes())
+        else:
+            return
+        active, pending = self._watched.controller.tally()
+        total = cluster_row(self._watched.fleet.nodes(), active, pending, readings.nodes)
+        self._samples.add(self._now().timestamp(), {CLUSTER: total, **_rows(readings)})
+
+    def _round(self) -> float:
+        self.look()
+        self._keep_house()
+        return self._seconds_to_next()
+
+    def _seconds_to_next(self) -> float:
+        step = self._samples.step
+        return step - self._now().timestamp() % step + _LATE_SECONDS
+
+    def _keep_house(self) -> None:
+        clock, now = time.monotonic(), self._now().timestamp()
+        if clock >= self._next_flush:
+            self._next_flush = clock + _FLUSH_SECONDS
+            self._samples.flush(now)
+        if clock >= self._next_tidy:
+            has_more = self._samples.tidy(now)
+            self._next_tidy = clock + (_FLUSH_SECONDS if has_more else _TIDY_SECONDS)
+
+
+def cluster_row(
+    nodes: Iterable[Node], active: Iterable[Job], pending: int, readings: Mapping[str, Reading]
+) -> Sequence[float | None]:
+    """What there is, what is given out and what is used, in the order of CLUSTER_COLUMNS."""
+    up = [node for node in nodes if node.state is not NodeState.DOWN]
+    jobs = list(active)
+    read = [readings[node.name] for node in up if node.name in readings]
+    held = [(job.resources, job.placement.tasks) for job in jobs]
+    return [
+        sum(len(node.devices) for node in up),
+        sum(wanted.gpus * tasks for wanted, tasks in held),
+        _mean_utilisation(device for reading in read for device in reading.devices),
+        sum(node.cpus for node in up),
+        sum(wanted.cpus * tasks for wanted, tasks in held),
+        _sum(reading.cpus for reading in read),
+        sum(node.memory_mib for node in up),
+        sum(wanted.memory_mib * tasks for wanted, tasks in held),
+        _sum(reading.memory_mib for reading in read),
+        pending,
+        len(jobs),
+    ]
+
+
+def _rows(readings: Readings) -> dict[str, Sequence[float | None]]:
+    nodes = {node_subject(name): usage_row(reading) for name, reading in readings.nodes.items()}
+    jobs = {
+        job_subject(job_of_attempt(attempt_id)): usage_row(reading)
+        for attempt_id, reading in readings.attempts.items()
+    }
+    return nodes | jobs
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _mean_utilisation(devices: Iterable[DeviceReading]) -> float | None:
+    known = [device.utilisation for device in devices if device.utilisation is not None]
+    return sum(known) / len(known) if known else None

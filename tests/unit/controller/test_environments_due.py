@@ -1,0 +1,102 @@
+"""Which environments go, and what a build that has ended leaves."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from heliostat.config import Home, Settings
+from heliostat.controller.environments import settle_build
+from heliostat.models import Cause, Ended, Job, JobSpec, JobState, Resources
+from heliostat.models.environments import CANNOT_BUILD, Environment, Software
+from heliostat.services.environments.removal import due
+from heliostat.store.environments import Kept
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
+DIGEST = "ab" * 32
+
+
+def kept(name: str, days: float, size: int, *, needed: bool = False) -> Kept:
+    used = NOW - timedelta(days=days)
+    made = Environment(name, Software("requirements", ()), "linux", None, "anna", used, 1, None, size, used)
+    return Kept(made, JobState.COMPLETED, None, needed)
+
+
+def test_what_was_not_used_for_long_goes_and_what_a_job_needs_stays():
+    all_of_them = [kept("old", 100, 1), kept("new", 1, 1), kept("needed", 100, 1, needed=True)]
+    assert due(all_of_them, NOW - timedelta(days=90), None) == ["old"]
+
+
+def test_while_all_are_too_large_what_was_not_used_longest_goes():
+    all_of_them = [kept("b", 2, 40), kept("a", 3, 40), kept("c", 1, 40), kept("n", 9, 40, needed=True)]
+    assert due(all_of_them, None, 100) == ["a", "b"]
+    assert due(all_of_them, None, 160) == []
+
+
+def test_without_limits_everything_stays():
+    assert due([kept("old", 9999, 10**15)], None, None) == []
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Settings:
+    for name in ("jobs/7/work/room/env/bin", "environments"):
+        (tmp_path / name).mkdir(parents=True)
+    return Settings(Home(tmp_path))
+
+
+def build(**fields: object) -> Job:
+    job = Job(7, "build", "b", JobState.RUNNING, "anna", "anna", "p", Resources(), JobSpec(), NOW, attempt=1)
+    return replace(job, environment=DIGEST, **fields)  # type: ignore[arg-type]
+
+
+def ended(code: int, cause: Cause = Cause.EXITED) -> Ended:
+    return Ended("7.1", NOW, cause, code)
+
+
+def ready(settings: Settings) -> Path:
+    return settings.home.environments / "ready" / DIGEST
+
+
+def test_a_build_that_completes_is_in_its_place_and_may_be_told_of_twice(settings):
+    for _ in range(2):
+        assert settle_build(settings, build(), ended(0)) == ended(0)
+        assert (ready(settings) / "bin").is_dir()
+
+
+def test_a_build_that_was_killed_leaves_nothing(settings):
+    assert settle_build(settings, build(), ended(137, Cause.STOPPED)) == ended(137, Cause.STOPPED)
+    assert not ready(settings).exists()
+    assert not (settings.home.jobs / "7/work/room").exists()
+
+
+def test_a_build_that_fails_says_its_last_words_without_what_steers_terminals(settings):
+    (settings.home.jobs / "7/work/why").write_text("error: no tiny\x1b[2J\n\n  cause:   none\n")
+    told = settle_build(settings, build(), ended(1))
+    assert told.detail == f"{CANNOT_BUILD}error: no tiny[2J\ncause: none"
+
+
+def test_words_behind_a_link_are_not_read(settings):
+    secret = settings.home.path / "secret"
+    secret.write_text("secret")
+    (settings.home.jobs / "7/work/why").symlink_to(secret)
+    assert settle_build(settings, build(), ended(1)).detail == f"{CANNOT_BUILD}exit code 1"
+
+
+def test_a_link_in_place_of_the_environment_is_not_taken_over(settings):
+    made = settings.home.jobs / "7/work/room/env"
+    (made / "bin").rmdir()
+    made.rmdir()
+    made.symlink_to("/etc")
+    told = settle_build(settings, build(), ended(0))
+    assert told.exit_code == 1
+    assert not ready(settings).is_symlink()
+
+
+def test_a_build_that_leaves_nothing_has_failed(settings):
+    (settings.home.jobs / "7/work/room").rename(settings.home.path / "away")
+    assert settle_build(settings, build(), ended(0)).exit_code == 1
+
+
+def test_other_jobs_are_none_of_its_business(settings):
+    assert settle_build(settings, build(kind="batch"), ended(1)) == ended(1)

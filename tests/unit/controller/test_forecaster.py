@@ -1,0 +1,183 @@
+"""The thread that foretells: what it keeps, stores and survives."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from heliostat.controller import forecaster as module
+from heliostat.controller.controller import Controller
+from heliostat.controller.forecaster import Accuracy, Forecaster, ForecastTiming
+from heliostat.errors import StoreUnavailable, TooManyRequests
+from heliostat.models import Job, JobState, Resources
+from heliostat.scheduling.board import Board
+from heliostat.store import moves
+from heliostat.store.database import Store
+from support.new_database import new_database
+from support.waiting import wait_until
+from unit.scheduling.made_up import a_board, a_node, a_running_job
+from unit.store.made_up import NOW, a_job, add_people
+
+ONE_GPU = Resources(1, 10, 1)
+
+
+class Queue:
+    """Stands in for the controller."""
+
+    def __init__(self, *jobs: Job) -> None:
+        self.jobs = list(jobs)
+        self.forks = 0
+
+    def fork(self) -> Board:
+        self.forks += 1
+        return a_board((a_node("a", gpus=1),), self.jobs)
+
+    up_to_date = fork
+
+
+def running(number: int = 1) -> Job:
+    return a_running_job(number, "a", ONE_GPU, devices=("a-0",), time_limit_seconds=3600)
+
+
+def waiting(number: int) -> Job:
+    return a_job(number, resources=ONE_GPU, time_limit_seconds=3600)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    new_database(tmp_path / "db")
+    store = Store(tmp_path / "db")
+    store.write(add_people)
+    store.write(lambda tx: moves.add_jobs(tx, [waiting(number) for number in (1, 2, 3)]))
+    yield store
+    store.close()
+
+
+def a_forecaster(store: Store, queue: Queue, **timing: float) -> Forecaster:
+    timings = replace(ForecastTiming(), **timing)
+    return Forecaster(store, cast("Controller", queue), lambda: NOW, timing=timings)
+
+
+def test_a_waiting_job_is_foretold_and_one_that_runs_is_not(store: Store) -> None:
+    made = a_forecaster(store, Queue(running(), waiting(2)))
+    made._round()
+    found = made.of(waiting(2))
+    assert found is not None
+    assert NOW < found.earliest_at <= found.likely_at <= found.latest_at <= NOW + timedelta(hours=1)
+    assert made.of(replace(waiting(2), state=JobState.HELD)) is None
+    assert made.of(running()) is None
+
+
+def test_how_good_it_was_is_known_once_jobs_have_started(store: Store) -> None:
+    queue = Queue(running(), waiting(2), waiting(3))
+    made = a_forecaster(store, queue)
+    made._round()
+    assert made.accuracy() == Accuracy(0, 0)
+    store.write(
+        lambda tx: moves.set_job(tx, 2, {"started_at": NOW + timedelta(minutes=30), "state": JobState.RUNNING})
+    )
+    store.write(
+        lambda tx: moves.set_job(tx, 3, {"started_at": NOW + timedelta(days=3), "state": JobState.RUNNING})
+    )
+    queue.jobs = []
+    a_forecaster(store, queue)._round()  # also after a restart
+    made._round()
+    assert made.accuracy() == Accuracy(1, 2)
+
+
+def test_an_empty_queue_is_forked_once_and_left_alone(store: Store) -> None:
+    queue = Queue()
+    made = a_forecaster(store, queue, shortest_pause_seconds=0.01, settling_seconds=0.01)
+    made.start()
+    try:
+        wait_until(lambda: made._waits, "it has nothing to do", 60)
+        assert queue.forks == 1
+    finally:
+        made.close()
+
+
+def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    timing = {"shortest_pause_seconds": 0.01, "settling_seconds": 0.01, "rest_factor": 0.0}
+    made = a_forecaster(store, Queue(running(), waiting(2)), **timing)
+    write, failed = store.write, []
+
+    def refuse(change: Any) -> Any:
+        monkeypatch.setattr(store, "write", write)
+        failed.append(change)
+        raise StoreUnavailable("The database cannot be written: told by the test.")
+
+    monkeypatch.setattr(store, "write", refuse)
+    made.start()
+    try:
+        wait_until(lambda: failed and made._waits, "it has failed once and rests", 60)
+        store.write(lambda tx: moves.set_job(tx, 2, {"priority": -1}))
+        wait_until(lambda: made._told == {2}, "it has stored what it told", 60)
+    finally:
+        made.close()
+
+
+def test_it_stops_at_once_also_in_the_middle_of_a_thought(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    thinking = []
+
+    def think_for_ever(board: Any, durations: Any, now: Any, effort: Any) -> dict[int, Any]:
+        while effort.go_on():
+            thinking.append(1)
+        return {}
+
+    monkeypatch.setattr(module, "forecast", think_for_ever)
+    made = a_forecaster(store, Queue(running(), waiting(2)), budget_seconds=1_000_000.0, settling_seconds=0.0)
+    made.start()
+    wait_until(lambda: thinking, "it thinks", 60)
+    made.close()  # returns when the thread has ended; with such a budget that would take days
+
+
+def test_a_question_is_answered_and_leaves_no_trace(store: Store) -> None:
+    made = a_forecaster(store, Queue(running(), waiting(2)))
+    answer = made.ask(replace(waiting(0), priority_class="interactive"))
+    assert answer.forecast is not None
+    assert answer.forecast.limits_at in {NOW + timedelta(hours=1), NOW + timedelta(hours=2)}
+    assert made.of(waiting(3)) is None
+    with store.read() as conn:
+        assert conn.exec_driver_sql("SELECT count(*) FROM forecasts").scalar() == 0
+
+
+def test_what_if_of_a_waiting_job_looks_at_the_queue_without_it(store: Store) -> None:
+    large = replace(waiting(2), resources=Resources(1, 10, 1), time_limit_seconds=90000)
+    made = a_forecaster(store, Queue(large))
+    answer = made.ask(large, instead_of=large)
+    assert answer.forecast is not None
+    assert answer.forecast.latest_at == NOW
+    assert answer.now
+
+
+def test_those_who_ask_while_others_are_answered_are_told_to_come_again(store: Store) -> None:
+    made = a_forecaster(store, Queue(), turn_seconds=0.01)
+    with made._turn(), pytest.raises(TooManyRequests):
+        made.ask(waiting(0))
+    made.ask(waiting(0))
+
+
+def test_nobody_asks_twice_at_once_and_not_too_many_wait(store: Store) -> None:
+    made = a_forecaster(store, Queue(), most_askers=1)
+    with made._only_once("ann"), pytest.raises(TooManyRequests):
+        made.ask(waiting(0))
+    with made._only_once("bob"), pytest.raises(TooManyRequests):
+        made.ask(waiting(0))
+    made.ask(waiting(0))
+
+
+def test_what_ends_is_learnt_from(store: Store) -> None:
+    store.write(lambda tx: moves.add_jobs(tx, [waiting(number) for number in range(10, 15)]))
+    made = a_forecaster(store, Queue(running(), waiting(2)))
+    made._round()
+    assert made._durations is not None
+    assert not made._durations.knows(waiting(2))
+    store.on_commit(made._on_commit)
+    end = {"state": JobState.COMPLETED, "started_at": NOW, "ended_at": NOW + timedelta(minutes=6)}
+    for number in range(10, 15):
+        store.write(lambda tx, number=number: moves.set_job(tx, number, end))  # type: ignore[misc]
+    made._round()
+    assert made._durations.seconds(waiting(2), 0.0, 0.5) == 360.0

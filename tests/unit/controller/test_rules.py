@@ -1,0 +1,62 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from heliostat.controller.accounts import Rules
+from heliostat.models import Quota
+from heliostat.store import accounts, moves, people
+from heliostat.store.database import Store
+from heliostat.store.quotas import Scope, set_quota
+from unit.auth.stand_ins import new_store
+from unit.store.made_up import a_job, add_people
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with new_store(tmp_path) as made:
+        made.write(add_people)
+        yield made
+
+
+def test_rules_are_read_again_only_when_a_commit_changed_them(store: Store) -> None:
+    rules = Rules(store)
+    before = rules.accounts()
+    store.write(lambda tx: moves.add_jobs(tx, [a_job(1)]))
+    assert rules.accounts() is before
+    store.write(lambda tx: accounts.set_department_share(tx, "default", 7))
+    assert rules.accounts().department("default").share == 7
+    assert before.department("default").share == 1
+
+
+def test_a_new_project_is_known_at_once_and_those_who_listen_are_told(store: Store) -> None:
+    rules, told = Rules(store), []
+    rules.on_change(lambda: told.append(rules.accounts().project("new").department))
+    store.write(lambda tx: people.ensure_project(tx, "new", "physics"))
+    assert told == ["physics"]
+
+
+def test_a_change_that_is_refused_tells_nobody(store: Store) -> None:
+    rules, told = Rules(store), []
+    rules.on_change(lambda: told.append(1))
+
+    def change(tx: object) -> None:
+        accounts.set_department_share(tx, "default", 7)  # type: ignore[arg-type]
+        raise ValueError
+
+    with pytest.raises(ValueError):  # noqa: PT011
+        store.write(change)
+    assert not told
+    assert rules.accounts().department("default").share == 1
+
+
+def test_whether_anything_limits_the_queue_is_known(store: Store) -> None:
+    rules = Rules(store)
+    assert not rules.limits_queued_gpus()
+    store.write(lambda tx: set_quota(tx, Scope.USER, "ann", Quota(running_gpus=1)))
+    assert not rules.limits_queued_gpus()
+    for scope, name in ((Scope.USER, "ann"), (Scope.PROJECT, "default"), (Scope.DEPARTMENT, "default")):
+        store.write(lambda tx, s=scope, n=name: set_quota(tx, s, n, Quota(queued_gpus=0)))
+        assert rules.limits_queued_gpus()
+        store.write(lambda tx, s=scope, n=name: set_quota(tx, s, n, Quota()))
+        assert not rules.limits_queued_gpus()

@@ -1,0 +1,264 @@
+import json
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from heliostat.config import Settings
+from heliostat.loops.notifier import Desk, NoticeTiming, Notifier, wanted_of
+from heliostat.models import JobEvent, JobState
+from heliostat.models.notices import ENDS_SOON, OCCASIONS, Channel, Notice, occasions_of
+from heliostat.notices.failures import Undelivered
+from heliostat.notices.letters import Letter
+from heliostat.services.accounts import people
+from heliostat.store import moves
+from heliostat.store import notices as stored
+from heliostat.store.notices import JobOfEvent
+from support.waiting import wait_until
+from unit.services.site import Site, a_job, new_site
+
+SECONDS = 60
+HASTY = NoticeTiming(
+    first_pause_seconds=0.02, longest_pause_seconds=0.02, gather_seconds=0.02, webhook_pause_seconds=0.02
+)
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    with new_site(tmp_path) as site:
+        yield site
+
+
+@dataclass
+class Post:
+    """Takes letters, or refuses them as a test wants it."""
+
+    taken: list[tuple[Notice, Letter]] = field(default_factory=list)
+    tried: list[str] = field(default_factory=list)
+    refusal: Undelivered | None = None
+
+    def send(self, notice: Notice, letter: Letter, at: datetime) -> None:
+        self.tried.append(letter.id)
+        if self.refusal is not None:
+            raise self.refusal
+        self.taken.append((notice, letter))
+
+    def events(self) -> list[dict[str, Any]]:
+        return [event for _, letter in self.taken for event in json.loads(letter.body)["events"]]
+
+
+@contextmanager
+def notifying(site: Site, post: Post, timing: NoticeTiming = HASTY, **settings: Any) -> Iterator[Notifier]:
+    said: Settings = replace(site.context.settings, **settings)
+    notifier = Notifier(Desk(site.context.store, said, post.send, lambda: datetime.now(UTC), timing=timing))
+    notifier.start()
+    yield notifier
+    notifier.close()
+
+
+def a_notice(site: Site, user: str = "root", channel: Channel = Channel.WEBHOOK, **fields: Any) -> Notice:
+    draft = Notice(0, user, None, channel, "https://x.example.org/", ("ended",), "s", datetime.now(UTC), 0)
+    return site.context.store.write(lambda tx: stored.add_notice(tx, replace(draft, **fields)))
+
+
+def ends(site: Site, first: int, count: int = 1, **fields: Any) -> None:
+    jobs = [replace(a_job(number, site.clock.at), **fields) for number in range(first, first + count)]
+    site.context.store.write(lambda tx: moves.add_jobs(tx, jobs))
+    moved = [moves.Move(n, JobState.CANCELLED, "ended", datetime.now(UTC)) for n in range(first, first + count)]
+    site.context.store.write(lambda tx: moves.move_jobs(tx, moved))
+
+
+def test_what_ends_is_told_once(site: Site) -> None:
+    post = Post()
+    a_notice(site)
+    with notifying(site, post):
+        ends(site, 1)
+        wait_until(lambda: post.taken, "it is told", SECONDS)
+        ends(site, 2)
+        wait_until(lambda: len(post.taken) == 2, "the next is told", SECONDS)
+    assert [(one["job_id"], one["state"], one["occasion"]) for one in post.events()] == [
+        (1, "cancelled", "ended"),
+        (2, "cancelled", "ended"),
+    ]
+
+
+def test_what_happened_before_a_notice_was_made_is_not_told(site: Site) -> None:
+    post = Post()
+    ends(site, 1)
+    a_notice(site)
+    with notifying(site, post):
+        ends(site, 2)
+        wait_until(lambda: post.taken, "it is told", SECONDS)
+    assert [one["job_id"] for one in post.events()] == [2]
+
+
+def test_what_happens_while_nobody_tells_is_told_by_the_next_server(site: Site) -> None:
+    post = Post(refusal=Undelivered("away"))
+    a_notice(site)
+    with notifying(site, post):
+        ends(site, 1)
+        wait_until(lambda: post.tried, "it is tried", SECONDS)
+    ends(site, 2)
+    post.refusal = None
+    with notifying(site, post):
+        wait_until(lambda: len(post.events()) == 2, "both are told", SECONDS)
+    assert [one["job_id"] for one in post.events()] == [1, 2]
+
+
+def test_every_try_has_the_same_id_and_what_comes_meanwhile_waits_behind_it(site: Site) -> None:
+    post = Post(refusal=Undelivered("away"))
+    a_notice(site)
+    with notifying(site, post):
+        ends(site, 1)
+        wait_until(lambda: len(post.tried) >= 3, "it is tried again and again", SECONDS)
+        ends(site, 2, 50)
+        assert len(set(post.tried)) == 1
+        post.refusal = None
+        wait_until(lambda: len(post.events()) == 51, "all are told", SECONDS)
+    assert [one["job_id"] for one in post.events()] == list(range(1, 52))
+    assert len(post.taken) == 2, "what waited is told together"
+
+
+def test_who_is_gone_for_ever_is_given_up(site: Site) -> None:
+    post = Post(refusal=Undelivered("gone", is_final=True))
+    notice = a_notice(site)
+    with notifying(site, post):
+        ends(site, 1)
+        wait_until(lambda: problem_of(site, notice) == "gone", "the problem is noted", SECONDS)
+    assert len(post.tried) == 1
+
+
+def test_after_a_day_of_tries_it_is_given_up(site: Site) -> None:
+    post = Post(refusal=Undelivered("away"))
+    a_notice(site)
+    with notifying(site, post, replace(HASTY, most_tries=3)):
+        ends(site, 1)
+        wait_until(lambda: len(post.tried) == 3, "it is tried three times", SECONDS)
+        ends(site, 2)
+        wait_until(lambda: len(set(post.tried)) == 2, "the next has its turn", SECONDS)
+    usual = NoticeTiming()
+    assert 20 * 3600 < sum(map(usual.pause_after, range(usual.most_tries))) < 30 * 3600
+
+
+def test_ten_thousand_ends_are_a_few_mails_and_none_is_left_out(site: Site) -> None:
+    post = Post()
+    a_notice(site, channel=Channel.EMAIL)
+    began = time.monotonic()
+    with notifying(site, post, notice_pause_seconds=3):
+        for first in range(1, 10_001, 500):
+            ends(site, first, 500)
+        wait_until(lambda: _told(post) == 10_000, "all are told", SECONDS)
+    assert len(post.taken) <= 2 + (time.monotonic() - began) / 3, "they come no closer together than was said"
+    assert all(len(letter.text) < 10_000 for _, letter in post.taken)
+
+
+def test_programs_get_all_of_ten_thousand_ends_in_order(site: Site) -> None:
+    post = Post()
+    a_notice(site)
+    with notifying(site, post):
+        for first in range(1, 10_001, 500):
+            ends(site, first, 500)
+        wait_until(lambda: len(post.events()) == 10_000, "all are told", SECONDS)
+    assert [one["job_id"] for one in post.events()] == list(range(1, 10_001))
+    assert len(post.taken) < 100
+
+
+def test_a_receiver_that_hangs_holds_up_nobody_else(site: Site) -> None:
+    hangs = threading.Event()
+    post = Post()
+
+    def send(notice: Notice, letter: Letter, at: datetime) -> None:
+        if notice.id == 1:
+            hangs.wait(SECONDS)
+        post.send(notice, letter, at)
+
+    a_notice(site)
+    a_notice(site)
+    desk = Desk(site.context.store, site.context.settings, send, lambda: datetime.now(UTC), timing=HASTY)
+    notifier = Notifier(desk)
+    notifier.start()
+    ends(site, 1)
+    wait_until(lambda: [notice.id for notice, _ in post.taken] == [2], "the other is told", SECONDS)
+    hangs.set()
+    wait_until(lambda: len(post.taken) == 2, "then the slow one", SECONDS)
+    notifier.close()
+
+
+def test_who_is_deactivated_or_manages_no_longer_is_told_nothing(site: Site) -> None:
+    post = Post()
+    site.person("anna")
+    site.project("vision")
+    a_notice(site, "anna")
+    a_notice(site, "anna", project="vision")
+    people.update_user(site.context, site.root, "anna", people.UserChange(active=False))
+    last = a_notice(site)
+    with notifying(site, post):
+        ends(site, 1, user="anna")
+        ends(site, 2, project="vision")
+        wait_until(lambda: any(notice.id == last.id for notice, _ in post.taken), "the admin is told", SECONDS)
+        wait_until(lambda: problem_of(site, first_of(site, "anna")), "why not is noted", SECONDS)
+    assert {notice.user for notice, _ in post.taken} == {"root"}
+
+
+def test_what_others_emit_is_told_too(site: Site) -> None:
+    post = Post()
+    a_notice(site, occasions=("ends_soon",))
+    job = site.add_job(1)
+    with notifying(site, post):
+        site.context.store.write(lambda tx: moves.note_job(tx, job, ENDS_SOON, "in 10 minutes", datetime.now(UTC)))
+        wait_until(lambda: post.taken, "it is told", SECONDS)
+    assert post.taken[0][1].subject == "Job 1 ends soon (job)"
+
+
+occasions = st.lists(st.sampled_from(OCCASIONS), unique=True).map(tuple)
+
+
+@given(
+    occasions,
+    occasions,
+    st.sampled_from(["running", "ended", "late", "ends_soon", "submitted", "requeued"]),
+    st.sampled_from(JobState),
+    st.sampled_from(["ada", "bob"]),
+    st.sampled_from(["p", "q"]),
+    st.sampled_from([None, "p"]),
+)
+def test_everybody_is_told_what_they_asked_for_and_nothing_else(
+    wanted: tuple[str, ...],
+    asked: tuple[str, ...],
+    kind: str,
+    state: JobState,
+    user: str,
+    project: str,
+    of: str | None,
+) -> None:
+    notice = Notice(1, "ada", of, Channel.EMAIL, "x", wanted, "s", datetime.now(UTC), 0)
+    event = JobEvent(7, 1, 1, datetime.now(UTC), kind, state)
+    told = wanted_of(notice, [JobOfEvent(event, "n", user, project, asked, False)]) == [7]
+    meant = set(wanted) if of else {*wanted, *asked}
+    is_about = project == of if of else user == "ada"
+    assert told == (is_about and bool(occasions_of(event) & meant))
+    assert not wanted_of(notice, [JobOfEvent(event, "n", user, project, asked, True)]), "it was brought in"
+    assert not wanted_of(replace(notice, after_event=7), [JobOfEvent(event, "n", user, project, asked, False)])
+
+
+def _told(post: Post) -> int:
+    return sum(len(body["events"]) + body["more"] for _, one in list(post.taken) if (body := json.loads(one.body)))
+
+
+def first_of(site: Site, user: str) -> Notice:
+    with site.context.store.read() as conn:
+        return stored.list_notices(conn, user)[0]
+
+
+def problem_of(site: Site, notice: Notice) -> str | None:
+    with site.context.store.read() as conn:
+        found = stored.find_notice(conn, notice.id)
+    return None if found is None else found.problem
