@@ -69,6 +69,7 @@ def serve(
     sys.setswitchinterval(0.001)  # several threads hand small things to each other all the time
     configure_logging()
     _heed_signals()
+    _keep_descriptors()
     _make_home(settings.home)
     with _lock(settings.home), contextlib.ExitStack() as stack:
         sockets = [_tcp_socket(settings), _unix_socket(settings.home)]
@@ -107,6 +108,14 @@ def _heed_signals() -> None:
     for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM):
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, lambda *_: None)
+
+
+def _keep_descriptors() -> None:
+    """Whoever starts us may leave files open: none of them is handed on to jobs."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # that of the listing itself is closed by now
+                os.set_inheritable(int(name), False)
 
 
 def make_engine(settings: Settings) -> Engine:

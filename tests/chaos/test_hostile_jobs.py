@@ -1,5 +1,6 @@
 """Jobs that misbehave: others go on, the server stays small, and nothing of them is left."""
 
+import contextlib
 import threading
 import time
 from pathlib import Path
@@ -97,13 +98,12 @@ def test_a_job_that_prints_without_measure_neither_fills_the_server_nor_stops_ot
     before = server.memory_mib
     job = server.client.submit(f"head -c {size} /dev/zero | tr '\\0' x", cpus=1, memory=64)
     peak = _Peak(server)
-    followed = sum(len(chunk.text) for chunk in _some_of(job))
+    _follow_a_part_of(job, 10**6)
     assert_others_are_unaffected(server)
-    job.wait(60)
+    job.wait(120)
     assert job.ok
     part = server.client.log_part(job.id, offset=-10)
     assert (part.data, part.size) == (b"x" * 10, size)
-    assert followed > 10**6
     assert peak.stop() < before + 100
     server.assert_nothing_is_left()
 
@@ -115,7 +115,7 @@ def test_a_follower_who_does_not_read_costs_the_server_nothing(server: Server) -
         assert next(lines)
         before = server.memory_mib
         peak = _Peak(server)
-        job.wait(60)
+        job.wait(120)
         assert_others_are_unaffected(server)
         assert peak.stop() < before + 60
     assert job.ok
@@ -151,12 +151,15 @@ class _Peak:
 
     def _look(self) -> None:
         while not self._stop.wait(0.02):
-            self._most = max(self._most, self._server.memory_mib)
+            with contextlib.suppress(OSError, IndexError):  # a test that failed has ended the server
+                self._most = max(self._most, self._server.memory_mib)
 
 
-def _some_of(job: JobHandle):
-    """The first few pieces of what it prints, as a reader who then loses interest."""
-    for number, chunk in enumerate(job.follow()):
-        yield chunk
-        if number == 100:
+def _follow_a_part_of(job: JobHandle, most: int) -> None:
+    """As a reader who loses interest after so many characters."""
+    read = 0
+    for chunk in job.follow():
+        read += len(chunk.text)
+        if read > most:
             return
+    raise AssertionError(f"the log ended after {read} characters")

@@ -2,14 +2,14 @@
 
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
 from contract import ENGINES, Bench
 
 from heliostat.engines.local import launch
-from heliostat.models import Attempt, Cause, Ended, Started
+from heliostat.models import Attempt, Cause, Ended, Observation, Started
 
 
 @pytest.fixture
@@ -92,3 +92,36 @@ def test_after_a_restart_an_end_that_was_not_recorded_is_known_and_other_groups_
     assert ended.id not in group_names(bench)
     bench.engine.stop(running, 0)
     assert bench.wait_for_end(running).cause is Cause.STOPPED
+
+
+def test_an_attempt_that_is_killed_before_its_payload_has_entered_its_group_does_not_survive(bench: Bench) -> None:
+    attempts = [bench.ignoring_term() for _ in range(5)]
+    report = bench.engine._report  # type: ignore[attr-defined]
+
+    def stop_at_once(seen: Sequence[Observation]) -> None:
+        report(seen)
+        for one in seen:
+            if isinstance(one, Started):
+                bench.engine.stop(next(attempt for attempt in attempts if attempt.id == one.attempt_id), 0)
+
+    bench.engine.on_observation(stop_at_once)  # type: ignore[attr-defined]
+    bench.start(*attempts)
+    assert {bench.wait_for_end(attempt).cause for attempt in attempts} == {Cause.STOPPED}
+
+
+def test_old_traces_are_swept_however_many_files_each_attempt_has_left(bench: Bench) -> None:
+    folder = bench.folder / "home" / "attempts"
+    for name in (
+        "1.1.started",
+        "1.1.timed_out",
+        "1.1.limit",
+        "2.1.started",
+        "2.1.payload",
+        "3.1.started",
+        "3.1.limit",
+    ):
+        (folder / name).touch()
+        os.utime(folder / name, (0, 0))
+    (folder / "4.1.started").touch()
+    bench.engine.forget_all_but(["3.1"])
+    assert sorted(path.name for path in folder.iterdir()) == ["3.1.limit", "3.1.started", "4.1.started"]

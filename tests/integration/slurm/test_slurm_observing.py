@@ -101,8 +101,9 @@ def test_who_waits_is_told_why_where_in_line_and_when(server: RunningServer, slu
 
     wait_for(lambda: why(third)["position"] == 2, "it is second in line", lambda: why(third))
     wait_for(lambda: why(second)["forecast"], "Slurm has a plan", lambda: why(second))
+    wait_for(lambda: why(second)["blocked_by"] == "room", "Slurm says what it lacks", lambda: why(second))
     told = why(second)
-    assert (told["blocked_by"], told["forecast"]["source"]) == ("room", "Slurm's plan")
+    assert told["forecast"]["source"] == "Slurm's plan"
     assert "in use" in told["sentence"]
     assert server.show(second)["forecast"]["source"] == "Slurm's plan"
     assert "by Slurm&#39;s plan" in Surfer(server).by_link().get(f"/jobs/{second}").text

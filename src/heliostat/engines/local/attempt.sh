@@ -98,7 +98,12 @@ if [ "$limit" != 0 ]; then enforce_limit <&- >&- 7<&- 8<&- 9>&- & fi
 trap : TERM INT HUP QUIT USR1 USR2
 
 (
-    for file in $groups; do echo 0 >"$file" || exit 125; done
+    for file in $groups; do
+        echo 0 >"$file" || {
+            echo "heliostat: the job's control group cannot be entered" >&9
+            exit 125
+        }
+    done
     if [ -z "$groups" ]; then
         read -r pid _ </proc/self/stat
         echo "$pid" >"$trace.payload"

@@ -63,8 +63,10 @@ class Clearing:
         return running.group.remove()
 
     def _left_by_wrapper(self, running: Running) -> Group:
-        """Its watch of the limit, which is in its session but not in the cgroup."""
-        return led(marked(self._instance, running.attempt.id), running.claim)
+        """The process that enforces its limit: in its session, not in the cgroup. The claim on disk says
+        when the wrapper was born: by now its pid may belong to another process."""
+        claim = self._traces.claim(running.attempt.id) or running.claim
+        return led(marked(self._instance, running.attempt.id), claim)
 
     def _give_back_devices(self, running: Running) -> None:
         running.is_over = True

@@ -64,7 +64,8 @@ class Supervision:
             if end := self._clearing.usual_end(running):
                 self._log_order.end(attempt.id)
                 return end
-            self.running[attempt.id] = running
+            with self.lock:
+                self.running[attempt.id] = running
             self.reapers.submit(self._end, running)
         return Started(attempt.id, self._traces.claimed_at(attempt.id) or utc_now())
 
@@ -82,12 +83,10 @@ class Supervision:
         """A wrapper that we started. It runs, so nothing may say that it could not be started: not even that no
         descriptor is left for it."""
         try:
-            pidfd = os.pidfd_open(running.claim.pid)
+            self.watch.on_exit(os.pidfd_open(running.claim.pid), lambda: self._wrapper_ended(running))
         except OSError as error:
             log.warning("attempt_not_watched", attempt=running.attempt.id, error=repr(error))
             self.watch.call_after(1.0, lambda: self.keep_watching(running))
-        else:
-            self.watch.on_exit(pidfd, lambda: self._wrapper_ended(running))
 
     def _wrapper_ended(self, running: Running) -> None:
         try:
@@ -133,7 +132,12 @@ class Supervision:
             self.reapers.submit(self._kill, running)
 
     def _kill(self, running: Running) -> None:
-        """A job of the server's own user can stop its process group, to which the wrapper belongs: continue it."""
+        """The payload enters its group a moment after the wrapper has started, and is killed then.
+
+        A job of the server's own user can stop its process group, to which the wrapper belongs: continue it.
+        """
+        if not running.group.pids() and self.running.get(running.attempt.id) is running:
+            self.watch.call_after(0.02, lambda: self.kill(running.attempt.id))
         running.group.kill()
         if (claim := self._traces.claim(running.attempt.id)) and claim.start_time:
             send_signal(claim.pid, claim.start_time, SIGCONT)

@@ -12,7 +12,7 @@ from pathlib import Path
 from heliostat.engines.local.processes import boot_id
 from heliostat.models import AttemptId
 
-_SUFFIXES = ("started", "timed_out", "payload", "limit")
+_SUFFIXES = ("started", "timed_out", "payload", "limit", "limit.new")
 _DISOWNED = b"disowned\n"
 _PATIENCE_SECONDS = 5.0
 _WORDS, _WORDS_WITH_GROUP = 4, 5  # of a claim; wrappers of an earlier version named their cgroup too
@@ -116,10 +116,8 @@ class Traces:
     def remove_all_but(self, kept: Collection[AttemptId], older_than_seconds: float = 3600) -> None:
         """Sweep what is over. The young stay: a wrapper may still come and must find itself disowned."""
         before = time.time() - older_than_seconds
-        for entry in list(os.scandir(self.folder)):
-            attempt_id = entry.name.rpartition(".")[0]
-            if attempt_id not in kept and entry.stat().st_mtime < before:
-                self.remove([attempt_id])
+        over = {_attempt_of(entry.name) for entry in os.scandir(self.folder) if entry.stat().st_mtime < before}
+        self.remove(over.difference(kept))
 
     def _is_disowned(self, attempt_id: AttemptId) -> bool:
         """Empty for long: whoever made the file died before it could write, and nothing ran."""
@@ -144,3 +142,8 @@ class Traces:
             os.close(descriptor)
         words = text.decode("ascii", "replace").split()
         return (words if text.endswith(b"\n") and len(words) in (_WORDS, _WORDS_WITH_GROUP) else None), written_at
+
+
+def _attempt_of(file: str) -> AttemptId:
+    """ "12.1" of "12.1.limit.new"."""
+    return ".".join(file.split(".")[:2])

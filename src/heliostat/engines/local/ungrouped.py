@@ -1,5 +1,6 @@
 """The processes of an attempt on a machine without cgroups: found by session and mark, with no limits."""
 
+import contextlib
 import os
 
 from heliostat.engines.local.cgroups import Group, Limits
@@ -32,7 +33,10 @@ class UngroupedProcesses:
 
     def led_by(self, wrapper: Claim) -> None:
         """The session is the wrapper's; the wrapper itself is not one of the payload's processes."""
-        born = wrapper.start_time if wrapper.start_time is not None else start_time(wrapper.pid)
+        born = wrapper.start_time
+        if born is None:
+            with contextlib.suppress(OSError):  # no descriptor left, say: the marks tell its processes too
+                born = start_time(wrapper.pid)
         self._wrapper = Claim(wrapper.pid, born)
 
     def pids(self) -> list[int]:

@@ -31,10 +31,16 @@ class Watch:
         self._thread.start()
 
     def on_exit(self, pidfd: int, action: Action) -> None:
-        """The watch owns the descriptor from now on."""
+        """The watch owns the descriptor from now on. OSError when it cannot be watched; then it is closed."""
         with self._lock:
             self._actions[pidfd] = action
-        self._epoll.register(pidfd, select.EPOLLIN | select.EPOLLONESHOT)
+        try:
+            self._epoll.register(pidfd, select.EPOLLIN | select.EPOLLONESHOT)
+        except OSError:
+            with self._lock:
+                del self._actions[pidfd]
+            os.close(pidfd)
+            raise
 
     def call_after(self, seconds: float, action: Action) -> None:
         with self._lock:
