@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from heliostat.config import Home
 from heliostat.engines.slurm.live_read import LIVE_FIELDS, Live, by_known_number, inner_numbers, lives_of_sstat
 from heliostat.engines.slurm.loads import LOAD_FIELDS, loads_of_sinfo
 from heliostat.engines.slurm.numbers import ElementNumber
@@ -58,6 +59,11 @@ class Commands:
 
     lock: Path  # held while a submission is on its way, also by one that outlives its server
     environment: Mapping[str, str] = field(default_factory=lambda: clean(os.environ))
+
+    @classmethod
+    def of(cls, home: Home) -> "Commands":
+        """With the one lock of this installation."""
+        return cls(home.attempts / "submitting.lock")
 
     def submit(self, argv: Sequence[str], script: str) -> int:
         """The number Slurm gives it. After EngineUnavailable it may have been taken all the same."""
