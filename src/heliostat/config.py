@@ -182,9 +182,6 @@ class Settings:
     slurm_labels: Mapping[str, str] = field(default_factory=dict)  # { big = "partition=bigmem" }; else features
     slurm_qos: Mapping[str, str] = field(default_factory=dict)  # { urgent = "high" }; else that of the same name
     slurm_gpu_types: Mapping[str, str] = field(default_factory=dict)  # our word for it, and Slurm's
-    slurm_api: str | None = None  # of slurmrestd: "http://localhost:6820", "unix:/path"; None: Slurm's own tools
-    slurm_token_file: str | None = None  # with the token for it; None: slurm.token beside cluster.toml
-    slurm_api_user: str | None = None  # who the token acts as; None: whose it is
     slurm_node_command: Sequence[str] = field(default_factory=list)  # runs slurmd: {verb} {node} {conf}
     slurm_live_seconds: int = 60  # between two looks at what running jobs use there; 0: nobody looks
     notice_hosts: tuple[str, ...] = ()  # that notices may be posted to: "hooks.slack.com", "chat.lab:8065"
@@ -245,7 +242,8 @@ def _read_toml(path: Path) -> dict[str, Any]:
 
 def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
     if name not in known:
-        raise Invalid(f"{path}: there is no setting {name!r}", f"Settings are: {', '.join(sorted(known))}.")
+        hint = _REMOVED.get(name) or f"Settings are: {', '.join(sorted(known))}."
+        raise Invalid(f"{path}: there is no setting {name!r}", hint)
     default = known[name]
     expected = _kinds(default)
     if not isinstance(value, expected) or (isinstance(value, bool) and not isinstance(default, bool)):
@@ -268,6 +266,12 @@ def _check(path: Path, name: str, value: object, known: dict[str, Any]) -> None:
         _check_words(path, name, value.values() if isinstance(value, dict) else value)
     elif name in _WORDS or (name == "oci_runtime" and value is not None):
         _check_words(path, name, [value])
+
+
+_REMOVED = {  # settings of earlier versions, and what to do instead
+    name: f"Heliostat speaks to Slurm by its command-line tools; remove {name}."
+    for name in ("slurm_api", "slurm_token_file", "slurm_api_user")
+}
 
 
 def _kinds(default: object) -> type | tuple[type, ...]:
@@ -396,16 +400,11 @@ def _check_charges(path: Path, name: str, charges: dict[str, object]) -> None:
 _WORD = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
 _PARTITIONS = rf"{_WORD}(,{_WORD})*"
 _PLACE = rf"(?=.)(partition={_PARTITIONS}( |$))?(feature={_WORD}( |$))*"
-_PORT = r"(\d{1,4}|[1-5]\d{4}|6[0-4]\d{3}|65[0-4]\d\d|655[0-2]\d|6553[0-5])"
-_ADDRESS = rf"https?://([A-Za-z0-9.-]+|\[[0-9A-Fa-f:]+\])(:{_PORT})?/?|unix:/[^\s?#]{{1,100}}"
 _SLURM: dict[str, tuple[str, str, str]] = {  # what may stand before the equals sign, what after it, an example
     "slurm_partition": ("", _PARTITIONS, '"gpu"'),
     "slurm_data_classes": (r"\d{1,2}", _PLACE, '{ 2 = "partition=secure feature=vault" }'),
     "slurm_labels": (r"[^\s,&|]{1,64}", _PLACE, '{ big = "partition=bigmem", "disk=ssd" = "feature=ssd" }'),
     "slurm_qos": ("scavenger|normal|interactive|urgent", _WORD, '{ urgent = "high" }'),
-    "slurm_api": ("", _ADDRESS, '"http://localhost:6820" or "unix:/run/slurmrestd.sock"'),
-    "slurm_token_file": ("", r"/[^\0\n]{1,4000}", '"/etc/heliostat/slurm.token"'),
-    "slurm_api_user": ("", _WORD, '"root"'),
     "slurm_gpu_types": (_WORD, _WORD, '{ A100 = "nvidia_a100" }'),
 }
 

@@ -3,13 +3,10 @@
 slurm.submit("sleep 60")          # as plain `sbatch` does
 slurm.end("slurmctld")            # and then
 slurm.start_controller()          # goes on where it was
-slurm.start_rest()                # slurmrestd, at slurm.rest_url; slurm.token_file lets one in
 """
 
 import contextlib
 import os
-import shutil
-import socket
 import stat
 import subprocess
 import tempfile
@@ -20,8 +17,6 @@ import pytest
 from bench.slurm_up import PrivateSlurm
 
 GPUS = 4
-NOBODY = "65534"  # slurmrestd refuses to run as root
-WITH_TOKENS = "AuthAltTypes=auth/jwt\nAuthAltParameters=jwt_key={folder}/jwt.key\n"
 # Looks for work at once and gives up soon, so that tests need not wait. Users need an account.
 CONF = """\
 ClusterName=bench
@@ -29,8 +24,6 @@ SlurmctldHost={host}(127.0.0.1)
 SlurmUser=root
 AuthType=auth/munge
 AuthInfo=socket={folder}/munge.sock,cred_expire=5
-AuthAltTypes=auth/jwt
-AuthAltParameters=jwt_key={folder}/jwt.key
 SlurmctldPort={controller_port}
 SlurmctldPidFile={folder}/slurmctld.pid
 SlurmctldDebug=info
@@ -81,19 +74,16 @@ class TestCluster(PrivateSlurm):
 
     slurm_conf = CONF
     nodes = ("n1", "n2", "n3", "n4")
-    more_ports = (*nodes, "rest_port")
+    more_ports = nodes
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder, cpus=16)
         self._admitted: set[str] = set()
-        self._rest_port = 0
 
     def configure(self) -> dict[str, int]:
         ports = super().configure()
         lines = [self._make_gpus(node) for node in self.nodes]
         (self.folder / "gres.conf").write_text("".join(lines))
-        self._rest_port = ports["rest_port"]
-        _allow_tokens(self.folder)
         return ports
 
     def up(self) -> None:
@@ -110,38 +100,6 @@ class TestCluster(PrivateSlurm):
         for node in self.nodes:
             with contextlib.suppress(subprocess.CalledProcessError):  # it is in use already
                 self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
-
-    @property
-    def rest_url(self) -> str:
-        return f"http://127.0.0.1:{self._rest_port}"
-
-    @property
-    def token_file(self) -> Path:
-        return self.folder / "token"
-
-    def start_rest(self) -> None:
-        """Skips the test where there is none; once it runs, nothing is done."""
-        if "slurmrestd" in self._daemons and self._daemons["slurmrestd"].poll() is None:
-            return
-        if shutil.which("slurmrestd", path=f"{os.environ['PATH']}:/usr/sbin") is None or not _has_token_plugin():
-            pytest.skip("no slurmrestd to test with: not installed: slurmrestd, slurm-wlm-jwt-plugin")
-        self.token_file.touch(mode=0o600)
-        self.token_file.write_text(self.token())
-        as_nobody = ("--reuid", NOBODY, "--regid", NOBODY, "--clear-groups", "--pdeathsig", "TERM")
-        plugins = ("-a", "rest_auth/jwt", "-s", "openapi/v0.0.38,openapi/dbv0.0.38")
-        address = f"127.0.0.1:{self._rest_port}"
-        program = ("env", "SLURM_JWT=daemon", "slurmrestd", *plugins, address)
-        self._start("setpriv", *as_nobody, *program, name="slurmrestd")
-        self._until("slurmrestd", lambda: _listens(self._rest_port))
-
-    @property
-    def rest_settings(self) -> str:
-        """Of Heliostat, to ask it through slurmrestd."""
-        return f'slurm_api = "{self.rest_url}"\nslurm_token_file = "{self.token_file}"\n'
-
-    def token(self, seconds: int = 30 * 86400) -> str:
-        """Of root, who may act as anybody."""
-        return self.run("scontrol", "token", f"lifespan={seconds}").strip().removeprefix("SLURM_JWT=")
 
     def submit(self, script: str, *options: str) -> int:
         """As somebody does who knows nothing of Heliostat."""
@@ -162,28 +120,6 @@ class TestCluster(PrivateSlurm):
             os.mknod(folder / f"gpu{number}", stat.S_IFCHR | 0o666, os.makedev(195, 200 + number))
         kind = "t4" if node == "n4" else "a100"
         return f"NodeName={node} Name=gpu Type={kind} File={folder}/gpu[0-{GPUS - 1}]\n"
-
-
-def _has_token_plugin() -> bool:
-    return any(Path("/usr/lib").glob("*/slurm-wlm/auth_jwt.so"))
-
-
-def _allow_tokens(folder: Path) -> None:
-    """Where Slurm has no plugin for tokens it would not start with these settings."""
-    conf, accounting = folder / "slurm.conf", folder / "slurmdbd.conf"
-    if not _has_token_plugin():
-        conf.write_text(conf.read_text().replace(WITH_TOKENS.format(folder=folder), ""))
-        return
-    accounting.write_text(accounting.read_text() + WITH_TOKENS.format(folder=folder))
-    key = folder / "jwt.key"
-    key.touch(mode=0o600)
-    key.write_bytes(os.urandom(32))
-
-
-def _listens(port: int) -> bool:
-    with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
-        return True
-    return False
 
 
 @contextlib.contextmanager

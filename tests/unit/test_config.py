@@ -90,3 +90,11 @@ def test_a_setting_that_makes_no_sense_stops_the_start_and_is_named(tmp_path: Pa
         load(tmp_path, line)
     assert line.partition(" ")[0] in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize("name", ["slurm_api", "slurm_token_file", "slurm_api_user"])
+def test_a_setting_for_slurmrestd_is_refused_and_the_hint_says_what_to_do(tmp_path: Path, name: str) -> None:
+    with pytest.raises(Invalid) as caught:
+        load(tmp_path, f'engine = "slurm"\n{name} = "x"\n')
+    assert f"there is no setting {name!r}" in caught.value.message
+    assert caught.value.hint == f"Heliostat speaks to Slurm by its command-line tools; remove {name}."

@@ -17,6 +17,7 @@ from heliostat.config import Home, Settings
 from heliostat.doctor import Finding, examine
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.associations import SlurmAccounts
+from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.contained import check_container
 from heliostat.engines.slurm.partitions import Picture
 from heliostat.engines.slurm.programs import SlurmRefused
@@ -24,7 +25,6 @@ from heliostat.engines.slurm.requests import check_class, check_request
 from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.terms import Terms, terms_of
 from heliostat.engines.slurm.terms import Unfit as UnfitForSlurm
-from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 from heliostat.models import ACTIVE, Job, JobId, JobState
 from heliostat.services.toml_line import with_setting
@@ -122,7 +122,7 @@ def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | 
 
 
 def _look(settings: Settings) -> tuple[Sequence[Finding], Picture, SlurmAccounts]:
-    findings, slurm = examine(replace(settings, engine="slurm")), way_to_slurm(settings)
+    findings, slurm = examine(replace(settings, engine="slurm")), Commands.of(settings.home)
     accounts = SlurmAccounts(slurm)
     try:
         accounts.look()

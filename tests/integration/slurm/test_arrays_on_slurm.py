@@ -96,6 +96,17 @@ def test_no_more_run_than_the_limit_and_single_elements_are_cancelled_held_and_r
     assert server.ask("GET", f"/jobs/{ids[3]}").json["attempt"] == 2
 
 
+def test_one_running_element_is_given_more_time(server: RunningServer, slurm: TestCluster) -> None:
+    ids = submit_array(server, "0-1", command=["sleep", "600"], name="longer", time_limit="1h")
+    wait_for(lambda: server.show(ids[1])["state"] == "running", "the second runs", lambda: server.show(ids[1]))
+    answer = server.ask("POST", f"/jobs/{ids[1]}/extend", {"time": "1h"})
+    assert (answer.status, answer.json["time_limit_seconds"]) == (200, 7200), answer.body
+    limits = slurm.run("squeue", "-h", "--array", "--name=longer", "-o", "%K %l").splitlines()
+    assert sorted(limits) == ["0 1:02:00", "1 2:02:00"]
+    server.ask("POST", "/jobs/cancel", {"job_ids": ids})
+    all_over(server, ids)
+
+
 def test_a_server_killed_while_it_hands_over_doubles_and_loses_no_element(slurm: TestCluster) -> None:
     server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     try:

@@ -14,13 +14,9 @@ SETTINGS = 'engine = "slurm"\n'
 pytestmark = needs_root
 
 
-@pytest.fixture(scope="module", params=["the tools", "slurmrestd"])
-def server(request: pytest.FixtureRequest, slurm: TestCluster) -> Iterator[RunningServer]:
-    settings = SETTINGS
-    if request.param == "slurmrestd":
-        slurm.start_rest()
-        settings += slurm.rest_settings
-    server = RunningServer(settings, {**os.environ, **slurm.env})
+@pytest.fixture(scope="module")
+def server(slurm: TestCluster) -> Iterator[RunningServer]:
+    server = RunningServer(SETTINGS, {**os.environ, **slurm.env})
     yield server
     server.remove()
 

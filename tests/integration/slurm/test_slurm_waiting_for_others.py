@@ -16,13 +16,9 @@ from support.slurm import TestCluster
 pytestmark = needs_root
 
 
-@pytest.fixture(scope="module", params=["tools", "slurmrestd"])
-def server(slurm: TestCluster, request: pytest.FixtureRequest) -> Iterator[RunningServer]:
-    more = ""
-    if request.param == "slurmrestd":
-        slurm.start_rest()
-        more = slurm.rest_settings
-    server = RunningServer(f'engine = "slurm"\n{more}', {**os.environ, **slurm.env})
+@pytest.fixture(scope="module")
+def server(slurm: TestCluster) -> Iterator[RunningServer]:
+    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
 

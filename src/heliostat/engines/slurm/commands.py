@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
+from heliostat.config import Home
 from heliostat.engines.slurm.live_read import LIVE_FIELDS, Live, by_known_number, inner_numbers, lives_of_sstat
 from heliostat.engines.slurm.loads import LOAD_FIELDS, loads_of_sinfo
 from heliostat.engines.slurm.numbers import ElementNumber
@@ -37,8 +38,8 @@ from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading
 
-POSTPONED = "now+1000days"  # until when; it is taken out of the queue a moment later
-NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/step already completing")
+_POSTPONED = "now+1000days"  # until when; it is taken out of the queue a moment later
+_NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/step already completing")
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sstat", "sinfo", "sacct", "sacctmgr", "sshare")
 _AT_ONCE = 500  # jobs that one program is told
 _INNER = "--Format=JobArrayID:|,JobID:|"
@@ -58,6 +59,11 @@ class Commands:
 
     lock: Path  # held while a submission is on its way, also by one that outlives its server
     environment: Mapping[str, str] = field(default_factory=lambda: clean(os.environ))
+
+    @classmethod
+    def of(cls, home: Home) -> "Commands":
+        """With the one lock of this installation."""
+        return cls(home.attempts / "submitting.lock")
 
     def submit(self, argv: Sequence[str], script: str) -> int:
         """The number Slurm gives it. After EngineUnavailable it may have been taken all the same."""
@@ -211,7 +217,7 @@ class Commands:
     def _not_postponed(self, numbers: Sequence[int]) -> set[int]:
         """Those that do not wait. If Slurm does not say of whom it speaks, each is asked for alone."""
         try:
-            self._run(["scontrol", "update", f"JobId={','.join(map(str, numbers))}", f"StartTime={POSTPONED}"])
+            self._run(["scontrol", "update", f"JobId={','.join(map(str, numbers))}", f"StartTime={_POSTPONED}"])
         except SlurmRefused as error:
             refused = refusals_of(error.said) if len(numbers) > 1 else {numbers[0]: error.said}
             if not refused:
@@ -269,7 +275,7 @@ def _lists(numbers: Iterable[int]) -> Iterator[str]:
 
 
 def _is_of_one_not_waiting(said: str) -> bool:
-    return any(words in said.lower() for words in NOT_WAITING)
+    return any(words in said.lower() for words in _NOT_WAITING)
 
 
 def _columns(names: Iterable[str]) -> str:

@@ -31,7 +31,6 @@ from heliostat.engines.slurm.rounds import Rounds
 from heliostat.engines.slurm.sight import Sight
 from heliostat.engines.slurm.submission import former_log
 from heliostat.engines.slurm.usage import OwedUsage
-from heliostat.engines.slurm.ways import way_to_slurm
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import (
     Attempt,
@@ -65,7 +64,7 @@ class SlurmEngine:
         self, settings: Settings, commands: Commands | None = None, timing: SlurmTiming = _TIMING
     ) -> None:
         self._settings = settings
-        self._commands = commands or way_to_slurm(settings)
+        self._commands = commands or Commands.of(settings.home)
         facts = f"{socket.gethostname()}:{settings.home.path}"
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)

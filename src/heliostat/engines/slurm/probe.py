@@ -35,7 +35,7 @@ def probe(
 
     Raises EngineUnavailable while Slurm does not answer at all, and Conflict while another asks.
     """
-    commands = commands or Commands(settings.home.attempts / "submitting.lock")
+    commands = commands or Commands.of(settings.home)
     with _one_at_a_time(settings), _marker(settings.home.path) as (folder, word):
         partitions = [name for name, one in sorted(commands.partitions().items()) if one.is_open and one.nodes]
         question = Question(folder, word, dict(islice(users.items(), _MOST_USERS)))

@@ -11,9 +11,9 @@ from heliostat.errors import EngineUnavailable
 
 SECONDS = 30.0
 SUBMISSION_SECONDS = 25  # kept by a program of its own, also when the server is killed meanwhile
-AWAY_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
+_AWAY_HINT = "Jobs are kept and handed over when it is back. `helio doctor` says what is wrong."
 # What Slurm says when it is away for a while, rather than when it refuses (slurm/src/common/slurm_errno.c).
-AWAY = (
+_AWAY = (
     "unable to contact",
     "unable to connect",
     "connect failure",
@@ -59,8 +59,8 @@ class Said:
             return self.out.decode("utf-8", "replace")
         said = self.err.decode("utf-8", "replace").strip()
         last = _last(said)
-        if any(words in last.lower() for words in AWAY):
-            raise EngineUnavailable(f"Slurm does not answer: {last}", AWAY_HINT)
+        if any(words in last.lower() for words in _AWAY):
+            raise EngineUnavailable(f"Slurm does not answer: {last}", _AWAY_HINT)
         refused = SlurmRefused(last or f"{self.program} ended with {self.code}")
         refused.said = said or self.out.decode("utf-8", "replace").strip()
         raise refused
@@ -81,7 +81,7 @@ def run_tool(argv: Sequence[str], environment: Mapping[str, str]) -> str:
     except subprocess.TimeoutExpired:
         _gave_no_answer(argv[0], SECONDS)
     except OSError as error:
-        raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", AWAY_HINT) from error
+        raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", _AWAY_HINT) from error
     return Said(argv[0], done.returncode, done.stdout, done.stderr).answer()
 
 
@@ -100,13 +100,13 @@ def run_submission(argv: Sequence[str], script: str, environment: Mapping[str, s
             pass_fds=(keep,),
         )
     except OSError as error:
-        raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", AWAY_HINT) from error
+        raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: {error.strerror}.", _AWAY_HINT) from error
     with process:
         said = _heard(process, argv[0], script.encode("utf-8", "surrogateescape"))
     if said.code in _TIMED_OUT:
         _gave_no_answer(argv[0], SUBMISSION_SECONDS)
     if said.code in _NOT_FOUND:
-        raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: No such file or directory.", AWAY_HINT)
+        raise EngineUnavailable(f"Slurm's {argv[0]} cannot be run: No such file or directory.", _AWAY_HINT)
     return said.answer()
 
 
@@ -128,7 +128,7 @@ def _heard(process: "subprocess.Popen[bytes]", program: str, script: bytes) -> S
 
 
 def _gave_no_answer(program: str, seconds: float) -> NoReturn:
-    raise EngineUnavailable(f"Slurm's {program} gave no answer in {seconds:.0f} s.", AWAY_HINT) from None
+    raise EngineUnavailable(f"Slurm's {program} gave no answer in {seconds:.0f} s.", _AWAY_HINT) from None
 
 
 def _last(said: str) -> str:
