@@ -9,6 +9,7 @@ that is already on the machine is touched. All run as root, which spares the fol
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import socket
 import stat
@@ -315,9 +316,11 @@ def _write_private(path: Path, content: bytes) -> None:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Ports nobody listens on now; held together, so that they differ."""
-    held = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [each.getsockname()[1] for each in held]
-    for each in held:
-        each.close()
-    return ports
+    """Ports nobody listens on now. Below those the kernel gives to outgoing connections: seconds may pass until a
+    daemon listens on its own, and none of them must take it meanwhile."""
+    ports: set[int] = set()
+    while len(ports) < count:
+        port = random.randrange(10_000, 20_000)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            ports.add(port)
+    return list(ports)
