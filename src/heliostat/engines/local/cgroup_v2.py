@@ -78,9 +78,8 @@ class V2Group:
 
 
 class V2Tree:
-    def __init__(self, root: str, folder: str, enabled: frozenset[str]) -> None:
+    def __init__(self, folder: str, enabled: frozenset[str]) -> None:
         """`enabled` are the controllers that the groups inside the folder will have."""
-        self._root = root
         self._folder = folder
         # Our folder has the files that the groups inside it will have, those of other controllers aside.
         self._files = frozenset(
@@ -149,7 +148,7 @@ def open_tree(instance: str, root: str) -> V2Tree:
             continue
         _enable(base)
         # Enabled here, systemd cannot take a controller away above us: the kernel says EBUSY.
-        return V2Tree(root, folder, _enable(folder))
+        return V2Tree(folder, _enable(folder))
     raise refusal
 
 
