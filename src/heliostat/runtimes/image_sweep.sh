@@ -20,6 +20,13 @@ if [ "$every" -gt 0 ] && [ -n "$(find "$store/swept" -mmin "-$every" 2>/dev/null
 : >"$store/swept" || exit 1
 
 leave() { # without root, podman leaves a process behind that keeps its user namespace
+    for file in "$run"/*/pause.pid; do # until that runs its program, nobody may read its environment
+        tries=100
+        while read -r pid <"$file" && [ -e "/proc/$pid" ] && ! grep -qsz . "/proc/$pid/environ" && [ "$tries" -gt 0 ]; do
+            tries=$((tries - 1))
+            sleep 0.05
+        done 2>/dev/null
+    done
     for file in $(grep -lszxF -- "XDG_RUNTIME_DIR=$run" /proc/[0-9]*/environ); do
         pid=${file#/proc/}
         [ "${pid%/*}" = "$$" ] || kill -s KILL "${pid%/*}" 2>/dev/null

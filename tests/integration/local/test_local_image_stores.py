@@ -80,7 +80,7 @@ def left_of_sweeps(server: RunningServer, store: ImageStore) -> list[str]:
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             is_one = f"XDG_RUNTIME_DIR={room}\0".encode() in (folder / "environ").read_bytes()
-            found += [(folder / "cmdline").read_text()] if is_one else []
+            found += [f"{folder.name} {(folder / 'status').read_text()}"] if is_one else []
         except OSError:
             continue
     return found
@@ -93,7 +93,11 @@ def test_what_was_not_used_for_long_goes_and_leaves_nothing(server: RunningServe
     assert sweep(store, settings(server, images_keep_days=30)) == [OTHER]
     assert names(store) == {IMAGE}
     assert 0 < store_bytes(store) < before
-    wait_until(lambda: not left_of_sweeps(server, store), "what podman left to be gone")
+    wait_for(
+        lambda: not left_of_sweeps(server, store),
+        "what podman left to be gone",
+        lambda: str(left_of_sweeps(server, store)),
+    )
 
 
 def test_the_server_removes_what_is_due_of_everybody(server: RunningServer, store: ImageStore) -> None:
@@ -188,7 +192,11 @@ def test_layers_that_no_build_has_used_for_long_go_and_leave_nothing(
     assert not Path(f"{layers}.gone").exists()
     assert names(store) == {IMAGE, OTHER}
     assert 0 < store_bytes(store) < before
-    wait_until(lambda: not left_of_sweeps(server, store), "what podman left to be gone")
+    wait_for(
+        lambda: not left_of_sweeps(server, store),
+        "what podman left to be gone",
+        lambda: str(left_of_sweeps(server, store)),
+    )
 
 
 def test_layers_go_before_images_and_before_the_image_they_lie_upon(
@@ -244,4 +252,8 @@ def test_a_sweep_that_is_killed_leaves_no_half_image(
     put_image(server.home, ann.name)
     job = server.run(ann.uid, command=["/bin/ls", "/etc"], image=IMAGE)
     assert "this-is-the-image" in server.output(job["id"], ann.uid), server.output(job["id"], ann.uid, "stderr")
-    wait_until(lambda: not left_of_sweeps(server, store), "what podman left to be gone")
+    wait_for(
+        lambda: not left_of_sweeps(server, store),
+        "what podman left to be gone",
+        lambda: str(left_of_sweeps(server, store)),
+    )
