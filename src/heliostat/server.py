@@ -28,7 +28,6 @@ from heliostat.controller.fleet import Fleet
 from heliostat.controller.forecaster import Forecaster
 from heliostat.controller.policy import policy_from
 from heliostat.engines.contract import Engine
-from heliostat.engines.relay.relays import relays_of
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.loops.accountant import Accountant
 from heliostat.loops.environments import EnvironmentKeeper
@@ -77,7 +76,7 @@ def serve(
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
         places = addresses(settings, url, _url(proxy_socket))
-        context = replace(context, addresses=places, relays=relays_of(context.engine))
+        context = replace(context, addresses=places)
         _start_loops(context, stack)
         facts = {
             "pid": os.getpid(),
@@ -186,7 +185,7 @@ def _loops(context: Context) -> Iterator[_Runs]:
     yield Sweeper(store, home.jobs, days, utc_now)
     yield WorkflowSweeper(store, home.workflows, days, utc_now)
     yield UploadSweeper(store, context.uploads, settings.keep_uploads_days, utc_now)
-    yield EnvironmentKeeper(store, settings, utc_now)
+    yield EnvironmentKeeper(store, context.engine, settings, utc_now)
     yield ImageStoreKeeper(settings)
     yield Accountant(context.engine, store)
     yield Timekeeper(context)

@@ -22,7 +22,7 @@ from heliostat.controller.queue import Queue
 from heliostat.controller.recording import Round, record
 from heliostat.controller.results import settle_results
 from heliostat.controller.tries import Tries
-from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, SaysWhy
+from heliostat.engines.contract import Engine, KeepsCheckpoints, QueuesItself
 from heliostat.errors import HeliostatError
 from heliostat.models import (
     ACTIVE,
@@ -94,8 +94,7 @@ class Controller:
         self._store.on_commit(self._on_commit)
         self._fleet.on_change(self._inbox.nudge)
         self._rules.on_change(self._inbox.nudge)
-        if isinstance(self._engine, Reports):
-            self._engine.on_observation(self._inbox.put_observations)
+        self._engine.on_observation(self._inbox.put_observations)
         attempts = self._take_up()
         self._engine.forget_all_but({attempt.id for attempt in attempts})
         self._thread.start()
@@ -127,7 +126,7 @@ class Controller:
 
     def waiting(self, job: Job) -> Waiting | None:
         """What the engine says of one that waits in a queue of its own, or was suspended there."""
-        if not (job.handed_over or job.state is JobState.RUNNING) or not isinstance(self._engine, SaysWhy):
+        if not (job.handed_over or job.state is JobState.RUNNING) or not isinstance(self._engine, QueuesItself):
             return None
         return self._engine.waiting(job.attempt_id)
 
@@ -179,7 +178,8 @@ class Controller:
         is_newest = job is not None and job.attempt_id == seen.attempt_id
         if job is None or not is_newest:
             return seen
-        return settle_build(self._settings, job, settle_results(self._store, self._settings.home, job, seen))
+        settled = settle_results(self._store, self._engine, self._settings.home, job, seen)
+        return settle_build(self._settings, self._engine, job, settled)
 
     def _apply(self, changes: Sequence[Changes], now: datetime) -> None:
         """Who was cancelled or held leaves the engine's queue too."""

@@ -3,10 +3,9 @@
 import re
 from dataclasses import replace
 
-from heliostat.config import Home
-from heliostat.controller.leftovers import last_words, plain_lines, read_safely
+from heliostat.controller.leftovers import last_words, left_by, plain_lines
+from heliostat.engines.contract import Engine
 from heliostat.engines.environment import IMAGE_FILE
-from heliostat.engines.folders import JobFolder
 from heliostat.models import Cause, Ended, Job
 from heliostat.models.images import fetch_words, push_words
 
@@ -18,19 +17,19 @@ _FAILED = "failed "
 _LONGEST = 1000
 
 
-def settle_fetch(home: Home, job: Job, seen: Ended) -> Ended:
+def settle_fetch(engine: Engine, job: Job, seen: Ended) -> Ended:
     """With the reason, if its image did not come. Repeatable."""
     if seen.cause is not Cause.EXITED or seen.exit_code not in _NOT_BEGUN:
         return seen
-    noted = read_safely(JobFolder.of(home.jobs, job.id).checkpoints, _MOST_NOTED_BYTES, IMAGE_FILE) or ""
+    noted = left_by(engine, job.id, f"checkpoints/{IMAGE_FILE}", _MOST_NOTED_BYTES)
     if not noted.startswith(_FAILED):
         return seen
     image, _, said = plain_lines(noted.removeprefix(_FAILED)).partition("\n")
     return replace(seen, detail=fetch_words(image, said)[:_LONGEST])
 
 
-def settle_push(work: str, seen: Ended) -> Ended:
+def settle_push(engine: Engine, job: Job, seen: Ended) -> Ended:
     """With the reason, if it failed."""
     if seen.cause is not Cause.EXITED or seen.exit_code == 0:
         return seen
-    return replace(seen, detail=push_words(last_words(work)))
+    return replace(seen, detail=push_words(last_words(engine, job.id)))

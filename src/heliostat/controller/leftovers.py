@@ -1,13 +1,20 @@
-"""What a script of ours has left in the folder of its job, which is a person's: read with care."""
+"""What scripts of ours have left in the folder of their job, which is a person's: read with care."""
 
+from heliostat.engines.contract import Engine, RunsPrograms
 from heliostat.engines.peoples_files import read_below
+from heliostat.models import JobId
 
 _MOST_WORDS_BYTES = 4000
 
 
-def last_words(work: str) -> str:
+def left_by(engine: Engine, job_id: JobId, name: str, most_bytes: int, *, end: bool = False) -> str:
+    """What the job has left under that name; nothing if there is nothing."""
+    return engine.read_job_file(job_id, name, most_bytes, end=end) if isinstance(engine, RunsPrograms) else ""
+
+
+def last_words(engine: Engine, job_id: JobId) -> str:
     """What the tool said last, as one text without signs that could steer a terminal."""
-    return plain_lines(read_safely(f"{work}/why", _MOST_WORDS_BYTES) or "")
+    return plain_lines(left_by(engine, job_id, "work/why", _MOST_WORDS_BYTES))
 
 
 def plain_lines(text: str) -> str:

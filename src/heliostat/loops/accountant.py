@@ -1,6 +1,6 @@
 """Records what ended attempts have used, once the engine's accounting knows. Nobody waits for it."""
 
-from heliostat.engines.contract import Accounts, Engine
+from heliostat.engines.contract import Engine, QueuesItself
 from heliostat.loops.loop import Loop
 from heliostat.store.attempt_usage import add_usage
 from heliostat.store.database import Store
@@ -15,7 +15,7 @@ class Accountant:
 
     def start(self) -> None:
         """Does nothing with an engine that keeps no accounts."""
-        if isinstance(self._engine, Accounts):
+        if isinstance(self._engine, QueuesItself):
             self._loop.start_later()
 
     def close(self) -> None:
@@ -24,7 +24,7 @@ class Accountant:
 
     def look(self) -> int:
         """Record what is known by now; of how many attempts there was something to say."""
-        if not isinstance(self._engine, Accounts):
+        if not isinstance(self._engine, QueuesItself):
             return 0
         used = self._engine.used()
         known = {attempt_id: usage for attempt_id, usage in used.items() if usage is not None}

@@ -7,7 +7,7 @@ from datetime import datetime
 
 from heliostat.controller.controller import Controller
 from heliostat.controller.fleet import Fleet
-from heliostat.engines.contract import Engine, SamplesAttempts, SamplesNodes, TakesSamples
+from heliostat.engines.contract import Engine
 from heliostat.loops.loop import Loop
 from heliostat.models import DeviceReading, Job, Node, NodeState, Reading, Readings, job_of_attempt
 from heliostat.models.samples import CLUSTER, job_subject, node_subject, usage_row
@@ -33,9 +33,7 @@ class Sampler:
         self._loop = Loop("sampler", self._round, samples.step, failure="sampling_failed")
 
     def start(self) -> None:
-        """Does nothing with an engine that cannot say what its attempts use."""
-        if isinstance(self._watched.engine, TakesSamples | SamplesNodes):
-            self._loop.start_later()
+        self._loop.start_later()
 
     def close(self) -> None:
         self._loop.close()
@@ -43,14 +41,7 @@ class Sampler:
 
     def look(self) -> None:
         """One round: read everything, keep it."""
-        engine = self._watched.engine
-        if isinstance(engine, TakesSamples):
-            readings = engine.sample()
-        elif isinstance(engine, SamplesNodes):
-            attempts = engine.sample_attempts() if isinstance(engine, SamplesAttempts) else {}
-            readings = Readings(attempts, engine.sample_nodes())
-        else:
-            return
+        readings = self._watched.engine.sample()
         active, pending = self._watched.controller.tally()
         total = cluster_row(self._watched.fleet.nodes(), active, pending, readings.nodes)
         self._samples.add(self._now().timestamp(), {CLUSTER: total, **_rows(readings)})

@@ -16,6 +16,7 @@ from heliostat.proxy.gathering import GatheringProtocol
 from heliostat.proxy.tunnel import Tunnel
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
+from heliostat.services.programs import attach_endpoints, detach_endpoints
 
 log = get_logger()
 _STOP_SECONDS = 5.0
@@ -58,18 +59,16 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, context: Context, proxy: Proxy) -> None:
         super().__init__(config)
-        self._relays, self._pool = context.relays, proxy.pool
+        self._context, self._pool = context, proxy.pool
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._relays is not None:
-            self._relays.attach()
+        attach_endpoints(self._context)
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         self._pool.close()
-        if self._relays is not None:
-            await self._relays.close()
+        await detach_endpoints(self._context)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:

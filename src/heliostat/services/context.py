@@ -11,7 +11,6 @@ from heliostat.controller.controller import Controller
 from heliostat.controller.fleet import Fleet
 from heliostat.controller.forecaster import Forecaster
 from heliostat.engines.contract import Engine
-from heliostat.engines.relay.relays import Relays
 from heliostat.services.addresses import Addresses
 from heliostat.services.recent import Recent
 from heliostat.services.turns import Turns
@@ -45,4 +44,3 @@ class Context:
     now: Callable[[], datetime] = field(default=utc_now)
     traffic: Traffic = field(default_factory=Traffic)
     addresses: Addresses = field(default_factory=Addresses)
-    relays: Relays | None = None  # to ports of jobs on other machines

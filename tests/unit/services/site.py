@@ -27,6 +27,8 @@ class Machines:
 
     found: list[Node]
 
+    def on_nodes_changed(self, changed: object) -> None: ...
+
     def nodes(self) -> list[Node]:
         return self.found
 

@@ -17,6 +17,8 @@ from unit.services.site import Machines, Site
 class SharedMachines(Machines):
     jobs: list[ForeignJob] = field(default_factory=list)
 
+    waiting = used = noted = lambda *_: None
+
     def others(self) -> Sequence[ForeignJob]:
         return self.jobs
 

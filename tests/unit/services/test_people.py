@@ -1,7 +1,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +10,7 @@ import pytest
 
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
+from heliostat.engines.contract import Capabilities
 from heliostat.errors import (
     Conflict,
     Forbidden,
@@ -90,7 +91,8 @@ def house(tmp_path: Path) -> Iterator[House]:
     with new_store(tmp_path) as store:
         settings = Settings(Home(tmp_path))
         identities = Identities(store, settings, clock, FakeUnix(), CHEAP_PASSWORDS)
-        parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock)
+        engine = SimpleNamespace(capabilities=Capabilities(runs_here=True))
+        parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock, engine=engine)
         yield House(cast(Context, parts), clock, Caller(identities.by_peer(ROOT), "socket", "local"))
         identities.close()
 
@@ -177,7 +179,7 @@ def test_no_two_accounts_share_a_unix_user_even_by_another_name_of_it(house: Hou
 
 
 def test_on_a_simulated_cluster_the_unix_user_need_not_exist(house: House) -> None:
-    cast(Any, house.context).settings = replace(house.context.settings, engine="simulated")
+    cast(Any, house.context).engine = SimpleNamespace(capabilities=Capabilities())
     assert house.add("carol", unix_user="carol").user.unix_user == "carol"
     for unix_user in ("root", "daemon", "$(id)"):
         with pytest.raises(Invalid):

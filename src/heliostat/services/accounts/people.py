@@ -247,7 +247,7 @@ def _checked_unix_user(context: Context, name: str) -> str:
     unix = context.identities.unix
     account = unix.by_name(name)
     if account is None:
-        if context.settings.engine == "local":
+        if context.engine.capabilities.runs_here:
             raise invalid("unix_user", f"this machine has no Unix user {shown(name)}")
         if not is_account_name(name) or name == "root":
             raise invalid("unix_user", f"{shown(name)} {_USER_NAME_RULE}, and not be root")

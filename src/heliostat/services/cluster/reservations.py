@@ -102,9 +102,8 @@ def _cancel_there(context: Context, engine: KeepsReservations, name: str) -> Non
     with context.store.read() as conn:
         ours = stored.list_reservations(conn)
         if any(one.name == name for one in engine.others_reservations(ours)):
-            tools = context.engine.name.capitalize()
             raise Conflict(
-                f"The reservation {shown(name)} was not made here.", f"Delete it with {tools}'s own tools."
+                f"The reservation {shown(name)} was not made here.", "Delete it with the tools it was made with."
             )
         found = _found(conn, name)
     engine.cancel_reservation(found)

@@ -37,7 +37,7 @@ class Builder:
 def builder_for(context: Context, user: str, unix_user: str) -> Builder:
     """A Unix user of its own, so that nobody can touch what everybody shares; without one, each for themselves."""
     settings = context.settings
-    is_here = os.geteuid() == 0 and context.engine.name == "local"
+    is_here = os.geteuid() == 0 and context.engine.capabilities.runs_here
     if not is_here or shutil.which("bwrap", path=TOOL_PATH) is None:
         return Builder(unix_user, user, None)
     try:

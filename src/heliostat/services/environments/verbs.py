@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from heliostat.controller.environments import ready_folder
+from heliostat.engines.job_files import LogPart
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import Caller, Job
 from heliostat.models.environments import (
@@ -19,7 +20,7 @@ from heliostat.models.environments import (
 from heliostat.services.context import Context
 from heliostat.services.environments.orders import found, serve, take_order
 from heliostat.services.environments.removal import collect, due, empty_trash, take_away
-from heliostat.services.jobs.logs import LogPart, LogRange, read_log
+from heliostat.services.jobs.logs import LogRange, read_log
 from heliostat.services.rights import require_admin
 from heliostat.store import environments as stored
 from heliostat.store import jobs as stored_jobs

@@ -100,7 +100,7 @@ def _base(context: Context) -> str:
 
 def _check_tool(context: Context, program: str) -> None:
     """Of nodes elsewhere nothing is known; their script says so."""
-    if context.engine.name == "slurm" or shutil.which(program, path=TOOL_PATH) is not None:
+    if not context.engine.capabilities.runs_here or shutil.which(program, path=TOOL_PATH) is not None:
         return
     raise Conflict(
         f"{program}, which builds images, is not installed on this machine.",

@@ -8,8 +8,8 @@ from datetime import datetime
 from functools import partial
 
 from heliostat.config import Home
-from heliostat.controller.leftovers import read_safely
-from heliostat.engines.folders import JobFolder
+from heliostat.controller.leftovers import left_by
+from heliostat.engines.contract import Engine
 from heliostat.store import images as stored
 from heliostat.store.database import Store
 from heliostat.store.jobs import get_jobs
@@ -18,12 +18,12 @@ _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
 _LOGIN_SECONDS = 3600.0  # in which its job must have been stored
 
 
-def note_pushes(store: Store, home: Home) -> None:
+def note_pushes(store: Store, engine: Engine) -> None:
     """What they are at the registry, for those that are over. A crash before leaves it for the next time."""
     with store.read() as conn:
         unread = stored.unread_pushes(conn)
     for push in unread:
-        text = read_safely(f"{JobFolder.of(home.jobs, push.job_id).path}/work/digest", 200) or ""
+        text = left_by(engine, push.job_id, "work/digest", 200)
         if found := _DIGEST.match(text):
             store.write(partial(stored.note_pushed, job_id=push.job_id, pushed_digest=found[0]))
 

@@ -111,7 +111,7 @@ def show_image(context: Context, caller: Caller, name: str) -> ShownImage:
     with context.store.read() as conn:
         names, pushes = stored.names_of(conn, [digest]).get(digest, []), stored.pushes_of(conn, digest)
     if any(push.state is JobState.COMPLETED and push.pushed_digest is None for push in pushes):
-        note_pushes(context.store, context.settings.home)  # the keeper does so too, a moment later
+        note_pushes(context.store, context.engine)  # the keeper does so too, a moment later
         with context.store.read() as conn:
             pushes = stored.pushes_of(conn, digest)
     return ShownImage(shown, tuple(names), tuple(pushes))

@@ -1,11 +1,11 @@
 """More time for a job."""
 
-from heliostat.engines.contract import ExtendsLimits
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import ACTIVE, Attempt, Caller, Job, JobId
 from heliostat.models.quantities import parse_duration
 from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
+from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people
@@ -59,13 +59,8 @@ def _new_limit(context: Context, job: Job, seconds: int) -> int:
 
 
 def _tell_engine(context: Context, job: Job, limit: int) -> None:
-    if not isinstance(context.engine, ExtendsLimits):
-        raise Conflict(
-            f"Running jobs of the engine {context.engine.name} cannot be extended.",
-            "Give the next one more time: helio run --time.",
-        )
     try:
-        context.engine.extend(Attempt(job.attempt_id, job, job.node or "", job.devices, job.places), limit)
+        programs(context).extend(Attempt(job.attempt_id, job, job.node or "", job.devices, job.places), limit)
     except OSError as error:
         raise Conflict(f"Job {job.id} cannot be extended: {error.strerror}.", "Try again.") from error
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 
-from heliostat.engines.contract import RunsInside
 from heliostat.engines.folders import Refused
 from heliostat.engines.inside import Inside
 from heliostat.errors import Conflict, Forbidden
@@ -10,6 +9,7 @@ from heliostat.models import Attempt, Caller, Job, JobId, JobState
 from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
+from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 
 __all__ = ["Inside", "enter_job"]
@@ -31,11 +31,7 @@ def enter_job(
         raise Forbidden(
             "Its script is not yours, and may work for others too, so nobody may enter it.", "See its log."
         )
-    if not isinstance(context.engine, RunsInside):
-        raise Conflict(
-            f"Jobs of the engine {context.engine.name} cannot be entered.",
-            f"`helio logs {job_id}` shows what it prints.",
-        )
+    engine = programs(context)
     if command or not terminal:
         _check(command)
     if job.state is not JobState.RUNNING:
@@ -43,7 +39,7 @@ def enter_job(
             f"Job {job_id} is {job.state}, so there is nothing to enter.", f"See `helio show {job_id}`."
         )
     try:
-        return context.engine.inside(_attempt(job), command, terminal)
+        return engine.exec(_attempt(job), command, terminal)
     except Refused as error:
         raise Conflict(
             f"Job {job_id} cannot be entered: {error}.", f"See `helio show {job_id}`; try again when it runs."

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from heliostat.models import Caller, Job, JobId
 from heliostat.services.context import Context
-from heliostat.services.jobs.logs import STREAMS, LogRange, attempt_number, log_keeper, log_order, read_log
+from heliostat.services.jobs.logs import STREAMS, LogRange, attempt_number, log_order, read_log
+from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 
 WINDOW_BYTES = 32 * 1024
@@ -45,7 +46,7 @@ class LogWindow:
 def log_window(context: Context, caller: Caller, job_id: JobId, wish: LogWish) -> LogWindow:
     """For those who may inspect the job."""
     job = inspectable_job(context, caller, job_id)
-    log_keeper(context)
+    programs(context)
     number = attempt_number(job, wish.attempt)
     source = _Source(context, job, number)
     pieces = _pieces(source, dict.fromkeys(wish.streams, 0))

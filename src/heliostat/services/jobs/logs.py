@@ -1,16 +1,16 @@
 """Reading what jobs print."""
 
 import codecs
-import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from pathlib import Path
 
-from heliostat.engines.contract import KeepsLogs
+from heliostat.engines.contract import RunsPrograms
+from heliostat.engines.job_files import LogPart
 from heliostat.errors import Conflict, HeliostatError, NotFound
 from heliostat.models import Job
 from heliostat.services.context import Context
+from heliostat.services.programs import programs
 
 STREAMS = ("stdout", "stderr")
 CHUNK_BYTES = 64 * 1024
@@ -25,45 +25,27 @@ class LogRange:
     attempt: int | None = None  # None: the newest
 
 
-@dataclass(frozen=True, slots=True)
-class LogPart:
-    data: bytes
-    offset: int
-    size: int  # of the whole log so far
-
-
-def log_keeper(context: Context) -> KeepsLogs:
-    if not isinstance(context.engine, KeepsLogs):
-        raise Conflict(f"The {context.engine.name} engine keeps no logs.", "Its jobs only pretend to run.")
-    return context.engine
-
-
-def log_path(context: Context, job: Job, attempt: int, stream: str) -> Path:
+def check_log(context: Context, job: Job) -> RunsPrograms:
+    """The engine that has it. Raises Conflict or NotFound."""
     check_ran_here(job)
-    path = log_keeper(context).log_path(job.id, attempt, stream)
-    if job.ended_at is not None and job.attempt and not path.parent.exists():
+    engine = programs(context)
+    if job.ended_at is not None and job.attempt and not engine.has_files(job.id):
         _check_kept(context, job, job.ended_at)
-    return path
+    return engine
 
 
 def log_order(context: Context, job: Job, attempt: int | None) -> list[tuple[str, int]]:
     """In which order the two streams were written: (stream, up to this byte), as far as it is known."""
-    if not isinstance(context.engine, KeepsLogs):
-        return []
-    return context.engine.log_order(job.id, attempt_number(job, attempt))
+    engine = context.engine
+    return engine.log_order(job.id, attempt_number(job, attempt)) if isinstance(engine, RunsPrograms) else []
 
 
 def read_log(context: Context, job: Job, wanted: LogRange) -> LogPart:
     """From any byte; a negative offset counts from the end. What is not written yet is empty."""
     number = attempt_number(job, wanted.attempt)
+    engine = check_log(context, job)
     try:
-        with open(log_path(context, job, number, wanted.stream), "rb", opener=_open_safely) as file:
-            size = os.fstat(file.fileno()).st_size
-            start = max(0, size + wanted.offset) if wanted.offset < 0 else min(wanted.offset, size)
-            file.seek(start)
-            return LogPart(file.read(min(wanted.limit, _MOST_BYTES)), start, size)
-    except FileNotFoundError:
-        return LogPart(b"", 0, 0)
+        return engine.read_log(job.id, number, wanted.stream, wanted.offset, min(wanted.limit, _MOST_BYTES))
     except OSError as error:
         raise HeliostatError(
             f"The log of job {job.id} cannot be read: {error.strerror}.",
@@ -75,33 +57,37 @@ def read_log(context: Context, job: Job, wanted: LogRange) -> LogPart:
 class Tail:
     """Reads a growing log as text. Never splits a character: what is incomplete waits for its rest."""
 
-    def __init__(self, path: Path, stream: str, offset: int, attempt: int) -> None:
+    def __init__(self, read: Callable[[int, int], bytes], stream: str, offset: int, attempt: int) -> None:
+        """`read` gives bytes from an offset on, up to so many."""
         self.stream = stream
         self._attempt = attempt
-        self._path = path
+        self._read = read
         self._at = offset
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
 
     def chunks(self, up_to: int | None = None) -> Iterator[dict[str, object]]:
         """What has come since the last time, at most up to that byte."""
-        try:
-            file = open(self._path, "rb", opener=_open_safely)  # noqa: SIM115 - closed below
-        except FileNotFoundError:
-            return
-        with file:
-            file.seek(self._at)
-            while data := file.read(CHUNK_BYTES if up_to is None else max(0, min(CHUNK_BYTES, up_to - self._at))):
-                start = self._at
-                self._at += len(data)
-                if text := self._decoder.decode(data):
-                    held_back = len(self._decoder.getstate()[0])
-                    yield {
-                        "stream": self.stream,
-                        "attempt": self._attempt,
-                        "offset": start,
-                        "next_offset": self._at - held_back,
-                        "text": text,
-                    }
+        while True:
+            most = CHUNK_BYTES if up_to is None else max(0, min(CHUNK_BYTES, up_to - self._at))
+            data = self._read(self._at, most)
+            if not data:
+                return
+            start = self._at
+            self._at += len(data)
+            if text := self._decoder.decode(data):
+                held_back = len(self._decoder.getstate()[0])
+                yield {
+                    "stream": self.stream,
+                    "attempt": self._attempt,
+                    "offset": start,
+                    "next_offset": self._at - held_back,
+                    "text": text,
+                }
+
+
+def open_tail(context: Context, job: Job, attempt: int, stream: str, offset: int) -> Tail:
+    engine = check_log(context, job)
+    return Tail(lambda at, most: engine.read_log(job.id, attempt, stream, at, most).data, stream, offset, attempt)
 
 
 def check_ran_here(job: Job) -> None:
@@ -129,7 +115,3 @@ def attempt_number(job: Job, attempt: int | None) -> int:
     if not 1 <= attempt <= job.attempt:
         raise NotFound(f"Job {job.id} has no attempt {attempt}.", f"It has had {job.attempt} so far.")
     return attempt
-
-
-def _open_safely(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_NOFOLLOW | os.O_NONBLOCK)

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heliostat.engines.contract import KeepsLogs
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import Caller, Job, JobId
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES
@@ -22,6 +21,7 @@ from heliostat.services.accounts.acting import shown
 from heliostat.services.context import Context
 from heliostat.services.jobs.inside import Inside, enter_job
 from heliostat.services.notebooks.contents import check_size
+from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 from heliostat.store import sessions as kept
 
@@ -74,10 +74,9 @@ def _own_session(context: Context, caller: Caller, session_id: JobId) -> Job:
 def _folder(context: Context, session: Job, path: str) -> str | None:
     """Beside the notebook, as JupyterLab has it."""
     root = session.spec.workdir
-    if root is None and isinstance(context.engine, KeepsLogs):
-        root = str(context.engine.log_path(session.id, max(session.attempt, 1), "stdout").with_name("work"))
-    if root is None or session.spec.wants_container:
+    if session.spec.wants_container:
         return None
+    root = root or programs(context).work_folder(session.id)
     return os.path.join(root, os.path.dirname(path)).rstrip("/") or "/"
 
 

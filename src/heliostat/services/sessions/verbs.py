@@ -16,7 +16,7 @@ from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.jobs.logs import LogRange, read_log
 from heliostat.services.jobs.submission import Submitted, prepare_submission, project_and_unix_user
-from heliostat.services.proxying import check_entry, find_way, listening
+from heliostat.services.proxying import check_entry, endpoint, find_way
 from heliostat.services.sessions.software import digest_of_tools, jupyter_in, launcher, tools_for
 from heliostat.services.sessions.steps import step_of
 from heliostat.services.sessions.watch import warning_of
@@ -165,7 +165,7 @@ def _is_late(context: Context, state: SessionState) -> bool:
 
 def _is_up(context: Context, job: Job) -> bool:
     try:
-        listening(context, find_way(context, Target(job.id)), again=False)
+        endpoint(context, find_way(context, Target(job.id))).check(again=False)
     except HeliostatError:
         return False
     return True

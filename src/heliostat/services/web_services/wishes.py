@@ -2,13 +2,12 @@
 
 from dataclasses import dataclass, field, replace
 
-from heliostat.engines.contract import OpensPorts, RelaysPorts
-from heliostat.errors import Conflict
 from heliostat.models import Caller, JobRequest
 from heliostat.models.services import NAME, NAME_RULE, HealthCheck, Service, Visibility
 from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import draft_jobs
+from heliostat.services.programs import programs
 from heliostat.services.sessions.software import launcher
 from heliostat.services.sessions.verbs import TOKEN
 
@@ -32,11 +31,7 @@ def check_wish(context: Context, caller: Caller, wish: Wish) -> str:
     """All its replicas need is checked as if one were submitted now; the name of its project."""
     if NAME.fullmatch(wish.name) is None:
         raise invalid("name", NAME_RULE)
-    if not isinstance(context.engine, OpensPorts | RelaysPorts):
-        raise Conflict(
-            f"The engine {context.engine.name} cannot lead to ports of jobs, so it has no services.",
-            "Run the server in a job of your own, and reach it from there.",
-        )
+    programs(context)  # or its replicas could not be reached
     _check_request(wish.request)
     check_replicas(wish.replicas)
     limit = wish.request.time_limit_seconds or context.settings.max_time_limit_seconds

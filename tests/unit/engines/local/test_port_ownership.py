@@ -9,19 +9,18 @@ from datetime import UTC, datetime
 
 import pytest
 
+from heliostat.engines.local import port_ownership
+from heliostat.engines.local.port_ownership import OwnershipChecks
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt
-from heliostat.models.sessions import Listening, Target
-from heliostat.proxy import proofs
-from heliostat.proxy.proofs import Proofs
-from heliostat.services.proxying import Way
+from heliostat.models.sessions import Listening
 from unit.services.site import a_job
 
 JOB = a_job(7, datetime(2026, 3, 1, tzinfo=UTC))
 
 
-def way(user: str) -> Way:
-    return Way(Target(7, 4000), Attempt("7.1", replace(JOB, user=user), "here"), frozenset(), 4000)
+def port_of(user: str) -> tuple[Attempt, int]:
+    return Attempt("7.1", replace(JOB, user=user), "here"), 4000
 
 
 class Engine:
@@ -31,22 +30,24 @@ class Engine:
         self.go_on, self.looking, self.most = threading.Event(), 0, 0
         self._lock = threading.Lock()
 
-    def find(self, asked: Way) -> Listening:
-        if asked.attempt.job.user != "ann":
-            return Listening("127.0.0.1", asked.port)
+    def find(self, attempt: Attempt, port: int) -> Listening:
+        if attempt.job.user != "ann":
+            return Listening("127.0.0.1", port)
         with self._lock:
             self.looking += 1
             self.most = max(self.most, self.looking)
         assert self.go_on.wait(60)
         with self._lock:
             self.looking -= 1
-        return Listening("127.0.0.1", asked.port)
+        return Listening("127.0.0.1", port)
 
 
-def run(test: Callable[[Engine, Proofs], Coroutine[object, object, None]], turn_seconds: float = 60.0) -> None:
+def run(
+    test: Callable[[Engine, OwnershipChecks], Coroutine[object, object, None]], turn_seconds: float = 60.0
+) -> None:
     async def limited() -> None:
         engine = Engine()
-        made = Proofs(engine.find, turn_seconds)
+        made = OwnershipChecks(engine.find, turn_seconds)
         try:
             async with asyncio.timeout(60):
                 await test(engine, made)
@@ -63,40 +64,40 @@ async def until(condition: Callable[[], bool]) -> None:
 
 
 def test_a_job_that_is_slow_to_look_at_holds_up_nobody_elses() -> None:
-    async def test(engine: Engine, made: Proofs) -> None:
-        slow = [asyncio.create_task(made.listening(way("ann"))) for _ in range(50)]
-        await until(lambda: engine.looking == proofs.MOST_OF_ONE)
-        assert (await made.listening(way("bob"))).port == 4000
+    async def test(engine: Engine, made: OwnershipChecks) -> None:
+        slow = [asyncio.create_task(made.listening(*port_of("ann"))) for _ in range(50)]
+        await until(lambda: engine.looking == port_ownership.MOST_OF_ONE)
+        assert (await made.listening(*port_of("bob"))).port == 4000
         engine.go_on.set()
         assert len(await asyncio.gather(*slow)) == 50
-        assert engine.most == proofs.MOST_OF_ONE
+        assert engine.most == port_ownership.MOST_OF_ONE
 
     run(test)
 
 
 def test_to_hang_up_and_ask_again_takes_no_more_threads() -> None:
-    async def test(engine: Engine, made: Proofs) -> None:
+    async def test(engine: Engine, made: OwnershipChecks) -> None:
         for turn in range(5):
-            asked = [asyncio.create_task(made.listening(way("ann"))) for _ in range(5)]
-            await until(lambda: engine.looking == proofs.MOST_OF_ONE)
+            asked = [asyncio.create_task(made.listening(*port_of("ann"))) for _ in range(5)]
+            await until(lambda: engine.looking == port_ownership.MOST_OF_ONE)
             await asyncio.sleep(0)
             for one in asked:
                 one.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*asked)
-            assert (turn, engine.most) == (turn, proofs.MOST_OF_ONE)
+            assert (turn, engine.most) == (turn, port_ownership.MOST_OF_ONE)
         engine.go_on.set()
-        assert (await made.listening(way("ann"))).port == 4000
+        assert (await made.listening(*port_of("ann"))).port == 4000
 
     run(test)
 
 
 def test_who_waits_too_long_for_their_turn_is_told() -> None:
-    async def test(engine: Engine, made: Proofs) -> None:
-        slow = [asyncio.create_task(made.listening(way("ann"))) for _ in range(proofs.MOST_OF_ONE)]
-        await until(lambda: engine.looking == proofs.MOST_OF_ONE)
+    async def test(engine: Engine, made: OwnershipChecks) -> None:
+        slow = [asyncio.create_task(made.listening(*port_of("ann"))) for _ in range(port_ownership.MOST_OF_ONE)]
+        await until(lambda: engine.looking == port_ownership.MOST_OF_ONE)
         with pytest.raises(EngineUnavailable, match="long"):
-            await made.listening(way("ann"))
+            await made.listening(*port_of("ann"))
         engine.go_on.set()
         await asyncio.gather(*slow)
 
