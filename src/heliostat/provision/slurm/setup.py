@@ -14,26 +14,26 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from heliostat.engines.slurm.setup import daemons
-from heliostat.engines.slurm.setup.description import Description
-from heliostat.engines.slurm.setup.hardware import nodes_toml
-from heliostat.engines.slurm.setup.layout import Layout
-from heliostat.engines.slurm.setup.node_script import node_script
-from heliostat.engines.slurm.setup.reading import read_description
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
-from heliostat.services.slurm_setup.database import set_up_database
-from heliostat.services.slurm_setup.files import (
+from heliostat.provision.slurm import daemons
+from heliostat.provision.slurm.database import set_up_database
+from heliostat.provision.slurm.description import Description
+from heliostat.provision.slurm.hardware import nodes_toml
+from heliostat.provision.slurm.layout import Layout
+from heliostat.provision.slurm.machine import SetupMachine
+from heliostat.provision.slurm.node_script import node_script
+from heliostat.provision.slurm.nodes_file import read_description
+from heliostat.provision.slurm.writing import (
     HIDDEN,
     Difference,
     difference,
     known_password,
+    make_folders,
     refuse_foreign,
     wanted_files,
     write,
     write_whole,
 )
-from heliostat.services.slurm_setup.folders import make_folders
-from heliostat.services.slurm_setup.machine import SetupMachine
 
 _BOOT = re.compile(r"^BOOT_TIME\s*= (\S+)$", re.MULTILINE)
 # In Slurm's own words, when it knew of GPUs and slurmd did not yet. Another reason is left alone.

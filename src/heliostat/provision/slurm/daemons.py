@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
-from heliostat.engines.slurm.setup.description import Description
-from heliostat.engines.slurm.setup.layout import Layout
+from heliostat.provision.slurm.description import Description
+from heliostat.provision.slurm.layout import Layout
 
 PACKAGES = {  # of Debian and Ubuntu, by a program of each
     "munged": "munge",

@@ -5,10 +5,9 @@ import shlex
 import textwrap
 from importlib.resources import files
 
-from heliostat.engines.slurm.setup.description import Description
-from heliostat.engines.slurm.setup.files import SLURMD_UNIT, shared_files, slurmd_unit
-from heliostat.engines.slurm.setup.layout import Layout
-from heliostat.engines.slurm.setup.ownership import MARK
+from heliostat.provision.slurm.configuration import MARK, SLURMD_UNIT, shared_files, slurmd_unit
+from heliostat.provision.slurm.description import Description
+from heliostat.provision.slurm.layout import Layout
 
 # Never a line of the files: all of theirs hold "=", begin with "#" or "[", or are empty.
 _END = "END_OF_FILE_OF_HELIOSTAT"

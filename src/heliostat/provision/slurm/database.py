@@ -4,12 +4,12 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from heliostat.engines.slurm.setup import daemons
-from heliostat.engines.slurm.setup.description import Description
-from heliostat.engines.slurm.setup.files import DATABASE, DATABASE_USER
-from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.errors import Conflict
-from heliostat.services.slurm_setup.machine import SetupMachine
+from heliostat.provision.slurm import daemons
+from heliostat.provision.slurm.configuration import DATABASE, DATABASE_USER
+from heliostat.provision.slurm.description import Description
+from heliostat.provision.slurm.layout import Layout
+from heliostat.provision.slurm.machine import SetupMachine
 
 _COMMENT = "made by heliostat"
 _WHOSE = f"select schema_comment from information_schema.schemata where schema_name = '{DATABASE}';"  # noqa: S608 - a constant

@@ -1,11 +1,17 @@
-"""The texts of slurm.conf, gres.conf, cgroup.conf and slurmdbd.conf. Pure."""
+"""The texts of slurm.conf, gres.conf, cgroup.conf and slurmdbd.conf. Pure.
 
+A mark and a digest at their top tell which files we made, and whether somebody has changed them since.
+"""
+
+import hashlib
 from collections.abc import Mapping
+from enum import StrEnum
 
-from heliostat.engines.slurm.setup.description import Description, Machine, Partition
-from heliostat.engines.slurm.setup.layout import Layout
-from heliostat.engines.slurm.setup.ownership import signed
+from heliostat.provision.slurm.description import Description, Machine, Partition
+from heliostat.provision.slurm.layout import Layout
 
+MARK = "# Made by Heliostat (helio slurm setup). Change nodes.toml and apply it, not this file."
+_DIGEST = "# sha256 of the rest: "
 DATABASE, DATABASE_USER = "slurm_acct_db", "slurm"
 # As Heliostat charges by default: an hour of a GPU 1, of a cpu 0.02, of a GiB of memory 0.002; Slurm rounds down.
 _BILLING = "CPU=2,Mem=0.2G,GRES/gpu=100"
@@ -175,3 +181,25 @@ def _gres_conf(described: Description) -> str:
 
 def _lines(settings: Mapping[str, object]) -> str:
     return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+class Origin(StrEnum):
+    OURS = "ours"
+    CHANGED = "changed"  # ours once, and somebody has edited it
+    FOREIGN = "foreign"
+
+
+def signed(body: str) -> str:
+    return f"{MARK}\n{_DIGEST}{_digest(body)}\n{body}"
+
+
+def origin_of(text: str) -> Origin:
+    mark, _, rest = text.partition("\n")
+    digest, _, body = rest.partition("\n")
+    if mark != MARK or not digest.startswith(_DIGEST):
+        return Origin.FOREIGN
+    return Origin.OURS if digest == _DIGEST + _digest(body) else Origin.CHANGED
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode("utf-8")).hexdigest()

@@ -1,4 +1,4 @@
-"""Writes the files of a Slurm that we set up: each whole or not at all, and never over what is not ours."""
+"""Writes the files and folders of a Slurm that we set up: whole or not at all, never over what is not ours."""
 
 import os
 import pwd
@@ -8,12 +8,18 @@ from datetime import UTC, datetime
 from difflib import unified_diff
 from pathlib import Path
 
-from heliostat.engines.slurm.setup.daemons import machines_here
-from heliostat.engines.slurm.setup.description import Description
-from heliostat.engines.slurm.setup.files import SLURMD_UNIT, shared_files, slurmd_unit, slurmdbd_conf
-from heliostat.engines.slurm.setup.layout import Layout
-from heliostat.engines.slurm.setup.ownership import Origin, origin_of
 from heliostat.errors import Conflict
+from heliostat.provision.slurm.configuration import (
+    SLURMD_UNIT,
+    Origin,
+    origin_of,
+    shared_files,
+    slurmd_unit,
+    slurmdbd_conf,
+)
+from heliostat.provision.slurm.daemons import machines_here
+from heliostat.provision.slurm.description import Description
+from heliostat.provision.slurm.layout import Layout
 
 HIDDEN = "(made when it is applied)"
 _PASSWORD = re.compile(r"^StoragePass=(\S+)$", re.MULTILINE)
@@ -129,3 +135,33 @@ def _read(path: Path) -> str | None:
         return path.read_text(encoding="utf-8", errors="surrogateescape")
     except FileNotFoundError:
         return None
+
+
+def make_folders(layout: Layout) -> None:
+    """Those that are there keep what is in them. On the machine itself the packages have made the rest."""
+    more = _of_others(layout) if layout.prefix else ((layout.unit_folder, "root", 0o755),)
+    for path, owner, mode in (*_of_slurm(layout), *more):
+        folder = Path(path)
+        folder.mkdir(parents=True, exist_ok=True)
+        who = pwd.getpwnam(owner)
+        os.chown(folder, who.pw_uid, who.pw_gid)
+        folder.chmod(mode)
+
+
+def _of_slurm(layout: Layout) -> tuple[tuple[str, str, int], ...]:
+    return (
+        (layout.conf_folder, "root", 0o755),
+        (str(Path(layout.key).parent), "munge", 0o700),
+        (layout.state, "slurm", 0o700),
+        (layout.spool, "root", 0o755),
+        (layout.logs, "slurm", 0o755),
+    )
+
+
+def _of_others(layout: Layout) -> tuple[tuple[str, str, int], ...]:
+    return (
+        (str(Path(layout.munge_socket).parent), "munge", 0o755),
+        (f"{layout.prefix}/var/log/munge", "munge", 0o700),
+        (f"{layout.prefix}/var/lib/munge", "munge", 0o711),
+        (str(Path(layout.database_socket).parent), "mysql", 0o755),
+    )

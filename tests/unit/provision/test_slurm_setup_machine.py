@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.engines.slurm.setup.daemons import accounting
-from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.errors import Conflict, EngineUnavailable
-from heliostat.services.slurm_setup.machine import SetupMachine
+from heliostat.provision.slurm.daemons import accounting
+from heliostat.provision.slurm.layout import Layout
+from heliostat.provision.slurm.machine import SetupMachine
 
 
 @pytest.fixture

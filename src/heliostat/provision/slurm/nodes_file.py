@@ -3,14 +3,13 @@
 import re
 import tomllib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import ItemsView, Mapping
 from typing import Any
 
-from heliostat.engines.slurm.setup import names
-from heliostat.engines.slurm.setup.description import Description, Gpus, Machine, Partition, Ports
-from heliostat.engines.slurm.setup.values import Table
 from heliostat.errors import Invalid
 from heliostat.models.quantities import parse_duration, parse_memory
+from heliostat.provision.slurm import names
+from heliostat.provision.slurm.description import Description, Gpus, Machine, Partition, Ports
 
 _FILE = re.compile(r"/dev/[A-Za-z0-9_./-]+")
 _SETTING = re.compile(r"[A-Z][A-Za-z0-9]{1,60}")
@@ -19,6 +18,63 @@ _VALUE = re.compile(r"[^\x00-\x1f\x7f#\\]{1,1000}")
 _NOT_SET_HERE = """ClusterName ControlMachine ControlAddr SlurmctldHost SlurmctldPort SlurmctldAddr SlurmUser
 SlurmdUser AuthType AccountingStorageHost AccountingStoragePort AccountingStorageType NodeName NodeSet
 PartitionName DownNodes FrontendName SwitchName Include GresTypes""".lower().split()
+_MISSING = object()
+
+
+class Table:
+    """One table of the file; a value that is not as it should be is refused with its place."""
+
+    def __init__(self, values: dict[str, Any], what: str) -> None:
+        self._values, self.what = values, what
+
+    def called(self, what: str) -> "Table":
+        return Table(self._values, what)
+
+    def only(self, *keys: str) -> None:
+        if unknown := sorted(set(self._values) - set(keys)):
+            raise Invalid(f"{self.what}: unknown: {', '.join(unknown)}.", f"Known are: {', '.join(keys)}.")
+
+    def items(self) -> ItemsView[str, Any]:
+        return self._values.items()
+
+    def value(self, key: str, default: Any = _MISSING) -> Any:
+        found = self._values.get(key, default)
+        if found is _MISSING:
+            raise Invalid(f"{self.what}: {key} is missing.", f"Write {key} = …; docs/admins.md has an example.")
+        return found
+
+    def text(self, key: str, default: Any = _MISSING) -> str:
+        return str(self._as(str, key, default, "a text in quotes"))
+
+    def texts(self, key: str) -> list[str]:
+        found = self._as(list, key, [], "a list of texts")
+        if not all(isinstance(one, str) for one in found):
+            raise Invalid(f"{self.what}: {key} is not a list of texts.", f'Write {key} = ["…"].')
+        return list(found)
+
+    def flag(self, key: str) -> bool:
+        return bool(self._as(bool, key, False, "true or false"))
+
+    def number(self, key: str, default: Any = _MISSING, most: int = 1_000_000) -> int:
+        found = self._as(int, key, default, "a whole number")
+        if isinstance(found, bool) or not 1 <= found <= most:
+            raise Invalid(f"{self.what}: {key} is {found}.", f"It must be a whole number from 1 to {most}.")
+        return int(found)
+
+    def table(self, key: str) -> "Table":
+        return Table(self._as(dict, key, {}, "a table"), f"{self.what}: {key}")
+
+    def tables(self, key: str) -> list["Table"]:
+        found = self._as(list, key, [], f"written as [[{key}]]")
+        if not all(isinstance(one, dict) for one in found):
+            raise Invalid(f"{self.what}: {key} is not a list of tables.", f"Write [[{key}]] before each.")
+        return [Table(one, key) for one in found]
+
+    def _as(self, kind: type, key: str, default: Any, words: str) -> Any:
+        found = self.value(key, default)
+        if not isinstance(found, kind):
+            raise Invalid(f"{self.what}: {key} is {found!r}.", f"It must be {words}.")
+        return found
 
 
 def read_description(text: str) -> Description:
@@ -26,7 +82,7 @@ def read_description(text: str) -> Description:
     try:
         top = Table(tomllib.loads(text), "top level")
     except tomllib.TOMLDecodeError as error:
-        raise Invalid(f"it cannot be read: {error}", "Mend that line; the format is TOML.") from error
+        raise Invalid(f"it cannot be read: {error}", "Fix that line; the format is TOML.") from error
     top.only("cluster", "controller", "controller_address", "nodes", "partitions", "ports", "settings")
     machines = tuple(machine for table in top.tables("nodes") for machine in _machines(table))
     if not machines:

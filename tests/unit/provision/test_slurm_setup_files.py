@@ -8,16 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.engines.slurm.configuration import judge_configuration
-from heliostat.engines.slurm.setup import names
-from heliostat.engines.slurm.setup.files import shared_files, slurmdbd_conf
-from heliostat.engines.slurm.setup.hardware import gpu_type_of, nodes_toml
-from heliostat.engines.slurm.setup.layout import Layout
-from heliostat.engines.slurm.setup.node_script import node_script
-from heliostat.engines.slurm.setup.ownership import Origin, origin_of, signed
-from heliostat.engines.slurm.setup.reading import read_description
 from heliostat.errors import Invalid
+from heliostat.provision.slurm import names
+from heliostat.provision.slurm.configuration import Origin, origin_of, shared_files, signed, slurmdbd_conf
+from heliostat.provision.slurm.hardware import gpu_type_of, nodes_toml
+from heliostat.provision.slurm.layout import Layout
+from heliostat.provision.slurm.node_script import node_script
+from heliostat.provision.slurm.nodes_file import read_description
 
-CASES = sorted((Path(__file__).parents[3] / "cases" / "slurm_setup").iterdir())
+CASES = sorted((Path(__file__).parents[2] / "cases" / "slurm_setup").iterdir())
 NODE = '[[nodes]]\nname = "gpu1"\ncpus = 8\nmemory = "10G"\n'
 LEAST = f'controller = "gpu1"\n{NODE}'
 SAID = """\
@@ -103,7 +102,7 @@ def test_what_would_harm_is_refused_with_a_hint(text: str, words: str) -> None:
 
 
 def test_the_example_of_the_documentation_can_be_read() -> None:
-    page = (Path(__file__).parents[4] / "docs" / "admins.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "admins.md").read_text(encoding="utf-8")
     section = page.partition("### A Slurm of your own")[2].partition("\n### ")[0]
     described = read_description(section.partition("```toml\n")[2].partition("```")[0])
     assert [machine.name for machine in described.machines] == ["gpu1", "gpu2", "gpu3", "gpu4"]

@@ -8,9 +8,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from heliostat.engines.slurm.setup.daemons import Daemon
-from heliostat.engines.slurm.setup.layout import Layout
 from heliostat.errors import Conflict, EngineUnavailable
+from heliostat.provision.slurm.daemons import Daemon
+from heliostat.provision.slurm.layout import Layout
 
 ANSWER_SECONDS = 90
 _COMMAND_SECONDS = 120
@@ -96,4 +96,4 @@ class SetupMachine:
 
 
 def _again() -> str:
-    return "Mend it and repeat this command: it goes on where it stopped."
+    return "Fix it and repeat this command: it goes on where it stopped."

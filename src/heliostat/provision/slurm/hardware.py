@@ -3,8 +3,8 @@
 import re
 from collections import Counter
 
-from heliostat.engines.slurm.setup import names
 from heliostat.errors import Invalid
+from heliostat.provision.slurm import names
 
 _NUMBERS = ("CPUs", "SocketsPerBoard", "CoresPerSocket", "ThreadsPerCore", "RealMemory")
 _GPU = re.compile(r"GPU (\d+): (.+?) \(UUID: [^)]*\)")
