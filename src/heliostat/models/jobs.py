@@ -8,6 +8,7 @@ from enum import StrEnum
 
 from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.environments import Software
+from heliostat.models.quantities import ArrayRange
 from heliostat.models.records import Code
 from heliostat.models.retries import USUAL_RETRY, Retry
 from heliostat.models.states import TERMINAL, JobState
@@ -73,14 +74,6 @@ class Place:
 
     node: str
     devices: tuple[str, ...] = ()  # uuids
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayRange:
-    """`0-99%8`: which indexes, and how many may run at once (None: all)."""
-
-    indexes: tuple[int, ...]
-    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,8 +14,8 @@ from heliostat.engines.contract import Engine
 from heliostat.engines.relay.relays import Relays
 from heliostat.services.addresses import Addresses
 from heliostat.services.recent import Recent
+from heliostat.services.traffic import Traffic
 from heliostat.services.turns import Turns
-from heliostat.services.web_services.traffic import Traffic
 from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import Uploads

@@ -11,8 +11,8 @@ from typing import Any
 
 from sqlalchemy import RowMapping
 
+from heliostat.errors import invalid_field
 from heliostat.models import Caller
-from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
 from heliostat.store.past import Period, past_jobs
@@ -40,7 +40,7 @@ def export_history(
     """A line of JSON for each job that is over, oldest first, and a last one that counts them. Admins only."""
     require_admin(caller.user)
     if period.since and period.until and period.since >= period.until:
-        raise invalid("to", "must be later than from")
+        raise invalid_field("to", "must be later than from")
     renamed = _pseudonyms(context.settings.home.history_key) if anonymous else _as_it_is
     return _lines(context, period, renamed, anonymous, page)
 

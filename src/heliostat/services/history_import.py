@@ -12,10 +12,9 @@ from zoneinfo import ZoneInfo
 
 from heliostat.auth.identity import is_account_name
 from heliostat.engines.slurm.sacct import PastJob, SacctReader
-from heliostat.errors import HeliostatError, Invalid
+from heliostat.errors import HeliostatError, Invalid, printable
 from heliostat.models import Caller, Job, JobSpec, Layout, Place, Placement, Resources, Role, User
 from heliostat.models.jobs import PRIORITY_CLASSES
-from heliostat.services.accounts.acting import shown
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
 from heliostat.store import people
@@ -70,9 +69,9 @@ def _projects(context: Context, accounts: Iterable[str], chosen: Mapping[str, st
         known = {project.name for project in people.list_projects(conn)}
     if unknown := sorted(set(chosen.values()) - known):
         raise Invalid(
-            f"There is no project {shown(unknown[0])}.",
+            f"There is no project {printable(unknown[0])}.",
             "`helio project create` makes it.",
-            fields={"projects": f"{shown(unknown[0])} does not exist"},
+            fields={"projects": f"{printable(unknown[0])} does not exist"},
         )
     found: dict[str, str] = {}
     for account in accounts:
@@ -80,7 +79,7 @@ def _projects(context: Context, accounts: Iterable[str], chosen: Mapping[str, st
         if project := chosen.get(account) or same or chosen.get(_OTHERS):
             found[account] = project
     if missing := sorted(set(accounts) - found.keys()):
-        names = ", ".join(map(shown, missing[:_MOST_NAMED]))
+        names = ", ".join(map(printable, missing[:_MOST_NAMED]))
         more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
         raise Invalid(
             f"No project is known for the accounts {names}{more}.",
@@ -98,8 +97,8 @@ def _users(
         by_unix = {user.unix_user: user.name for user in people.list_users(conn) if user.unix_user}
         without = {user.name for user in people.list_users(conn) if user.unix_user is None}
     if wrong := sorted(set(chosen.values()) - set(by_unix.values()) - without):
-        what = f"{shown(wrong[0])} does not exist"
-        raise Invalid(f"There is no user {shown(wrong[0])}.", "`helio user list`", fields={"users": what})
+        what = f"{printable(wrong[0])} does not exist"
+        raise Invalid(f"There is no user {printable(wrong[0])}.", "`helio user list`", fields={"users": what})
     found: dict[str, str] = {}
     made: list[str] = []
     for name in sorted(names):

@@ -11,7 +11,7 @@ from heliostat.models import Job, JobState
 from heliostat.services.cluster.reports import monthly_report
 from heliostat.services.history import export_history
 from heliostat.services.history_import import Imported, SacctText, import_slurm
-from heliostat.services.jobs.logs import LogRange, read_log
+from heliostat.services.logs.reading import LogRange, read_log
 from heliostat.store import jobs as stored
 from heliostat.store import people, schema
 from heliostat.store.attempt_usage import usage_of

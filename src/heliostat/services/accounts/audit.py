@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from heliostat.errors import invalid_field
 from heliostat.models import AuditEntry, Caller
-from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
 from heliostat.store import people
@@ -27,7 +27,7 @@ def list_audit(
     """Newest first; with the cursor of the next page, None at the end."""
     require_admin(caller.user)
     if not 1 <= limit <= 500:
-        raise invalid("limit", "must be between 1 and 500")
+        raise invalid_field("limit", "must be between 1 and 500")
     before = None if cursor is None else _cursor_id(cursor)
     with context.store.read() as conn:
         entries = people.list_audit(conn, limit + 1, before, only.user, only.text)
@@ -37,5 +37,5 @@ def list_audit(
 
 def _cursor_id(cursor: str) -> int:
     if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):  # longer overflows the database
-        raise invalid("cursor", "must be the next_cursor of an earlier page")
+        raise invalid_field("cursor", "must be the next_cursor of an earlier page")
     return int(cursor)

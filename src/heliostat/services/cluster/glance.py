@@ -12,7 +12,7 @@ from heliostat.services.cluster.nodes import get_node
 from heliostat.services.cluster.others import Guest, devices_of_others, guests_by_node, with_guests
 from heliostat.services.cluster.reservations import list_reservations
 from heliostat.services.context import Context
-from heliostat.services.jobs.efficiency import IDLE_PERCENT
+from heliostat.services.efficiency import IDLE_PERCENT
 from heliostat.services.rights import may_inspect
 from heliostat.store import jobs as stored
 from heliostat.store.usage import unfinished_by_project

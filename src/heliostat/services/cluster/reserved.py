@@ -2,10 +2,9 @@
 
 from collections.abc import Sequence
 
-from heliostat.errors import Invalid
+from heliostat.errors import Invalid, printable
 from heliostat.models import Caller, Job, Reservation
 from heliostat.scheduling.fitting import could_ever_run
-from heliostat.services.accounts.acting import shown
 from heliostat.services.cluster.reservations import list_reservations
 from heliostat.services.context import Context
 
@@ -25,7 +24,7 @@ def check_reservations(context: Context, caller: Caller, jobs: Sequence[Job]) ->
 
 
 def _not_for_it(caller: Caller, job: Job, found: Reservation | None, known: Sequence[Reservation]) -> Invalid:
-    name = shown(job.placement.reservation or "")
+    name = printable(job.placement.reservation or "")
     mine = {membership.project for membership in caller.user.memberships}
     usable = [f"{one.name} (project {one.project})" for one in known if one.project in mine]
     hint = f"You can use: {', '.join(usable)}." if usable else "There is none that you can use now."

@@ -16,10 +16,11 @@ from heliostat.models.environments import (
     Software,
     state_after,
 )
+from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
 from heliostat.services.environments.orders import found, serve, take_order
 from heliostat.services.environments.removal import collect, due, empty_trash, take_away
-from heliostat.services.jobs.logs import LogPart, LogRange, read_log
+from heliostat.services.logs.reading import LogPart, LogRange, read_log
 from heliostat.services.rights import require_admin
 from heliostat.store import environments as stored
 from heliostat.store import jobs as stored_jobs
@@ -44,9 +45,7 @@ class Shown:
 
 def build_environment(context: Context, caller: Caller, software: Software, project: str | None = None) -> Shown:
     """The one there is, or a build of it in the queue."""
-    from heliostat.services.jobs.submission import project_and_unix_user
-
-    unix_user, settled = project_and_unix_user(context, caller.user, project)
+    unix_user, settled = unix_user_and_project(context, caller.user, project)
     limit = context.settings.max_queued_jobs_per_user
     if context.controller.unfinished_jobs_of(caller.user.name) >= limit:
         raise Conflict(f"You have {limit} unfinished jobs.", "Wait until some are over.", code="queue_full")

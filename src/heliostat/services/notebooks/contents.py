@@ -6,9 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from heliostat.errors import Invalid, TooLarge
+from heliostat.errors import Invalid, TooLarge, invalid_field, printable
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES
-from heliostat.services.accounts.acting import invalid, shown
 
 _FORMAT = 4
 _CELLS = ("code", "markdown", "raw")
@@ -48,18 +47,18 @@ def check_size(size_bytes: int) -> None:
 def check_parameters(parameters: Mapping[str, Any]) -> None:
     """Names that can be variables, values that JSON can say. Raises Invalid."""
     if len(parameters) > _MOST_PARAMETERS:
-        raise invalid("parameters", f"there are more than {_MOST_PARAMETERS}")
+        raise invalid_field("parameters", f"there are more than {_MOST_PARAMETERS}")
     for name, value in parameters.items():
         if _NAME.fullmatch(name) is None:
-            raise invalid("parameters", f"{shown(name)} cannot be the name of a variable")
+            raise invalid_field("parameters", f"{printable(name)} cannot be the name of a variable")
         if isinstance(value, float) and not math.isfinite(value):
-            raise invalid("parameters", f"{name} is not a finite number; send it as text")
+            raise invalid_field("parameters", f"{name} is not a finite number; send it as text")
     try:
         written = json.dumps(dict(parameters), allow_nan=False)
     except (TypeError, ValueError, RecursionError):
-        raise invalid("parameters", "there is a value that JSON cannot say") from None
+        raise invalid_field("parameters", "there is a value that JSON cannot say") from None
     if len(written) > _MOST_PARAMETER_BYTES:
-        raise invalid("parameters", f"written down, they have more than {_MOST_PARAMETER_BYTES // 1024} KiB")
+        raise invalid_field("parameters", f"written down, they have more than {_MOST_PARAMETER_BYTES // 1024} KiB")
 
 
 def _is_cell(cell: object) -> bool:

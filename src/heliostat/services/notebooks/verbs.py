@@ -7,13 +7,13 @@ import os
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
-from heliostat.errors import Invalid, NotFound
+from heliostat.errors import Invalid, NotFound, invalid_field
 from heliostat.models import Caller, Job, JobRequest
 from heliostat.models.notebooks import PLAN, NotebookWish
 from heliostat.models.uploads import TreeFile, blob_path, folder_of, make_tree
-from heliostat.services.accounts.acting import invalid
+from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
-from heliostat.services.jobs.submission import prepare_submission, project_and_unix_user
+from heliostat.services.jobs.submission import prepare_submission
 from heliostat.services.jobs.uploads import Receiver, offer_upload
 from heliostat.services.notebooks.contents import check_parameters, check_size, count_cells
 from heliostat.services.sessions.notebooks import FoundNotebook, read_notebook
@@ -49,9 +49,9 @@ def run_notebook(
 
 def _check(wish: NotebookWish, request: JobRequest) -> None:
     if (wish.upload is None) == (wish.session is None):
-        raise invalid("notebook", "say where it is: in an upload, or in a session")
+        raise invalid_field("notebook", "say where it is: in an upload, or in a session")
     if not wish.path.endswith(".ipynb"):
-        raise invalid("notebook", "its name must end in .ipynb")
+        raise invalid_field("notebook", "its name must end in .ipynb")
     spec = request.spec
     if (
         spec.script is not None
@@ -59,9 +59,11 @@ def _check(wish: NotebookWish, request: JobRequest) -> None:
         or request.array is not None
         or spec.template is not None
     ):
-        raise invalid("notebook", "a notebook is all its job runs: no script, upload, array or template beside it")
+        raise invalid_field(
+            "notebook", "a notebook is all its job runs: no script, upload, array or template beside it"
+        )
     if request.placement.tasks > 1:
-        raise invalid("tasks", "a notebook is one task")
+        raise invalid_field("tasks", "a notebook is one task")
     check_parameters(wish.parameters)
 
 
@@ -137,7 +139,7 @@ def _with_tools(context: Context, caller: Caller, request: JobRequest) -> tuple[
     if not settings.jupyter_requirements or not context.engine.capabilities.equips or spec.image is not None:
         return request, None
     tools = jupyter_software(settings)
-    digest = digest_of_tools(context, caller, tools, project_and_unix_user(context, caller.user, request.project))
+    digest = digest_of_tools(context, caller, tools, unix_user_and_project(context, caller.user, request.project))
     if digest is None:
         return request, None
     return replace(_started_by(request, jupyter_in(context, digest)), tools=tools), digest

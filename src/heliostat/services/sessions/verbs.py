@@ -9,13 +9,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heliostat.errors import HeliostatError, Invalid, NotFound
+from heliostat.errors import HeliostatError, Invalid, NotFound, invalid_field
 from heliostat.models import Caller, Job, JobRequest, JobState
 from heliostat.models.sessions import APPS, Session, SessionWish, Target
-from heliostat.services.accounts.acting import invalid
+from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
-from heliostat.services.jobs.logs import LogRange, read_log
-from heliostat.services.jobs.submission import Submitted, prepare_submission, project_and_unix_user
+from heliostat.services.jobs.submission import Submitted, prepare_submission
+from heliostat.services.logs.reading import LogRange, read_log
 from heliostat.services.proxying import check_entry, find_way, listening
 from heliostat.services.sessions.software import digest_of_tools, jupyter_in, launcher, tools_for
 from heliostat.services.sessions.steps import step_of
@@ -122,11 +122,11 @@ def _own_key(path: Path) -> bytes:
 
 def _as_job(context: Context, app: str, request: JobRequest, secret: str) -> JobRequest:
     if app not in APPS:
-        raise invalid("app", f"must be one of {', '.join(APPS)}")
+        raise invalid_field("app", f"must be one of {', '.join(APPS)}")
     if app == "custom" and not request.spec.command:
-        raise invalid("command", "say what to run; it finds its port in $PORT")
+        raise invalid_field("command", "say what to run; it finds its port in $PORT")
     if request.spec.script is not None or request.array is not None or request.placement.tasks > 1:
-        raise invalid("app", "a session is one task that runs a command: no script, array or tasks")
+        raise invalid_field("app", "a session is one task that runs a command: no script, array or tasks")
     settings = context.settings
     words = request.spec.command if app == "custom" else ()
     env = {**request.spec.env, TOKEN: secret}
@@ -142,7 +142,7 @@ def _with_tools(context: Context, caller: Caller, app: str, request: JobRequest)
     tools = tools_for(context, app, request)
     if tools is None:
         return request, None
-    digest = digest_of_tools(context, caller, tools, project_and_unix_user(context, caller.user, request.project))
+    digest = digest_of_tools(context, caller, tools, unix_user_and_project(context, caller.user, request.project))
     if digest is None:
         return request, None
     env = {"HELIOSTAT_JUPYTER": jupyter_in(context, digest), **request.spec.env}

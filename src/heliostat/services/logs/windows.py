@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from heliostat.models import Caller, Job, JobId
 from heliostat.services.context import Context
-from heliostat.services.jobs.logs import STREAMS, LogRange, attempt_number, log_keeper, log_order, read_log
+from heliostat.services.logs.reading import STREAMS, LogRange, attempt_number, log_keeper, log_order, read_log
 from heliostat.services.rights import inspectable_job
 
 WINDOW_BYTES = 32 * 1024

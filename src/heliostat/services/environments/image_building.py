@@ -4,14 +4,15 @@ import shutil
 
 from heliostat.engines.environment import environment_folder
 from heliostat.errors import Conflict
-from heliostat.models import Job, JobSpec, JobState, Resources
+from heliostat.models import Job, JobSpec, JobState
 from heliostat.models.environments import IMAGE_BUILD, PUSH, Software
 from heliostat.models.images import ARCHIVE, SIF, stored_name
 from heliostat.runtimes.contract import TOOL_PATH
 from heliostat.runtimes.image_building import ImageRecipe, Shipment, image_script, push_script
 from heliostat.runtimes.policy import rules_of
 from heliostat.services.context import Context
-from heliostat.services.images.contents import (
+from heliostat.services.environments.building import build_resources
+from heliostat.services.environments.image_contents import (
     CONTAINERFILE,
     DEFINITION,
     NAME,
@@ -72,10 +73,7 @@ def image_of_job(context: Context, software: Software, digest: str) -> tuple[str
 
 
 def _job(context: Context, who: tuple[str, str, str], what: tuple[str, str], spec: JobSpec, digest: str) -> Job:
-    from heliostat.services.environments.building import build_resources
-
     user, unix_user, project = who
-    resources: Resources = build_resources(context)
     return Job(
         id=0,
         kind=what[0],
@@ -84,7 +82,7 @@ def _job(context: Context, who: tuple[str, str, str], what: tuple[str, str], spe
         user=user,
         unix_user=unix_user,
         project=project,
-        resources=resources,
+        resources=build_resources(context),
         spec=spec,
         submitted_at=context.now(),
         time_limit_seconds=min(_LIMIT_SECONDS, context.settings.max_time_limit_seconds),

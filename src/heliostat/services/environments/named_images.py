@@ -9,8 +9,8 @@ from heliostat.models import Caller, JobRequest
 from heliostat.models.environments import IMAGES, Environment
 from heliostat.models.images import parse_own_name
 from heliostat.services.context import Context
+from heliostat.services.environments.image_building import image_of_job
 from heliostat.services.environments.orders import found
-from heliostat.services.images.building import image_of_job
 from heliostat.store import environments as stored
 from heliostat.store import images
 

@@ -1,9 +1,9 @@
 """What a job used of what it asked for, in words. Pure."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
-from heliostat.models import Job, UsageSummary
+from heliostat.models import AttemptUsage, Figure, Job, UsageSummary
 
 SHORTEST_SECONDS = 120.0  # that a job must have run to be judged
 IDLE_PERCENT = 5.0  # a GPU that is busy for less was not used
@@ -121,3 +121,34 @@ def _gb(mib: float) -> str:
     if mib < _GIB / 2:
         return f"{mib:.0f} MB"
     return (f"{mib / _GIB:.0f}" if mib >= 10 * _GIB else f"{mib / _GIB:.1f}".removesuffix(".0")) + " GB"
+
+
+def in_all(used: Sequence[AttemptUsage]) -> AttemptUsage | None:
+    """Over all attempts: the sum of times, the most of memory; None: nothing is known."""
+    if not used:
+        return None
+    return AttemptUsage(
+        sum(one.elapsed_seconds for one in used),
+        _sum(one.cpu_seconds for one in used),
+        max((one.memory_mib for one in used if one.memory_mib is not None), default=None),
+        _sum(one.gpu_seconds for one in used),
+        any(one.out_of_memory for one in used),
+    )
+
+
+def with_accounts(seen: UsageSummary, accounted: AttemptUsage | None) -> UsageSummary:
+    """Looks are few and far between; accounts miss no peak, but know no peak of cpus."""
+    if accounted is None or accounted.elapsed_seconds <= 0:
+        return seen
+    cpus, memory = seen.cpus, seen.memory_mib
+    if accounted.cpu_seconds is not None:
+        cpus = Figure(round(accounted.cpu_seconds / accounted.elapsed_seconds, 3), cpus.peak, cpus.last)
+    if accounted.memory_mib is not None:
+        memory = Figure(memory.mean, max(accounted.memory_mib, memory.peak or 0.0), memory.last)
+    watched = max(seen.sampled_seconds, accounted.elapsed_seconds)
+    return replace(seen, sampled_seconds=watched, cpus=cpus, memory_mib=memory)
+
+
+def _sum(values: Iterable[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None

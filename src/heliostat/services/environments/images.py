@@ -1,24 +1,30 @@
 """Verbs on images that people build: build, list, look, push, remove. Each person's are their own."""
 
+import contextlib
 import os
+import re
 import secrets
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 
-from heliostat.engines.folders import Refused, person_of
+from heliostat.config import Home
+from heliostat.controller.leftovers import read_safely
+from heliostat.engines.folders import JobFolder, Refused, person_of
 from heliostat.errors import Conflict, HeliostatError, Invalid, NotFound
 from heliostat.models import Caller, JobState
 from heliostat.models.environments import IMAGES, SHORTEST_PREFIX, EnvironmentState, Software
 from heliostat.models.images import Push, login_text, parse_own_name
 from heliostat.runtimes.images import OWN, parse_image
 from heliostat.runtimes.policy import check_registry, rules_of
+from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
 from heliostat.services.environments import verbs as environments
 from heliostat.services.environments.contents import checked
-from heliostat.services.environments.orders import found, serve, take_order, trusted_addresses
-from heliostat.services.environments.verbs import Shown
-from heliostat.services.images.building import draft_push
-from heliostat.services.images.contents import (
+from heliostat.services.environments.image_building import draft_push
+from heliostat.services.environments.image_contents import (
     CONTAINERFILE,
     DEFINITION,
     NAME,
@@ -27,13 +33,18 @@ from heliostat.services.images.contents import (
     checked_definition,
     written_for,
 )
-from heliostat.services.images.pushes import note_pushes
-from heliostat.services.images.wishes import find_named
+from heliostat.services.environments.named_images import find_named
+from heliostat.services.environments.orders import found, serve, take_order, trusted_addresses
+from heliostat.services.environments.verbs import Shown
 from heliostat.store import images as stored
 from heliostat.store import moves, people
-from heliostat.store.database import Transaction
+from heliostat.store.database import Store, Transaction
+from heliostat.store.jobs import get_jobs
 
 _LONGEST_USERNAME, _LONGEST_PASSWORD = 200, 20_000
+
+_DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
+_LOGIN_SECONDS = 3600.0  # in which its job must have been stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +89,7 @@ class ShownImage:
 
 def build_image(context: Context, caller: Caller, wish: ImageWish, project: str | None = None) -> ShownImage:
     """The one there is of the same contents, or a build of it in the queue; the name means it from now on."""
-    from heliostat.services.jobs.submission import project_and_unix_user
-
-    unix_user, settled = project_and_unix_user(context, caller.user, project)
+    unix_user, settled = unix_user_and_project(context, caller.user, project)
     name, user = own_name(wish.name), caller.user.name
     check_registry(OWN, rules_of(context.settings))
     limit = context.settings.max_queued_jobs_per_user
@@ -136,13 +145,11 @@ def remove_image(context: Context, caller: Caller, name: str) -> bool:
 
 def push_image(context: Context, caller: Caller, name: str, target: str, login: Login | None = None) -> Push:
     """A job that brings it to a registry. The login is used for this one time and kept nowhere."""
-    from heliostat.services.jobs.submission import project_and_unix_user
-
     image = show_image(context, caller, name)
     _check_pushable(image, caller)
     address = _target(context, target)
     _check_login(login)
-    unix_user, project = project_and_unix_user(context, caller.user, None)
+    unix_user, project = unix_user_and_project(context, caller.user, None)
     kept = None if login is None else _keep_login(context, unix_user, parse_image(address).registry, login)
     who = (caller.user.name, unix_user, project)
     draft = draft_push(context, who, (image.built_as, image.digest), address, kept)
@@ -258,3 +265,28 @@ def _write(path: str, text: str, owner: Sequence[int]) -> None:
     with open(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
         os.fchown(descriptor, owner[0], owner[1])
+
+
+def note_pushes(store: Store, home: Home) -> None:
+    """What they are at the registry, for those that are over. A crash before leaves it for the next time."""
+    with store.read() as conn:
+        unread = stored.unread_pushes(conn)
+    for push in unread:
+        text = read_safely(f"{JobFolder.of(home.jobs, push.job_id).path}/work/digest", 200) or ""
+        if found := _DIGEST.match(text):
+            store.write(partial(stored.note_pushed, job_id=push.job_id, pushed_digest=found[0]))
+
+
+def sweep_logins(store: Store, home: Home, now: datetime) -> None:
+    """Those whose push has ended, or never was stored. A push takes its own away as soon as it begins."""
+    with contextlib.suppress(FileNotFoundError), store.read() as conn:
+        entries = list(os.scandir(home.logins))
+        if not entries:
+            return
+        jobs = get_jobs(conn, {push.job_id for push in stored.unfinished_pushes(conn)}).values()
+        scripts = [job.spec.script or "" for job in jobs]
+        for entry in entries:
+            is_old = now.timestamp() - entry.stat(follow_symlinks=False).st_mtime > _LOGIN_SECONDS
+            if is_old and not any(entry.name in script for script in scripts):
+                words = ["rm", "-rf", "--one-file-system", "--", entry.path]
+                subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL)

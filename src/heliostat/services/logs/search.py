@@ -4,10 +4,10 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from heliostat.errors import invalid_field
 from heliostat.models import Caller, Job, JobId
-from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
-from heliostat.services.jobs.logs import STREAMS, LogRange, attempt_number, read_log
+from heliostat.services.logs.reading import STREAMS, LogRange, attempt_number, read_log
 from heliostat.services.rights import inspectable_job
 
 MOST_HITS = 100
@@ -52,7 +52,7 @@ def find_in_log(context: Context, caller: Caller, job_id: JobId, wish: SearchWis
     job = inspectable_job(context, caller, job_id)
     number = attempt_number(job, wish.attempt)
     if not 1 <= len(wish.text) <= LONGEST_TEXT:
-        raise invalid("find", f"must have 1 to {LONGEST_TEXT} letters")
+        raise invalid_field("find", f"must have 1 to {LONGEST_TEXT} letters")
     with context.searches.of(caller.user.name):
         return _found(context, job, number, wish)
 
