@@ -11,7 +11,8 @@ from itertools import islice
 from zoneinfo import ZoneInfo
 
 from heliostat.auth.identity import is_account_name
-from heliostat.engines.slurm.sacct import PastJob, SacctReader
+from heliostat.engines.factory import reader_of_slurm
+from heliostat.engines.history import PastJob
 from heliostat.errors import HeliostatError, Invalid, printable
 from heliostat.models import Caller, Job, JobSpec, Layout, Place, Placement, Resources, Role, User
 from heliostat.models.jobs import PRIORITY_CLASSES
@@ -47,7 +48,7 @@ class Imported:
 def import_slurm(context: Context, caller: Caller, given: SacctText) -> Imported:
     """All of it or, when an account has no project, nothing. Done again it changes nothing. Admins only."""
     require_admin(caller.user)
-    reader = SacctReader(ZoneInfo(context.settings.zone), given.delimiter)
+    reader = reader_of_slurm(ZoneInfo(context.settings.zone), given.delimiter)
     past = list(reader.jobs(given.text.split("\n")))
     projects = _projects(context, {job.account for job in past}, given.projects)
     users, made = _users(context, caller, {job.user for job in past}, given.users)

@@ -4,11 +4,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from heliostat.doctor import Finding, examine
-from heliostat.engines.contract import DrainsNodes
+from heliostat.doctor import examine
+from heliostat.engines.contract import DrainsNodes, Finding
 from heliostat.errors import NotFound, invalid_field, printable
 from heliostat.models import Caller, Node, NodeState, User
 from heliostat.services.accounts.data_classes import MOST_SECRET, note_for_node
+from heliostat.services.accounts.slurm import examine_accounts, probe_nodes
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin, write_as
 from heliostat.store import people
@@ -86,10 +87,6 @@ def examine_installation(context: Context, caller: Caller, *, probe: bool = Fals
     With `probe` a tiny job looks from the nodes too, where the engine has others than this machine.
     """
     require_admin(caller.user)
-    if context.settings.engine != "slurm":
-        return examine(context.settings, nodes=context.fleet.nodes_now())
-    from heliostat.services.accounts.slurm import examine_accounts, probe_nodes
-
     if probe:
         probe_nodes(context)
     return [*examine(context.settings, nodes=context.fleet.nodes_now()), *examine_accounts(context)]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home, Settings
-from heliostat.engines.local.software import Account, Machine, examine_software, findings
+from heliostat.engines.local.checks import Account, Machine, examine_local, findings
 
 SETTINGS = Settings(Home(Path("/srv/h")))
 BUILDER = Account("heliostat-build", 990, "/usr/sbin/nologin")
@@ -19,7 +19,7 @@ def without(*programs: str) -> Machine:
 
 
 def levels(machine: Machine, settings: Settings = SETTINGS) -> dict[str, str]:
-    return {check: level for check, level, _, _ in findings(settings, machine)}
+    return {found.check: found.level for found in findings(settings, machine)}
 
 
 def test_where_all_is_there_all_is_well():
@@ -46,8 +46,8 @@ def test_where_all_is_there_all_is_well():
     ],
 )
 def test_what_is_missing_is_told_with_what_to_do(machine, check, level, word, hint):
-    found = next(one for one in findings(SETTINGS, machine) if one[0] == check)
-    assert (found[1], word in found[2], hint in (found[3] or "")) == (level, True, True), found
+    found = next(one for one in findings(SETTINGS, machine) if one.check == check)
+    assert (found.level, word in found.message, hint in (found.hint or "")) == (level, True, True), found
 
 
 def test_nobody_without_root_needs_the_builder():
@@ -66,8 +66,10 @@ def test_services_need_no_range():
 
 def test_many_are_not_all_named():
     many = tuple(Account(f"u{number}", 2000 + number, "/bin/sh") for number in range(9))
-    told = next(one for one in findings(SETTINGS, replace(WELL, accounts=(BUILDER, *many))) if one[0] == "images")
-    assert "u4 and 4 more" in told[2]
+    told = next(
+        one for one in findings(SETTINGS, replace(WELL, accounts=(BUILDER, *many))) if one.check == "images"
+    )
+    assert "u4 and 4 more" in told.message
 
 
 def test_where_images_are_not_run_nobody_asks_for_podman():
@@ -75,4 +77,4 @@ def test_where_images_are_not_run_nobody_asks_for_podman():
 
 
 def test_this_machine_can_be_looked_at():
-    assert {level for _, level, _, _ in examine_software(SETTINGS)} <= {"ok", "warning", "problem"}
+    assert {found.level for found in examine_local(SETTINGS)} <= {"ok", "warning", "problem"}
