@@ -22,27 +22,23 @@ from heliostat import __version__
 from heliostat.api.app import create_app
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
-from heliostat.controller.accounts import Rules
+from heliostat.controller.accounts import Rules, policy_from
 from heliostat.controller.controller import Controller, Parts
 from heliostat.controller.fleet import Fleet
 from heliostat.controller.forecaster import Forecaster
-from heliostat.controller.policy import policy_from
 from heliostat.engines.contract import Engine, SweepsImages
 from heliostat.engines.factory import make_engine
 from heliostat.engines.relay.relays import relays_of
 from heliostat.errors import Conflict, HeliostatError
-from heliostat.loops.accountant import Accountant
 from heliostat.loops.environments import EnvironmentKeeper
 from heliostat.loops.image_stores import ImageStoreKeeper
 from heliostat.loops.notifier import make_notifier
 from heliostat.loops.reconciler import Reconciler
 from heliostat.loops.recorder import Recorder, Seen
-from heliostat.loops.sampler import Sampler, Watched
+from heliostat.loops.sampler import Accountant, Sampler, Watched
 from heliostat.loops.sessions import SessionWatch
-from heliostat.loops.sweeper import Sweeper
+from heliostat.loops.sweeper import Sweeper, UploadSweeper, WorkflowSweeper
 from heliostat.loops.timekeeper import Timekeeper
-from heliostat.loops.upload_sweeper import UploadSweeper
-from heliostat.loops.workflow_sweeper import WorkflowSweeper
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.addresses import addresses

@@ -6,7 +6,9 @@ are held, and the line in `cluster.toml` last. Until that line is written nothin
 
 import fcntl
 import os
+import re
 import sqlite3
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -20,7 +22,6 @@ from heliostat.engines.factory import checks_of_slurm
 from heliostat.engines.folders import Refused, person_of
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import ACTIVE, Job, JobId, JobState
-from heliostat.services.toml_line import with_setting
 from heliostat.store.accounts import data_classes
 from heliostat.store.database import Store
 from heliostat.store.jobs import get_jobs, unfinished_jobs
@@ -28,6 +29,8 @@ from heliostat.store.migrate import HEAD, revision_of
 from heliostat.store.moves import Move, move_jobs
 
 _COPY = ".before-slurm"
+
+_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,3 +232,27 @@ def _keep(draft: Path, path: Path) -> None:
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:20])) + (f" and {len(numbers) - 20} more" if len(numbers) > 20 else "")
+
+
+def with_setting(text: str, name: str, value: str) -> str:
+    """Comments, order and line ends stay. Raises Invalid where it cannot be done without harm."""
+    table = _TABLE.search(text)
+    top, rest = (text, "") if table is None else (text[: table.start()], text[table.start() :])
+    line = re.compile(rf"^([ \t]*{re.escape(name)}[ \t]*=[ \t]*)(\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE)
+    changed, count = line.subn(lambda found: f'{found[1]}"{value}"', top, count=1)
+    if not count:
+        end = "\r\n" if "\r\n" in text else "\n"
+        changed = f'{name} = "{value}"{end}{top}'
+    changed += rest
+    if _values(changed) != (_values(text) or {}) | {name: value}:
+        raise Invalid(
+            f"cluster.toml: {name} cannot be set there safely.", f'Write {name} = "{value}" into it yourself.'
+        )
+    return changed
+
+
+def _values(text: str) -> dict[str, object] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None

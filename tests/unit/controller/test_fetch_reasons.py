@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home
-from heliostat.controller.images import settle_fetch
+from heliostat.controller.leftovers import settle_fetch
 from heliostat.models import Cause, Ended
 from unit.services.site import a_job
 

@@ -4,7 +4,7 @@ import os
 from datetime import UTC, datetime
 
 from heliostat.config import Home
-from heliostat.controller.images import settle_push
+from heliostat.controller.leftovers import settle_push
 from heliostat.models import Cause, Ended
 from heliostat.services.environments.images import sweep_logins
 from heliostat.store.database import Store

@@ -23,8 +23,7 @@ from heliostat.engines.slurm.terms import terms_of
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Job, JobSpec, JobState, Placement, Resources
 from heliostat.services import migration
-from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration
-from heliostat.services.toml_line import with_setting
+from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration, with_setting
 from heliostat.store.database import Store
 from heliostat.store.jobs import get_job
 from heliostat.store.moves import add_jobs

@@ -13,7 +13,7 @@ from heliostat.models import Caller, Job, JobState
 from heliostat.models.services import Health, ServiceState, Visibility
 from heliostat.models.sessions import Listening
 from heliostat.services.accounts.people import UserChange, update_user
-from heliostat.services.traffic import Traffic
+from heliostat.services.context import Traffic
 from heliostat.services.web_services import verbs as web_services
 from heliostat.services.web_services.health import Looks
 from heliostat.services.web_services.tending import tend

@@ -14,7 +14,7 @@ import pytest
 
 from heliostat.models import Attempt, JobState
 from heliostat.models.sessions import Listening, Session, Target
-from heliostat.services import proven_http
+from heliostat.services import proxying
 from heliostat.services.context import Context
 from heliostat.services.proxying import Way
 from heliostat.services.sessions import activity as session_activity
@@ -57,7 +57,7 @@ def found(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
 
     def at(port: int) -> None:
         monkeypatch.setattr(session_activity, "find_way", lambda *_: WAY)
-        monkeypatch.setattr(proven_http, "listening", lambda *_: Listening("127.0.0.1", port, (1,)))
+        monkeypatch.setattr(proxying, "listening", lambda *_: Listening("127.0.0.1", port, (1,)))
 
     return at
 

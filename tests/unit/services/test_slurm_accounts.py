@@ -19,7 +19,7 @@ from heliostat.services.accounts.slurm import (
     examine_accounts,
     plan_slurm_accounts,
 )
-from heliostat.store.slurm_made import list_made
+from heliostat.store.accounts import list_made
 from unit.services.site import Site, a_job
 
 CONFIG = "ClusterName = lab\nAccountingStorageEnforce = associations,limits,qos\n"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from heliostat.auth.identity import is_account_name
 from heliostat.errors import Conflict, Forbidden, NotAuthenticated, invalid_field, printable
 from heliostat.models import (
+    AuditEntry,
     Caller,
     Membership,
     ProjectRole,
@@ -22,8 +23,8 @@ from heliostat.services.accounts.quotas import QuotaChange, change_quota
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin, write_as
 from heliostat.store import people, web_logins
+from heliostat.store.accounts import Scope
 from heliostat.store.database import Transaction
-from heliostat.store.quotas import Scope
 
 LOGIN_TOKEN = "login"  # noqa: S105 - the name of the tokens that a login makes
 
@@ -280,3 +281,35 @@ def _as_seen_by(viewer: User, user: User) -> User:
         return user
     shared = tuple(m for m in user.memberships if viewer.belongs_to(m.project))
     return replace(user, memberships=shared, has_password=False, unix_user=None, quota=Quota())
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Empty: everything."""
+
+    user: str = ""  # who did it
+    text: str = ""  # part of what was done, or to what
+
+
+def list_audit(
+    context: Context,
+    caller: Caller,
+    limit: int = 100,
+    cursor: str | None = None,
+    only: AuditFilter = AuditFilter(),  # noqa: B008 - frozen
+) -> tuple[list[AuditEntry], str | None]:
+    """Newest first; with the cursor of the next page, None at the end."""
+    require_admin(caller.user)
+    if not 1 <= limit <= 500:
+        raise invalid_field("limit", "must be between 1 and 500")
+    before = None if cursor is None else _cursor_id(cursor)
+    with context.store.read() as conn:
+        entries = people.list_audit(conn, limit + 1, before, only.user, only.text)
+    more = len(entries) > limit
+    return entries[:limit], str(entries[limit - 1].id) if more else None
+
+
+def _cursor_id(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):  # longer overflows the database
+        raise invalid_field("cursor", "must be the next_cursor of an earlier page")
+    return int(cursor)

@@ -13,8 +13,8 @@ from heliostat.services.accounts.quotas import QuotaChange, change_quota
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin, write_as
 from heliostat.store import accounts, people
+from heliostat.store.accounts import Scope
 from heliostat.store.database import Transaction
-from heliostat.store.quotas import Scope
 
 MOST_SHARES = 10_000
 

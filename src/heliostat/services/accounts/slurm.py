@@ -11,7 +11,7 @@ from heliostat.errors import Conflict, EngineUnavailable, HeliostatError
 from heliostat.models import Caller
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
-from heliostat.store import people, slurm_made
+from heliostat.store import accounts, people
 from heliostat.store.accounts import list_departments
 
 __all__ = ["AccountPlan", "Applied", "apply_accounts", "examine_accounts", "plan_slurm_accounts", "probe_nodes"]
@@ -89,7 +89,7 @@ def _sync(context: Context) -> AccountSync:
 
 def _plan(context: Context, sync: AccountSync) -> AccountPlan:
     with context.store.read() as conn:
-        made = slurm_made.list_made(conn)
+        made = accounts.list_made(conn)
     return sync.plan(_ours(context), made)
 
 
@@ -107,7 +107,7 @@ def _ours(context: Context) -> OurAccounts:
 def _carry_out(context: Context, sync: AccountSync, step: AccountStep) -> None:
     """That we put somebody somewhere is noted before we do: when the answer is lost it is still known."""
     if (added := step.adds) is not None:
-        context.store.write(lambda tx: slurm_made.note_made(tx, *added))
+        context.store.write(lambda tx: accounts.note_made(tx, *added))
     try:
         was_us = sync.carry_out(step)
     except Conflict:
@@ -118,7 +118,7 @@ def _carry_out(context: Context, sync: AccountSync, step: AccountStep) -> None:
 
 def _forget(context: Context, made: Membership | None) -> None:
     if made is not None:
-        context.store.write(lambda tx: slurm_made.forget_made(tx, *made))
+        context.store.write(lambda tx: accounts.forget_made(tx, *made))
 
 
 def _refused(plan: AccountPlan, done: Sequence[AccountStep], said: str) -> Conflict:

@@ -3,7 +3,7 @@
 import unicodedata
 from datetime import datetime, timedelta
 
-from heliostat.auth.tokens import new_token
+from heliostat.auth.identity import new_token
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Caller, Token, User
 from heliostat.services.accounts.people import LOGIN_TOKEN

@@ -22,9 +22,9 @@ from heliostat.services.context import Context
 from heliostat.services.efficiency import Asked, Verdict, in_all, verdict, with_accounts
 from heliostat.services.rights import inspectable_job
 from heliostat.store import jobs as stored
-from heliostat.store.attempt_usage import usage_of
 from heliostat.store.sample_chunks import Chunk, Grid, Values, onto_grid
 from heliostat.store.times import to_time
+from heliostat.store.usage import usage_of
 
 __all__ = [
     "Asked",

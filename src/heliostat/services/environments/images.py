@@ -5,7 +5,7 @@ import os
 import re
 import secrets
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
@@ -14,8 +14,8 @@ from heliostat.config import Home
 from heliostat.controller.leftovers import read_safely
 from heliostat.engines.folders import JobFolder, Refused, person_of
 from heliostat.errors import Conflict, HeliostatError, Invalid, NotFound
-from heliostat.models import Caller, JobState
-from heliostat.models.environments import IMAGES, SHORTEST_PREFIX, EnvironmentState, Software
+from heliostat.models import Caller, JobRequest, JobState
+from heliostat.models.environments import IMAGES, SHORTEST_PREFIX, Environment, EnvironmentState, Software
 from heliostat.models.images import Push, login_text, parse_own_name
 from heliostat.runtimes.images import OWN, parse_image
 from heliostat.runtimes.policy import check_registry, rules_of
@@ -23,7 +23,7 @@ from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
 from heliostat.services.environments import verbs as environments
 from heliostat.services.environments.contents import checked
-from heliostat.services.environments.image_building import draft_push
+from heliostat.services.environments.image_building import draft_push, image_of_job
 from heliostat.services.environments.image_contents import (
     CONTAINERFILE,
     DEFINITION,
@@ -33,9 +33,9 @@ from heliostat.services.environments.image_contents import (
     checked_definition,
     written_for,
 )
-from heliostat.services.environments.named_images import find_named
 from heliostat.services.environments.orders import found, serve, take_order, trusted_addresses
 from heliostat.services.environments.verbs import Shown
+from heliostat.store import environments as stored_environments
 from heliostat.store import images as stored
 from heliostat.store import moves, people
 from heliostat.store.database import Store, Transaction
@@ -290,3 +290,63 @@ def sweep_logins(store: Store, home: Home, now: datetime) -> None:
             if is_old and not any(entry.name in script for script in scripts):
                 words = ["rm", "-rf", "--one-file-system", "--", entry.path]
                 subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL)
+
+
+def name_images(context: Context, caller: Caller, requests: Sequence[JobRequest]) -> list[JobRequest]:
+    """With the image such a name means now, whatever is built under that name later. May be repeated.
+
+    Each digest and name is looked up once, however many requests have it.
+    """
+    digests = dict.fromkeys(one.environment for one in requests if isinstance(one.environment, str))
+    names = {one.spec.image for one in requests if one.environment is None and one.spec.image is not None}
+    by_digest = {digest: _of_digest(context, caller, digest) for digest in digests}
+    by_name = _find_all_named(context, caller.user.name, names)
+    named: list[JobRequest] = []
+    for request in requests:
+        if isinstance(request.environment, str):
+            named.append(_named(context, request, by_digest[request.environment]))
+        elif request.environment is None and request.spec.image in by_name:
+            named.append(_named(context, request, by_name[request.spec.image]))
+        else:
+            named.append(request)
+    return named
+
+
+def find_named(context: Context, user: str, text: str) -> Environment | None:
+    """The one of this user with that name; None: there is none, so it means one of a registry."""
+    return _find_all_named(context, user, [text]).get(text)
+
+
+def _find_all_named(context: Context, user: str, texts: Collection[str]) -> dict[str, Environment]:
+    names: dict[str, str] = {}
+    for text in texts:
+        with contextlib.suppress(ValueError):
+            names[text] = parse_own_name(text)
+    if not names:
+        return {}
+    with context.store.read() as conn:
+        digests = stored.digests_named(conn, user, set(names.values()))
+        kept = {digest: stored_environments.find(conn, digest) for digest in digests.values()}
+    meant = {text: kept.get(digests.get(name, "")) for text, name in names.items()}
+    return {text: one.environment for text, one in meant.items() if one is not None}
+
+
+def _of_digest(context: Context, caller: Caller, digest: str) -> Environment:
+    one = found(context, caller, digest).environment
+    if one.software.kind in IMAGES and one.owner != caller.user.name:
+        raise NotFound("This image is somebody else's.", "They can push it to a registry for you.")
+    return one
+
+
+def _named(context: Context, request: JobRequest, meant: Environment) -> JobRequest:
+    if meant.software.kind not in IMAGES:
+        return request
+    image, runtime = image_of_job(context, meant.software, meant.digest)
+    if request.environment is not None and request.spec.image not in (None, image):
+        raise Invalid(
+            "An image brings its own software, so it takes no environment.",
+            "Leave out one of the two.",
+            fields={"environment": "not with another image"},
+        )
+    spec = replace(request.spec, image=image, runtime=runtime or request.spec.runtime)
+    return replace(request, environment=meant.digest, spec=spec)

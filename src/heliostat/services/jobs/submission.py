@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -9,16 +10,16 @@ from itertools import islice
 from sqlalchemy import bindparam, insert, select
 
 from heliostat.engines.contract import ChecksRequests
-from heliostat.errors import Conflict, TooLarge
+from heliostat.errors import Conflict, Invalid, TooLarge
 from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
 from heliostat.models.records import Code
+from heliostat.runtimes.policy import Asker, Rules, admitted, rules_of
 from heliostat.services.accounts.lookup import project_for, unix_user_of
 from heliostat.services.accounts.quotas import check_queued
-from heliostat.services.cluster.reserved import check_reservations
+from heliostat.services.cluster.reservations import check_reservations
 from heliostat.services.context import Context
-from heliostat.services.environments.named_images import name_images
+from heliostat.services.environments.images import name_images
 from heliostat.services.environments.orders import equip, take_orders
-from heliostat.services.jobs.containment import settle_containers
 from heliostat.services.jobs.drafts import Desk, draft_job
 from heliostat.services.jobs.parents import link
 from heliostat.services.jobs.uploads import check_uploads
@@ -266,3 +267,36 @@ def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: Subm
         "created_at": to_seconds(submitted.jobs[0].submitted_at),
     }
     tx.conn.execute(insert(_keys), values)
+
+
+def settle_containers(
+    context: Context, user: User, projects: Mapping[str | None, str], requests: Sequence[JobRequest]
+) -> list[JobRequest]:
+    """With what was left open decided. Raises Invalid; `projects` says what each project named there means."""
+    rules = rules_of(context.settings)
+    asks = any(request.spec.image or request.spec.runtime for request in requests)
+    home = _home_of(user.unix_user) if asks else None  # to look it up takes longer than all the rest
+    settled: list[JobRequest] = []
+    for request in requests:
+        asker = Asker(user.name, home, projects[request.project])
+        settled.append(replace(request, spec=_settled(context, request, asker, rules)))
+    return settled
+
+
+def _settled(context: Context, request: JobRequest, asker: Asker, rules: Rules) -> JobSpec:
+    spec, is_own = request.spec, request.spec.image is not None and request.environment is not None
+    settled = admitted(spec, asker, rules, is_own=is_own)
+    if settled.wants_container and not context.engine.capabilities.contains:
+        raise Invalid(
+            f"The engine {context.engine.name} cannot run jobs in containers yet.",
+            "Leave image and runtime out, and start the container in your script.",
+            fields={"image" if spec.image else "runtime": "not with this engine"},
+        )
+    return settled
+
+
+def _home_of(unix_user: str | None) -> str | None:
+    try:
+        return pwd.getpwnam(unix_user or "").pw_dir
+    except KeyError:
+        return None

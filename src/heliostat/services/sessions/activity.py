@@ -16,8 +16,7 @@ from heliostat.models import Job
 from heliostat.models.samples import DEVICE_COLUMNS, USAGE_COLUMNS, job_subject
 from heliostat.models.sessions import Target
 from heliostat.services.context import Context
-from heliostat.services.proven_http import proven_connection
-from heliostat.services.proxying import Way, find_way
+from heliostat.services.proxying import Way, find_way, proven_connection
 from heliostat.store.sample_chunks import Grid, onto_grid
 
 _PATIENCE_SECONDS = 5.0

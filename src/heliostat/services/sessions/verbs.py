@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from heliostat.errors import HeliostatError, Invalid, NotFound, invalid_field
-from heliostat.models import Caller, Job, JobRequest, JobState
+from heliostat.models import ACTIVE, Caller, Job, JobRequest, JobState, Rule
 from heliostat.models.sessions import APPS, Session, SessionWish, Target
 from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
@@ -18,7 +18,6 @@ from heliostat.services.jobs.submission import Submitted, prepare_submission
 from heliostat.services.logs.reading import LogRange, read_log
 from heliostat.services.proxying import check_entry, find_way, listening
 from heliostat.services.sessions.software import digest_of_tools, jupyter_in, launcher, tools_for
-from heliostat.services.sessions.steps import step_of
 from heliostat.services.sessions.watch import warning_of
 from heliostat.store import jobs as stored
 from heliostat.store import sessions as kept
@@ -176,3 +175,31 @@ def _last_lines(context: Context, job: Job) -> str:
         text = read_log(context, job, LogRange("stderr", -_TAIL_BYTES)).data.decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
     return ""
+
+
+def step_of(context: Context, job: Job, *, is_up: bool) -> str:
+    match job.state:
+        case JobState.RUNNING:
+            return "Its server is up." if is_up else "Its server is starting."
+        case JobState.STARTING:
+            return f"It is being started on {job.node}."
+        case JobState.HELD:
+            return "It is held."
+        case JobState.PENDING | JobState.PREEMPTED:
+            return _building(context, job) or "It waits in the queue."
+    text = job.reason or ""
+    return text[:1].upper() + text[1:].rstrip(".") + "." if text else "It is over."
+
+
+def _building(context: Context, job: Job) -> str:
+    """What it waits for before its turn; empty: nothing is left to be built."""
+    ids = [one.parent for one in job.after if one.rule is Rule.BUILT]
+    if not ids or job.parents_left == 0:
+        return ""
+    with context.store.read() as conn:
+        builds = [build for build in stored.get_jobs(conn, ids).values() if not build.is_over]
+    if not builds:
+        return ""
+    if any(build.state in ACTIVE for build in builds):
+        return "Its software is being built, once for everybody; this takes a minute or two."
+    return "Its software waits to be built, once for everybody."

@@ -1,13 +1,17 @@
 """The cluster at a glance, as one person may see it: every device, who holds it, is it used; and the queue."""
 
+import math
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
+from weakref import WeakKeyDictionary
 
 from heliostat.models import ACTIVE, Caller, Device, Job, JobId, JobState, Node, NodeState, Reservation, User
-from heliostat.services.cluster.idleness import LOOK_BACK, recent_utilisation
+from heliostat.models.samples import DEVICE_COLUMNS, USAGE_COLUMNS, node_subject
 from heliostat.services.cluster.nodes import get_node
 from heliostat.services.cluster.others import Guest, devices_of_others, guests_by_node, with_guests
 from heliostat.services.cluster.reservations import list_reservations
@@ -15,10 +19,17 @@ from heliostat.services.context import Context
 from heliostat.services.efficiency import IDLE_PERCENT
 from heliostat.services.rights import may_inspect
 from heliostat.store import jobs as stored
+from heliostat.store.sample_chunks import Grid, onto_grid
+from heliostat.store.samples import SampleStore
 from heliostat.store.usage import unfinished_by_project
 
 _MOST_ACTIVE = 100_000
 _SOON = timedelta(days=7)
+
+LOOK_BACK = timedelta(minutes=10)
+_REMEMBERED_SECONDS = 20.0
+
+Means = Sequence[float | None]
 
 
 class Condition(StrEnum):
@@ -251,3 +262,42 @@ class _View:
         known = self.used.get(node, ())
         mean = known[at] if at < len(known) else None
         return mean is not None and mean < IDLE_PERCENT
+
+
+def recent_utilisation(context: Context, nodes: Collection[str]) -> Mapping[str, Means]:
+    """By node: the mean utilisation in percent of each of its devices; None is not known."""
+    memory = _memory_of(context.samples)
+    return {name: memory.of(context, name) for name in nodes}
+
+
+class _Memory:
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[float, Means]] = {}
+
+    def of(self, context: Context, node: str) -> Means:
+        clock = time.monotonic()
+        read_at, means = self._known.get(node, (-math.inf, ()))
+        if clock - read_at > _REMEMBERED_SECONDS:
+            means = _read(context, node)
+            self._known[node] = (clock, means)
+        return means
+
+
+_lock = threading.Lock()
+_memories: WeakKeyDictionary[SampleStore, _Memory] = WeakKeyDictionary()
+
+
+def _memory_of(samples: SampleStore) -> _Memory:
+    with _lock:
+        return _memories.setdefault(samples, _Memory())
+
+
+def _read(context: Context, node: str) -> Means:
+    end = int(context.now().timestamp()) + 1
+    seconds = int(LOOK_BACK.total_seconds())
+    chunks = context.samples.read(node_subject(node), end - seconds, end)
+    if not chunks:
+        return ()
+    row = onto_grid(chunks, Grid(end - seconds, seconds, 1)).mean[0].tolist()
+    first, step = len(USAGE_COLUMNS), len(DEVICE_COLUMNS)
+    return tuple(None if math.isnan(value) else value for value in row[first::step])
