@@ -22,25 +22,22 @@ from heliostat import __version__
 from heliostat.api.app import create_app
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
-from heliostat.controller.accounts import Rules
+from heliostat.controller.accounts import Rules, policy_from
 from heliostat.controller.controller import Controller, Parts
 from heliostat.controller.fleet import Fleet
 from heliostat.controller.forecaster import Forecaster
-from heliostat.controller.policy import policy_from
-from heliostat.engines.contract import Engine
-from heliostat.errors import Conflict, HeliostatError, Invalid
-from heliostat.loops.accountant import Accountant
+from heliostat.engines.contract import Engine, SweepsImages
+from heliostat.engines.factory import make_engine
+from heliostat.errors import Conflict, HeliostatError
 from heliostat.loops.environments import EnvironmentKeeper
 from heliostat.loops.image_stores import ImageStoreKeeper
 from heliostat.loops.notifier import make_notifier
 from heliostat.loops.reconciler import Reconciler
 from heliostat.loops.recorder import Recorder, Seen
-from heliostat.loops.sampler import Sampler, Watched
+from heliostat.loops.sampler import Accountant, Sampler, Watched
 from heliostat.loops.sessions import SessionWatch
-from heliostat.loops.sweeper import Sweeper
+from heliostat.loops.sweeper import Sweeper, UploadSweeper, WorkflowSweeper
 from heliostat.loops.timekeeper import Timekeeper
-from heliostat.loops.upload_sweeper import UploadSweeper
-from heliostat.loops.workflow_sweeper import WorkflowSweeper
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.addresses import addresses
@@ -117,24 +114,6 @@ def _keep_descriptors() -> None:
                 os.set_inheritable(int(name), False)
 
 
-def make_engine(settings: Settings) -> Engine:
-    if settings.engine == "local":
-        from heliostat.engines.local.engine import LocalEngine
-
-        return LocalEngine(settings)
-    if settings.engine == "simulated":
-        from heliostat.engines.simulated.clock import RealClock
-        from heliostat.engines.simulated.cluster import parse_nodes
-        from heliostat.engines.simulated.engine import SimulatedEngine
-
-        return SimulatedEngine(parse_nodes(settings.simulated_nodes), RealClock(settings.simulated_speed))
-    if settings.engine == "slurm":
-        from heliostat.engines.slurm.engine import SlurmEngine
-
-        return SlurmEngine(settings)
-    raise Invalid(f"There is no engine {settings.engine!r}.", "Engines are: local, simulated, slurm.")
-
-
 def _start_parts(
     settings: Settings, engine: Engine, before: Callable[[Store], None], stack: contextlib.ExitStack
 ) -> Context:
@@ -186,7 +165,8 @@ def _loops(context: Context) -> Iterator[_Runs]:
     yield WorkflowSweeper(store, home.workflows, days, utc_now)
     yield UploadSweeper(store, context.uploads, settings.keep_uploads_days, utc_now)
     yield EnvironmentKeeper(store, context.engine, settings, utc_now)
-    yield ImageStoreKeeper(settings)
+    if isinstance(context.engine, SweepsImages):
+        yield ImageStoreKeeper(context.engine.image_sweeps)
     yield Accountant(context.engine, store)
     yield Timekeeper(context)
     yield make_notifier(context)

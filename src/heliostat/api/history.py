@@ -10,9 +10,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.history_schemas import SacctBody
-from heliostat.services.history import export_history
-from heliostat.services.history_import import import_slurm
-from heliostat.store.past import Period
+from heliostat.services.history import export_history, import_slurm
+from heliostat.store.history import Period
 
 router = APIRouter(tags=["history"])
 Since = Annotated[datetime | None, Query(alias="from")]

@@ -4,7 +4,7 @@ from typing import Annotated
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
-from heliostat.services.history_import import SacctText
+from heliostat.services.history import SacctText
 
 Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
 

@@ -20,16 +20,16 @@ from heliostat.api.waiting import Waited
 from heliostat.errors import Invalid
 from heliostat.models import TERMINAL, Caller, Job, JobId, JobState
 from heliostat.services.context import Context
+from heliostat.services.efficiency import in_all
 from heliostat.services.jobs import verbs as services
-from heliostat.services.jobs.families import family_of
-from heliostat.services.jobs.logs import LogRange, log_order, read_log
+from heliostat.services.jobs.story import family_of
 from heliostat.services.jobs.submission import submit_jobs
-from heliostat.services.jobs.usage import in_all
+from heliostat.services.logs.reading import LogRange, log_order, read_log
 from heliostat.services.rights import inspectable_job, may_inspect, may_see_values
 from heliostat.services.sessions.verbs import TOKEN
 from heliostat.store import jobs as stored
-from heliostat.store.attempt_usage import usage_of
 from heliostat.store.schedules import origin_of
+from heliostat.store.usage import usage_of
 
 router = APIRouter(tags=["jobs"])
 HIDDEN = "(hidden)"

@@ -20,7 +20,7 @@ from heliostat.api.environment_schemas import ENVIRONMENT_WORDS, EnvironmentFiel
 from heliostat.api.record_schemas import CodeBody
 from heliostat.api.retry_schemas import Notify, RetryOn, check_retry, retry_of
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
-from heliostat.models.mounts import parse_mount
+from heliostat.models.jobs import parse_mount
 from heliostat.models.quantities import (
     MAX_ARRAY,
     parse_array,

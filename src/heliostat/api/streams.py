@@ -18,7 +18,7 @@ from heliostat.api.folders import FolderWatch
 from heliostat.api.views import event_view
 from heliostat.models import Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
-from heliostat.services.jobs.logs import STREAMS, Tail, check_log, log_order, open_tail
+from heliostat.services.logs.reading import STREAMS, Tail, check_log, log_order, open_tail
 from heliostat.services.rights import inspectable_job, may_inspect
 from heliostat.store import jobs as stored
 from heliostat.store.jobs import listed_jobs

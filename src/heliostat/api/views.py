@@ -9,7 +9,7 @@ from heliostat.api.retry_schemas import retry_request
 from heliostat.models import AttemptRecord, Job, JobEvent, Layout, Node, Place, Rule
 from heliostat.models.nodes import Device
 from heliostat.services.cluster.others import Guest
-from heliostat.services.jobs.families import Family
+from heliostat.services.jobs.story import Family
 
 Json = dict[str, Any]
 

@@ -13,8 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from heliostat.config import Home, Settings
-from heliostat.controller.images import settle_push
-from heliostat.controller.leftovers import last_words
+from heliostat.controller.leftovers import last_words, settle_push
 from heliostat.engines.contract import Engine, RunsPrograms
 from heliostat.engines.environment import environment_folder
 from heliostat.engines.peoples_files import open_below
@@ -25,8 +24,6 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 
-_EVERY_SECONDS = 3600.0
-_MOST_LOCK_BYTES = 4 * 2**20
 _MOST = 100_000  # environments looked at in one go
 
 

@@ -152,7 +152,7 @@ class Forecaster:
             if user in self._askers:
                 raise TooManyRequests("A question of yours is being answered.", "Wait for its answer.")
             if len(self._askers) >= self._timing.most_askers:
-                raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
+                raise TooManyRequests("Too many concurrent requests.", "Ask again in a few seconds.")
             self._askers.add(user)
         try:
             yield
@@ -164,7 +164,7 @@ class Forecaster:
     def _turn(self) -> Iterator[None]:
         """One at a time: answers cost seconds, and there is one processor to share."""
         if not self._thinking.acquire(timeout=self._timing.turn_seconds):
-            raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
+            raise TooManyRequests("Too many concurrent requests.", "Ask again in a few seconds.")
         try:
             yield
         finally:

@@ -11,16 +11,14 @@ import re
 from collections.abc import Iterable, Mapping
 
 from heliostat.config import Home
-from heliostat.controller.images import settle_fetch
-from heliostat.controller.leftovers import left_by
-from heliostat.controller.notebooks import settle_notebook
+from heliostat.controller.leftovers import left_by, settle_fetch, settle_notebook
 from heliostat.engines.contract import Engine
 from heliostat.engines.job_files import read_plain
 from heliostat.engines.workflow_folders import VALUES_FILE, own_folder, workflow_part
 from heliostat.models import Ended, Job, JobId
 from heliostat.models.workflows import Metric
 from heliostat.store.database import Store, Transaction
-from heliostat.store.results import put_metrics, put_outputs
+from heliostat.store.workflows import put_metrics, put_outputs
 
 METRICS_FILE, METRICS_DOCUMENT = "metrics.jsonl", "metrics.json"
 MOST_VALUES = 100

@@ -5,11 +5,12 @@ reports what became of it. Calls return at once, may be repeated, and take many 
 """
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol, TypeVar, runtime_checkable
 
+from heliostat.engines.accounts import AccountSync
 from heliostat.engines.inside import Inside
 from heliostat.engines.job_files import Folder, LogPart, OpenFile
 from heliostat.models import (
@@ -44,6 +45,16 @@ class Capabilities:
     equips: bool = False  # gives jobs software that was built for them
     runs_here: bool = False  # on this machine: to ask something inside a job costs nothing
     measures_attempts: bool = True  # `sample` tells of every attempt, with its devices, at any time
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What an examination of an installation has found, good or bad."""
+
+    check: str
+    level: str  # ok, warning, problem
+    message: str
+    hint: str | None = None
 
 
 class Engine(Protocol):
@@ -253,3 +264,41 @@ class KeepsCheckpoints(Protocol):
 
     def checkpoint_times(self, attempts: Sequence[Attempt]) -> dict[AttemptId, datetime]:
         """When each last said so: those that have, since they started. Never later than now."""
+
+
+@runtime_checkable
+class SyncsAccounts(Protocol):
+    """An engine with accounts of its own, which can be kept in step with ours."""
+
+    @property
+    def account_sync(self) -> AccountSync: ...
+
+
+@runtime_checkable
+class ProbesNodes(Protocol):
+    """An engine that can look at its installation from its nodes."""
+
+    def probe_nodes(self, users: Mapping[str, tuple[int, int]]) -> None:
+        """With the uid and gid that each of these has here. Takes seconds; what was found is among the findings
+        from then on. Raises EngineUnavailable, or Conflict while another looks."""
+
+
+class ImageSweep(Protocol):
+    """The removal of images of one person, by a process that is that person."""
+
+    @property
+    def owner(self) -> str: ...
+
+    def wait(self) -> list[str]:
+        """Until it is done; a line for each image that went."""
+
+    def stop(self) -> None:
+        """What it has begun, the next one ends."""
+
+
+@runtime_checkable
+class SweepsImages(Protocol):
+    """An engine on whose machine containers keep the images they have fetched."""
+
+    def image_sweeps(self) -> Iterator[ImageSweep]:
+        """One for each person, if there are limits; each begins when it is asked for."""

@@ -10,7 +10,7 @@ from pathlib import Path
 from heliostat.config import Home
 from heliostat.engines.environment import Person, own_image, own_software
 from heliostat.engines.uploads import Gone, lay_out_upload
-from heliostat.engines.workflow_folders import lay_out_workflow
+from heliostat.engines.workflow_folders import VALUES_FILE, own_folder, workflow_folder, workflow_part
 from heliostat.models import Attempt, Job, JobId
 
 
@@ -119,3 +119,23 @@ def _write(path: str, text: str, person: Person, mode: int) -> None:
         file.write(text.encode("utf-8", "surrogateescape"))
         os.fchown(descriptor, person.uid, person.gid)
         os.fchmod(descriptor, mode)
+
+
+def lay_out_workflow(job: Job, installation: str, person: Person) -> None:
+    """Its folder, which is its user's. Those above are the server's, so that none can be swapped for another.
+
+    Values that an earlier attempt has left are taken away.
+    """
+    part = workflow_part(job)
+    if part is None:
+        return
+    for folder in (f"{installation}/workflows", workflow_folder(installation, part)):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        os.chmod(folder, 0o711)
+    own = own_folder(installation, part)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(own, 0o700)
+    os.chown(own, person.uid, person.gid, follow_symlinks=False)
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        os.unlink(f"{own}/{VALUES_FILE}")

@@ -17,8 +17,8 @@ from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.models.quantities import parse_memory
 from heliostat.models.states import TERMINAL, JobState
 from heliostat.server_log import get_logger
-from heliostat.services.environments.removal import collect, due, empty_trash
-from heliostat.services.images.pushes import note_pushes, sweep_logins
+from heliostat.services.environments.images import note_pushes, sweep_logins
+from heliostat.services.environments.verbs import collect, due, empty_trash
 from heliostat.store import environments as stored
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.environments import Kept

@@ -16,16 +16,17 @@ from queue import SimpleQueue
 
 from heliostat.config import Settings
 from heliostat.errors import HeliostatError
-from heliostat.loops.lateness import Lateness
-from heliostat.models import User
-from heliostat.models.notices import Channel, Delivery, DeliveryState, Notice, NoticeId, occasions_of
+from heliostat.models import Job, JobState, User
+from heliostat.models.notices import LATE, Channel, Delivery, DeliveryState, Notice, NoticeId, occasions_of
 from heliostat.notices.failures import Undelivered
 from heliostat.notices.letters import Letter, Told, compose
 from heliostat.notices.sending import Sender
+from heliostat.scheduling.forecast import Forecast
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
+from heliostat.store import jobs as stored_jobs
+from heliostat.store import moves, people
 from heliostat.store import notices as stored
-from heliostat.store import people
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.notices import JobOfEvent
 
@@ -314,3 +315,48 @@ def _tell(error: Exception) -> None:
             log.error("notices_not_sent", error=error.message)
         else:
             log.error("notices_not_sent", exc_info=error)
+
+
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Which jobs will start much later than was foretold: noted once as an event."""
+
+    store: Store
+    forecast_of: Callable[[Job], Forecast | None]
+    late_seconds: float
+    now: Callable[[], datetime]
+
+    def note(self, wanted_by: Sequence[Notice]) -> None:
+        """Only of jobs of which somebody wants to know it."""
+        those = [one for one in wanted_by if LATE in one.occasions]
+        users = {one.user for one in those if one.project is None}
+        projects = {one.project for one in those if one.project is not None}
+        with self.store.read() as conn:
+            promised = dict(stored.foretold_and_waiting(conn, users, projects))
+            jobs = stored_jobs.get_jobs(conn, list(promised)) if promised else {}
+        late: list[tuple[Job, str]] = []
+        for job in jobs.values():
+            if not any(_wants(notice, job) for notice in wanted_by):
+                continue
+            forecast, latest_at = self.forecast_of(job), promised[job.id]
+            if forecast and forecast.likely_at > latest_at + timedelta(seconds=self.late_seconds):
+                words = f"was to start by {_clock(latest_at)}, now likely at {_clock(forecast.likely_at)}"
+                late.append((job, words))
+        if late:
+            self.store.write(lambda tx: self._write(tx, late))
+
+    def _write(self, tx: Transaction, late: Sequence[tuple[Job, str]]) -> None:
+        found = stored_jobs.get_jobs(tx.conn, [job.id for job, _ in late])
+        for job, words in late:
+            if found[job.id].state is JobState.PENDING:
+                moves.note_job(tx, found[job.id], LATE, words, self.now())
+
+
+def _wants(notice: Notice, job: Job) -> bool:
+    if notice.project is not None:
+        return notice.project == job.project and LATE in notice.occasions
+    return notice.user == job.user and LATE in (*notice.occasions, *job.notify)
+
+
+def _clock(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"

@@ -4,10 +4,9 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from heliostat.engines.contract import Endpoint
-from heliostat.errors import Conflict, Forbidden, NotFound
+from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field
 from heliostat.models import Attempt, Caller, Job, JobState, User
 from heliostat.models.sessions import JUPYTER_APPS, MOST_PORT, Target
-from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.programs import programs
 from heliostat.store import jobs as stored
@@ -76,7 +75,7 @@ def people_of(context: Context, job: Job, target: Target) -> frozenset[str]:
 def open_port(context: Context, caller: Caller, job_id: int, port: int) -> Target:
     """A port of a running job of one's own, on which something listens."""
     if not _LEAST_PORT <= port <= MOST_PORT:
-        raise invalid("port", f"must be a number from {_LEAST_PORT} to {MOST_PORT}")
+        raise invalid_field("port", f"must be a number from {_LEAST_PORT} to {MOST_PORT}")
     target = Target(job_id, port)
     check_entry(context, caller.user, target)
     endpoint(context, find_way(context, target)).check()

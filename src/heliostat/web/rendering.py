@@ -13,7 +13,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from heliostat import __version__
-from heliostat.auth.csrf import new_form_token
+from heliostat.auth.web import new_form_token
 from heliostat.models import User
 from heliostat.web import cookies, navigation, words
 from heliostat.web.assets import address_of

@@ -10,7 +10,7 @@ from heliostat.config import Home, Settings
 from heliostat.controller.environments import settle_build
 from heliostat.models import Cause, Ended, Job, JobSpec, JobState, Resources
 from heliostat.models.environments import CANNOT_BUILD, Environment, Software
-from heliostat.services.environments.removal import due
+from heliostat.services.environments.verbs import due
 from heliostat.store.environments import Kept
 from support.engines import FilesEngine
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.controller.images import settle_fetch
+from heliostat.controller.leftovers import settle_fetch
 from heliostat.models import Cause, Ended
 from support.engines import FilesEngine
 from unit.services.site import a_job

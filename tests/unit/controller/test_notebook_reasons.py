@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home
-from heliostat.controller.notebooks import settle_notebook
+from heliostat.controller.leftovers import settle_notebook
 from heliostat.models import Cause, Ended, Job, JobSpec, JobState, Resources
 from support.engines import FilesEngine
 

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from heliostat.loops.accountant import Accountant
+from heliostat.loops.sampler import Accountant
 from heliostat.models import AttemptId, AttemptUsage
-from heliostat.store.attempt_usage import usage_of
+from heliostat.store.usage import usage_of
 from unit.auth.stand_ins import new_store
 
 

@@ -8,8 +8,8 @@ import pytest
 
 from heliostat.models import Device, Job, JobState, Node, NodeState, Placement, Reservation, Resources
 from heliostat.models.samples import node_subject
-from heliostat.services.cluster.glance import Condition, demand_by_project, glance, survey, survey_node
 from heliostat.services.cluster.nodes import drain_node
+from heliostat.services.cluster.overview import Condition, demand_by_project, glance, survey, survey_node
 from heliostat.services.cluster.reservations import create_reservation
 from heliostat.store.samples import SampleStore
 from unit.services.site import Site

@@ -4,9 +4,9 @@ import os
 from datetime import UTC, datetime
 
 from heliostat.config import Home
-from heliostat.controller.images import settle_push
+from heliostat.controller.leftovers import settle_push
 from heliostat.models import Cause, Ended
-from heliostat.services.images.pushes import sweep_logins
+from heliostat.services.environments.images import sweep_logins
 from heliostat.store.database import Store
 from support.engines import FilesEngine
 from support.new_database import new_database

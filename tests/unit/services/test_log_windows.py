@@ -8,8 +8,8 @@ import pytest
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Job
 from heliostat.services.context import Context
-from heliostat.services.jobs.log_search import MOST_HITS, SearchWish, find_in_log
-from heliostat.services.jobs.log_windows import WINDOW_BYTES, LogWindow, LogWish, log_since, log_window
+from heliostat.services.logs.search import MOST_HITS, SearchWish, find_in_log
+from heliostat.services.logs.windows import WINDOW_BYTES, LogWindow, LogWish, log_since, log_window
 from support.engines import FilesEngine
 from unit.services.site import Site
 

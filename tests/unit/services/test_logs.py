@@ -5,7 +5,7 @@ import pytest
 
 from heliostat.errors import NotFound
 from heliostat.models import JobState
-from heliostat.services.jobs.logs import LogRange, read_log
+from heliostat.services.logs.reading import LogRange, read_log
 from support.engines import FilesEngine
 from unit.services.site import Site, a_job
 

@@ -9,7 +9,7 @@ import pytest
 
 from heliostat.errors import Invalid, TooLarge
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES, typed_value
-from heliostat.services.notebooks.contents import check_parameters, check_size, count_cells
+from heliostat.services.notebooks.verbs import check_parameters, check_size, count_cells
 from heliostat.services.sessions import reader as session_reader
 from support.notebooks import notebook
 

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from heliostat.models import ForeignJob, Place
-from heliostat.services.cluster.glance import Condition, glance, survey_node
 from heliostat.services.cluster.others import list_others
+from heliostat.services.cluster.overview import Condition, glance, survey_node
 from heliostat.store.samples import SampleStore
 from unit.services.site import Machines, Site
 

@@ -21,7 +21,7 @@ from heliostat.errors import (
     TooManyRequests,
 )
 from heliostat.models import AuditEntry, Caller, ProjectRole, Role, User
-from heliostat.services.accounts import audit, people, projects, tokens
+from heliostat.services.accounts import people, projects, tokens
 from heliostat.services.accounts.people import NewUser, UserChange
 from heliostat.services.context import Context
 from heliostat.store import people as stored
@@ -82,7 +82,7 @@ class House:
             projects.add_member(self.context, self.root, name, manager, ProjectRole.MANAGER)
 
     def audit(self) -> list[AuditEntry]:
-        return audit.list_audit(self.context, self.root)[0]
+        return people.list_audit(self.context, self.root)[0]
 
 
 @pytest.fixture
@@ -285,7 +285,7 @@ def test_an_ordinary_user_changes_nothing_but_themselves(house: House) -> None:
         lambda: projects.create_project(context, mallory, "mine", "default"),
         lambda: projects.add_member(context, mallory, "default", "victim"),
         lambda: projects.remove_member(context, mallory, "default", "victim"),
-        lambda: audit.list_audit(context, mallory),
+        lambda: people.list_audit(context, mallory),
         lambda: tokens.list_tokens(context, mallory, "victim"),
     ]
     before = house.audit()
@@ -564,7 +564,7 @@ def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> Non
     entries: list[AuditEntry] = []
     cursor = None
     while True:
-        page, cursor = audit.list_audit(house.context, house.root, 4, cursor)
+        page, cursor = people.list_audit(house.context, house.root, 4, cursor)
         entries += page
         if cursor is None:
             break
@@ -574,7 +574,7 @@ def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> Non
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "9" * 30, "9" * 10_000, "\u0661", "1 OR 1=1"])
 def test_a_made_up_cursor_is_refused(house: House, cursor: str) -> None:
     with pytest.raises(Invalid) as caught:
-        audit.list_audit(house.context, house.root, 10, cursor)
+        people.list_audit(house.context, house.root, 10, cursor)
     assert set(caught.value.fields) == {"cursor"}
 
 

@@ -11,8 +11,7 @@ import pytest
 from heliostat.models import Job
 from heliostat.models.services import Health, Service
 from heliostat.services.context import Context
-from heliostat.services.web_services.health import Looks
-from heliostat.services.web_services.lanes import MOST_OF_ONE, Lanes
+from heliostat.services.web_services.health import MOST_OF_ONE, Lanes, Looks
 from support.waiting import wait_until
 from unit.services.test_service_health import JOB, NOW, SERVICE, STARTING
 

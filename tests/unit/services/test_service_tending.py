@@ -13,10 +13,10 @@ from heliostat.errors import Forbidden, NotFound
 from heliostat.models import Caller, Job, JobState, Node
 from heliostat.models.services import Health, ServiceState, Visibility
 from heliostat.services.accounts.people import UserChange, update_user
+from heliostat.services.context import Traffic
 from heliostat.services.web_services import verbs as web_services
 from heliostat.services.web_services.health import Looks
 from heliostat.services.web_services.tending import tend
-from heliostat.services.web_services.traffic import Traffic
 from heliostat.services.web_services.verbs import ServiceView
 from heliostat.services.web_services.wishes import Wish
 from heliostat.store import jobs as stored_jobs

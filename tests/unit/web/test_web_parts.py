@@ -1,6 +1,6 @@
 import pytest
 
-from heliostat.auth.csrf import is_form_token, new_form_token
+from heliostat.auth.web import is_form_token, new_form_token
 from heliostat.services.live import Changed, topics_of
 from heliostat.web import words
 from heliostat.web.faults import safe_next

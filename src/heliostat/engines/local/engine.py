@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -20,6 +20,7 @@ from heliostat.engines.local.checkpoints import checkpoint_times
 from heliostat.engines.local.containers import Place
 from heliostat.engines.local.endings import Running, in_words, utc_now
 from heliostat.engines.local.endpoints import LocalEndpoint
+from heliostat.engines.local.image_stores import RunningSweep, sweep_stores
 from heliostat.engines.local.inside import inside_group
 from heliostat.engines.local.log_order import read_order
 from heliostat.engines.local.machine import node_name, this_node
@@ -79,6 +80,9 @@ class LocalEngine:
     def nodes(self) -> list[Node]:
         notes = tuple(note for note in (self._devices.note, self._no_cgroups) if note)
         return [this_node(self._settings.node_name, self._devices.now(), notes)]
+
+    def image_sweeps(self) -> Iterator[RunningSweep]:
+        return sweep_stores(self._settings)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         """In other threads: to start an attempt may mean to ask a driver that hangs, or to copy many files."""

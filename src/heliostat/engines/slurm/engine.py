@@ -4,6 +4,7 @@ What is wanted goes into a `Conversation`, the one thread that talks to Slurm; w
 was heard last.
 """
 
+import contextlib
 import hashlib
 import os
 import socket
@@ -16,6 +17,7 @@ from heliostat.engines.inside import Inside
 from heliostat.engines.job_files import JobFiles, LogPart, read_log_file
 from heliostat.engines.relay.relays import RelayEndpoint, Relays
 from heliostat.engines.slurm import reserving
+from heliostat.engines.slurm.account_sync import SlurmAccountSync
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.contained import check_container
@@ -25,6 +27,7 @@ from heliostat.engines.slurm.entrances import Entrances
 from heliostat.engines.slurm.limits import extend
 from heliostat.engines.slurm.live import LiveUse
 from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm.probe import probe
 from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.requests import check_class, check_request
 from heliostat.engines.slurm.reservations import as_ours, names_of
@@ -74,6 +77,7 @@ class SlurmEngine:
         facts = f"{socket.gethostname()}:{settings.home.path}"
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)
+        self.account_sync = SlurmAccountSync(self.accounts, self.instance)
         self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
         self._entrances = Entrances(settings, self._commands, self._rounds, self.instance)
         self._relays = Relays(self._entrances.relay)
@@ -122,6 +126,10 @@ class SlurmEngine:
         check_request(job, data_class, self._sight.picture, terms)
         check_class(job, terms, self.accounts)
         check_container(job)
+
+    def probe_nodes(self, users: Mapping[str, tuple[int, int]]) -> None:
+        with contextlib.suppress(SlurmRefused):  # which is found again when it is examined
+            probe(self._settings, users)
 
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
         with self._talk.turn:

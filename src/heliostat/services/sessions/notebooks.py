@@ -14,13 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from heliostat.errors import Conflict, Forbidden, NotFound
+from heliostat.errors import Conflict, Forbidden, NotFound, printable
 from heliostat.models import Caller, Job, JobId
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES
-from heliostat.services.accounts.acting import shown
 from heliostat.services.context import Context
 from heliostat.services.jobs.inside import Inside, enter_job
-from heliostat.services.notebooks.contents import check_size
 from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 from heliostat.store import sessions as kept
@@ -50,14 +48,14 @@ def list_notebooks(context: Context, caller: Caller, session_id: JobId) -> list[
 
 
 def read_notebook(context: Context, caller: Caller, session_id: JobId, path: str) -> FoundNotebook:
-    """What it holds now. Raises NotFound for what is no plain file below the session's working folder."""
+    """What it holds now, which may be a byte too large. Raises NotFound for what is no plain file below the
+    session's working folder."""
     session = _own_session(context, caller, session_id)
     if path.startswith("/") or "\0" in path or len(path) > 3000 or ".." in path.split("/"):
         raise _no_notebook(path, session_id)
     data = _answer(context, caller, session, ["read", path], MOST_NOTEBOOK_BYTES + 3)
     if data[:1] != b"+":  # said of what could be read
         raise _no_notebook(path, session_id)
-    check_size(len(data) - 1)
     return FoundNotebook(data[1:], session, _folder(context, session, path))
 
 
@@ -139,7 +137,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _no_notebook(path: str, session_id: JobId) -> NotFound:
     return NotFound(
-        f"There is no notebook {shown(path)} that you can read in session {session_id}.",
+        f"There is no notebook {printable(path)} that you can read in session {session_id}.",
         "Name it as JupyterLab shows it, from the folder it was started in.",
     )
 

@@ -4,7 +4,7 @@ import http.client
 import math
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
@@ -18,13 +18,14 @@ from heliostat.services.context import Context
 from heliostat.services.job_http import get_status
 from heliostat.services.programs import programs
 from heliostat.services.proxying import Way, endpoint
-from heliostat.services.web_services.lanes import Lanes
 
 Verdict = tuple[Health, str]
 Look = Callable[[Context, Service, Job], str]
 _EARLY_SECONDS = 0.5  # between two looks at one that has not answered yet
 _LONGEST_PROBLEM = 200
 _GRID_SECONDS = 0.5
+
+MOST_OF_ONE = 4  # looks at once, at the servers of one person
 
 
 def look_at(context: Context, service: Service, job: Job) -> str:
@@ -148,3 +149,25 @@ def _result(looking: "Future[str]") -> str:
         return ""
     error = looking.exception()
     return looking.result() if error is None else f"it could not be looked at: {error}"[:_LONGEST_PROBLEM]
+
+
+class Lanes:
+    """Threads begin when they are needed and end with the last server of their person. Used by one thread only."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, ThreadPoolExecutor] = {}
+
+    def submit(self, user: str, look: Callable[[], str]) -> "Future[str]":
+        if user not in self._lanes:
+            self._lanes[user] = ThreadPoolExecutor(MOST_OF_ONE, thread_name_prefix="health")
+        return self._lanes[user].submit(look)
+
+    def keep(self, users: Collection[str]) -> None:
+        """Only those of these people. A look that is under way ends by its own deadline; nobody waits for it."""
+        for user in self._lanes.keys() - set(users):
+            self._lanes.pop(user).shutdown(wait=False, cancel_futures=True)
+
+    def close(self, *, wait: bool = False) -> None:
+        for lane in self._lanes.values():
+            lane.shutdown(wait=wait, cancel_futures=True)
+        self._lanes.clear()

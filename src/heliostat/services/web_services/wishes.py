@@ -2,9 +2,9 @@
 
 from dataclasses import dataclass, field, replace
 
+from heliostat.errors import invalid_field
 from heliostat.models import Caller, JobRequest
 from heliostat.models.services import NAME, NAME_RULE, HealthCheck, Service, Visibility
-from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import draft_jobs
 from heliostat.services.programs import programs
@@ -30,7 +30,7 @@ class Wish:
 def check_wish(context: Context, caller: Caller, wish: Wish) -> str:
     """All its replicas need is checked as if one were submitted now; the name of its project."""
     if NAME.fullmatch(wish.name) is None:
-        raise invalid("name", NAME_RULE)
+        raise invalid_field("name", NAME_RULE)
     programs(context)  # or its replicas could not be reached
     _check_request(wish.request)
     check_replicas(wish.replicas)
@@ -40,7 +40,7 @@ def check_wish(context: Context, caller: Caller, wish: Wish) -> str:
 
 def check_replicas(count: int) -> None:
     if not 0 <= count <= MOST_REPLICAS:
-        raise invalid("replicas", f"must be a number from 0 to {MOST_REPLICAS}")
+        raise invalid_field("replicas", f"must be a number from 0 to {MOST_REPLICAS}")
 
 
 def replica_request(context: Context, service: Service) -> JobRequest:
@@ -59,12 +59,12 @@ def replica_request(context: Context, service: Service) -> JobRequest:
 
 def _check_request(request: JobRequest) -> None:
     if not request.spec.command:
-        raise invalid("command", "say what to run; it finds its port in $PORT, and {port} stands for it")
+        raise invalid_field("command", "say what to run; it finds its port in $PORT, and {port} stands for it")
     if request.spec.script is not None:
-        raise invalid("script", "a service runs a command; put the script into a file")
+        raise invalid_field("script", "a service runs a command; put the script into a file")
     if request.array is not None or request.placement.tasks > 1:
         name = "array" if request.array is not None else "tasks"
-        raise invalid(name, "a replica is one task; say replicas for several")
+        raise invalid_field(name, "a replica is one task; say replicas for several")
     if request.held or request.after or request.begin is not None:
         name = "held" if request.held else "after" if request.after else "begin"
-        raise invalid(name, "a service starts at once and stays up: it cannot have this")
+        raise invalid_field(name, "a service starts at once and stays up: it cannot have this")

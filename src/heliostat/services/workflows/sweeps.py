@@ -16,8 +16,8 @@ from heliostat.services.context import Context
 from heliostat.services.jobs.submission import prepare_submission
 from heliostat.services.workflows.plans import ReadJob, with_retries
 from heliostat.store import gates, moves
-from heliostat.store import results as reported
-from heliostat.store import sweeps as stored
+from heliostat.store import workflows as reported
+from heliostat.store import workflows as stored
 from heliostat.store.database import Transaction
 from heliostat.store.jobs import listed_jobs
 from heliostat.workflows.sweeps import check_size, filled, read_sweep, variables

@@ -9,7 +9,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.errors import Invalid
-from heliostat.services.cluster.glance import (
+from heliostat.services.cluster.overview import (
     Condition,
     Demand,
     Glance,

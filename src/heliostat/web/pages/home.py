@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from heliostat.models import ACTIVE, JobState, News
 from heliostat.services.accounts.allowances import QuotaLine, ShareLine, my_quotas, my_shares
-from heliostat.services.cluster.glance import Glance, glance
+from heliostat.services.cluster.overview import Glance, glance
 from heliostat.services.jobs.listing import Counts, JobQuery, ListedJob, list_jobs
 from heliostat.services.news import active_news
 from heliostat.web import svg, words

@@ -17,7 +17,7 @@ from heliostat.services.cluster.stats import job_stats
 from heliostat.services.context import Context
 from heliostat.services.jobs import verbs as services
 from heliostat.services.jobs.files import has_folder
-from heliostat.services.jobs.records import job_record
+from heliostat.services.jobs.reruns import job_record
 from heliostat.services.jobs.story import Story, job_story, known_devices
 from heliostat.services.jobs.why import explain_job
 from heliostat.web.job.facts import Action, Facts, actions, facts
