@@ -11,7 +11,7 @@ from heliostat.cli.output import Column, JsonFlag, print_json, print_table, say
 from heliostat.cli.units import duration
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import Account, ReportLine
+    from heliostat.client.queue import Account, ReportLine
 
 _SHARE_COLUMNS = (
     Column("DEPARTMENT > PROJECT > USER", shrinks=True),
@@ -39,7 +39,7 @@ def share(as_json: JsonFlag = False) -> None:
     PART is theirs by right while all others want theirs too; OF SHARE is what they have had lately, in shares;
     POINTS are what that costs their jobs in the queue.
     """
-    answer = connect().share_tree()
+    answer = connect().queue.share()
     tree = answer["items"]
     if as_json:
         print_json(tree)
@@ -61,9 +61,9 @@ def report(
     """
     client = connect()
     if as_csv:
-        sys.stdout.write(client.report_csv(month, by).replace("\r\n", "\n"))
+        sys.stdout.write(client.queue.report_csv(month, by).replace("\r\n", "\n"))
         return
-    lines = client.report(month, by)
+    lines = client.queue.report(month, by)
     if as_json:
         print_json(lines)
         return

@@ -20,7 +20,7 @@ def checkpointed(
 
     What it did until now is not lost when it is stopped for others. Call it from within the job.
     """
-    data = connect().checkpointed(job).data
+    data = connect().jobs.checkpointed(job).data
     if as_json:
         print_json(data)
     else:

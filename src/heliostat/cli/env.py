@@ -15,7 +15,7 @@ from heliostat.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from heliostat.client import Client
-    from heliostat.client.shapes import Environment
+    from heliostat.client.environments import Environment
 
 env = noun("The software of jobs, built once.")
 _COLUMNS = (
@@ -48,7 +48,7 @@ def build(
     helio env build requirements.txt
     """
     client = connect()
-    made = client.build_environment(source, python=python, project=project)
+    made = client.environments.build(source, python=python, project=project)
     if not background:
         made = _followed(client, made, quiet=as_json)
     if as_json:
@@ -65,7 +65,7 @@ def list_environments(
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments you have asked for, the one used last first."""
-    found = connect().environments(everybodys=everybodys)
+    found = connect().environments.list(everybodys=everybodys)
     if as_json:
         print_json(found)
     elif found:
@@ -77,7 +77,7 @@ def list_environments(
 @env.command()
 def show(digest: Digest, as_json: JsonFlag = False) -> None:
     """Show one environment: what it is built from, and what was installed."""
-    one = connect().environment(digest)
+    one = connect().environments.get(digest)
     if as_json:
         print_json(one)
         return
@@ -105,8 +105,8 @@ def show(digest: Digest, as_json: JsonFlag = False) -> None:
 def remove(digest: Digest, as_json: JsonFlag = False) -> None:
     """Take an environment from your list; it leaves the disk when nobody else has asked for it."""
     client = connect()
-    name = client.environment(digest)["digest"]
-    gone = client.remove_environment(name)
+    name = client.environments.get(digest)["digest"]
+    gone = client.environments.remove(name)
     if as_json:
         print_json({"digest": name, "gone": gone})
     else:
@@ -119,7 +119,7 @@ def prune(
     as_json: JsonFlag = False,
 ) -> None:
     """Remove what nobody has used for a while and no job needs. Admins only."""
-    count = connect().prune_environments(days)
+    count = connect().environments.prune(days)
     if as_json:
         print_json({"count": count})
     else:
@@ -158,16 +158,16 @@ def shell(
 
 def _found_or_built(client: "Client", source: str, python: str | None) -> "Environment":
     if "." in source or "/" in source:
-        return _followed(client, client.build_environment(source, python=python), quiet=False)
-    return client.environment(source)
+        return _followed(client, client.environments.build(source, python=python), quiet=False)
+    return client.environments.get(source)
 
 
 def _followed(client: "Client", made: "Environment", *, quiet: bool) -> "Environment":
     if made["state"] in ("ready", "failed"):
         return made
     say(f"Job {made['build_job']} builds {made['digest'][:SHOWN]}.")
-    print_build(client.follow_environment(made["digest"]), quiet=quiet)
-    return client.environment(made["digest"])
+    print_build(client.environments.follow(made["digest"]), quiet=quiet)
+    return client.environments.get(made["digest"])
 
 
 def _end_words(made: "Environment") -> str:

@@ -22,7 +22,7 @@ def execute(
     # Unbuffered: a thread may still read it when we end, and Python aborts where a buffer is locked then.
     stdin = None if sys.stdin is None or sys.stdin.isatty() else open(0, "rb", buffering=0, closefd=False)  # noqa: SIM115
     words = command[1:] if command[0] == "--" else command
-    entered = connect().enter(job, words, stdin=stdin)
+    entered = connect().jobs.start_exec(job, words, stdin=stdin)
     kept: dict[str, bytes] = {"stdout": b"", "stderr": b""}
     try:
         for stream, data in entered:

@@ -17,7 +17,7 @@ def extend(
 
     helio extend 12 2h. A batch job only by a manager of its project: others planned with its limit.
     """
-    told = connect().extend(job, time)
+    told = connect().jobs.extend(job, time).data
     if as_json:
         print_json(told)
         return

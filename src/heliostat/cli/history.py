@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from heliostat.cli.sacct import Piece
-    from heliostat.client.history import ImportedHistory
+    from heliostat.client.slurm import ImportedHistory
 
 history = noun("Past jobs, to be replayed.")
 When = "A day or a time: 2026-10-01, 2026-10-01T12:00+02:00; UTC unless it says otherwise."
@@ -36,7 +36,7 @@ def export(
     as_json: JsonFlag = False,
 ) -> None:
     """Print finished jobs, one JSON object a line: what helio simulate reads."""
-    found = connect().history(since=_time("--from", since), until=_time("--to", until), anonymous=anonymous)
+    found = connect().jobs.history(since=_time("--from", since), until=_time("--to", until), anonymous=anonymous)
     if as_json:
         print_json(list(found))
         return
@@ -88,7 +88,7 @@ def _imported(pieces: "Iterable[Piece]", names: dict[str, dict[str, str]]) -> "I
     client = connect()
     total: ImportedHistory = {"jobs": 0, "known": 0, "left_out": {}, "accounts": []}
     for piece in pieces:
-        done = client.import_slurm(piece.text, delimiter=piece.delimiter, **names)
+        done = client.slurm.import_history(piece.text, delimiter=piece.delimiter, **names)
         total["jobs"] += done["jobs"]
         total["known"] += done["known"]
         total["accounts"] += done["accounts"]

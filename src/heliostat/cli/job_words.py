@@ -9,7 +9,8 @@ from heliostat.cli.output import Cell, Column, State, counted, print_table
 from heliostat.cli.units import clock, duration, seconds_between, size
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import ForeignJob, JobData
+    from heliostat.client.shapes import JobData
+    from heliostat.client.slurm import ForeignJob
 
 _RELATIVES = 8  # parents or children shown
 JOB_COLUMNS = (

@@ -38,7 +38,7 @@ def ps(
         return
     states = [one for item in state or [] for one in item.split(",") if one]
     over_too = all_jobs or bool(states) or array is not None
-    found = connect().jobs(
+    found = connect().jobs.list(
         state=states,
         user="me" if mine else user,
         project=project,
@@ -62,7 +62,7 @@ def ps(
 
 
 def _list_others(node: str | None, limit: int, as_json: bool) -> None:
-    found = connect().others(node=node, limit=limit)
+    found = connect().slurm.others(node=node, limit=limit)
     if as_json:
         print_json(found)
         return
@@ -89,7 +89,7 @@ def show(
 
         show_record(job, as_json)
         return
-    data = connect().job(job).data
+    data = connect().jobs.get(job).data
     if request:
         print_json(data["request"])
         return
@@ -117,10 +117,10 @@ def cancel(
         raise typer.BadParameter("Say which: helio cancel JOB… or --array A", param_hint="JOB")
     client = connect()
     if array is None and jobs is not None:
-        _change(jobs, lambda job: client.cancel(job, force=force), as_json)
+        _change(jobs, lambda job: client.jobs.cancel(job, force=force), as_json)
         return
-    count = client.cancel_array(array or 0, force=force)
-    count += client.cancel_many(jobs, force=force) if jobs else 0
+    count = client.jobs.cancel_array(array or 0, force=force)
+    count += client.jobs.cancel_many(jobs, force=force) if jobs else 0
     if as_json:
         print_json({"count": count})
     else:
@@ -129,17 +129,17 @@ def cancel(
 
 def hold(jobs: JobIds, as_json: JsonFlag = False) -> None:
     """Keep waiting jobs from starting."""
-    _change(jobs, connect().hold, as_json)
+    _change(jobs, connect().jobs.hold, as_json)
 
 
 def release(jobs: JobIds, as_json: JsonFlag = False) -> None:
     """Let held jobs start again."""
-    _change(jobs, connect().release, as_json)
+    _change(jobs, connect().jobs.release, as_json)
 
 
 def requeue(jobs: JobIds, as_json: JsonFlag = False) -> None:
     """Stop running jobs and queue them again."""
-    _change(jobs, connect().requeue, as_json)
+    _change(jobs, connect().jobs.requeue, as_json)
 
 
 def _change(jobs: Iterable[int], verb: Callable[[int], "JobHandle"], as_json: bool) -> None:
@@ -171,4 +171,4 @@ def _changed_line(job: "JobData") -> str:
 
 def jobs_of(client: "Client", limit: int) -> "list[JobData]":
     """What waits or runs, newest first."""
-    return [job.data for job in client.jobs(unfinished=True, limit=limit)]
+    return [job.data for job in client.jobs.list(unfinished=True, limit=limit)]

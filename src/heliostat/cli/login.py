@@ -13,7 +13,7 @@ from heliostat.errors import HeliostatError, Invalid
 
 def whoami(as_json: JsonFlag = False) -> None:
     """Show who the server thinks you are."""
-    caller = flat(connect().whoami())
+    caller = flat(connect().auth.whoami())
     if as_json:
         print_json(caller)
         return
@@ -52,7 +52,7 @@ def login(
         login_ = Login(client.address.url, sys.stdin.readline().strip())
     else:
         login_ = _trade_password(client, name, password_stdin)
-    caller = flat(Client(url=login_.url, token=login_.token).whoami())
+    caller = flat(Client(url=login_.url, token=login_.token).auth.whoami())
     path = write_login(login_)
     if as_json:
         print_json({"url": login_.url, "name": caller["name"], "file": str(path)})
@@ -68,7 +68,7 @@ def logout(as_json: JsonFlag = False) -> None:
     known = read_login()
     if known is not None and known.token_id is not None:
         with suppress(HeliostatError):  # a server that is gone has forgotten us already
-            Client(url=known.url, token=known.token).revoke_token(known.token_id)
+            Client(url=known.url, token=known.token).tokens.revoke(known.token_id)
     forgotten = forget_login()
     if as_json:
         print_json({"logged_out": forgotten})
@@ -99,9 +99,9 @@ def _trade_password(client: Any, name: str | None, from_stdin: bool) -> Any:
             raise Invalid("Say who you are.", "Add --name NAME.")
         name = input("Name: ")
     url = client.address.url
-    short = client.login(name, ask_password("Password", from_stdin=from_stdin))
+    short = client.auth.login(name, ask_password("Password", from_stdin=from_stdin))
     mine = Client(url=url, token=short["token"])
-    lasting = mine.create_token(f"helio login on {platform.node()}"[:100])
+    lasting = mine.tokens.create(f"helio login on {platform.node()}"[:100])
     with suppress(HeliostatError):
-        mine.revoke_token(short["id"])
+        mine.tokens.revoke(short["id"])
     return Login(url, lasting["token"], lasting["id"])

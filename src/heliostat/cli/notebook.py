@@ -79,7 +79,7 @@ def start(app: str, command: list[str] | None, wishes: dict[str, Any], how: tupl
         "environment": software_of([one for one in given if is_software(one)]),
         "workdir": os.path.abspath(os.path.expanduser(workdir)) if workdir else client.address.default_workdir(),
     }
-    session: Any = client.start_session(app, command, **said)
+    session: Any = client.sessions.start(app, command, **said)
     if not as_json:
         say(f"Session {session['id']} {session['state']}. Stop it: helio cancel {session['id']}")
     if not no_wait:
@@ -91,7 +91,7 @@ def wait_until_up(client: "Client", job: int, *, quiet: bool) -> Any:
     """Says what it waits for, as that changes. Raises Exit when it is over before."""
     said = ""
     while True:
-        session = client.session(job)
+        session = client.sessions.get(job)
         if session["is_up"]:
             return session
         if session["state"] in _OVER:
@@ -117,4 +117,4 @@ def _tell(client: "Client", session: Any, open_it: bool, as_json: bool) -> None:
     else:
         print(session["url"])
     if open_it:
-        open_in_browser(client.web_link_to(f"/sessions/{session['id']}?go=true"))
+        open_in_browser(client.auth.web_link(f"/sessions/{session['id']}?go=true")["url"])

@@ -67,5 +67,5 @@ def run(
         "upload": upload,
     }
     values = parameters_of(parameter or [], raw or [], yaml or [])
-    job = client.run_notebook(file, values, kernel=kernel, session=session, **options)
+    job = client.notebooks.run(file, values, kernel=kernel, session=session, **options)
     finish(client, job, wait, follow, as_json)

@@ -20,13 +20,13 @@ def port(
     processes must listen there; 127.0.0.1 is enough.
     """
     client = connect()
-    found = client.port(job, number)
+    found = client.jobs.port(job, number)
     if as_json:
         print_json(found)
     else:
         print(found["url"])
     if open_it:
-        open_in_browser(client.web_link_to(f"/open/{job}-{number}"))
+        open_in_browser(client.auth.web_link(f"/open/{job}-{number}")["url"])
 
 
 def open_in_browser(address: str) -> None:

@@ -23,13 +23,13 @@ def create_project(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a project."""
-    _print_project(connect().create_project(name, department), as_json)
+    _print_project(connect().projects.create(name, department), as_json)
 
 
 @project.command("list")
 def list_projects(as_json: JsonFlag = False) -> None:
     """List your projects; for an admin, all of them."""
-    found = connect().projects()
+    found = connect().projects.list()
     if as_json:
         print_json(found)
         return
@@ -43,7 +43,7 @@ def list_projects(as_json: JsonFlag = False) -> None:
 @project.command("show")
 def show_project(name: Name, as_json: JsonFlag = False) -> None:
     """Show a project and its members."""
-    _print_project(connect().project(name), as_json)
+    _print_project(connect().projects.get(name), as_json)
 
 
 @project.command("set")
@@ -64,7 +64,7 @@ def change_project(
     changes |= quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
         raise typer.BadParameter(f"Say what to change: --share, --data-class, {OPTIONS}.")
-    _print_project(connect().change_project(name, **changes), as_json)
+    _print_project(connect().projects.change(name, **changes), as_json)
 
 
 @project.command("add")
@@ -75,19 +75,19 @@ def add_member(
     as_json: JsonFlag = False,
 ) -> None:
     """Add a member, or change their role."""
-    _print_project(connect().add_member(name, user, role), as_json)
+    _print_project(connect().projects.add_member(name, user, role), as_json)
 
 
 @project.command("remove")
 def remove_member(name: Project, user: User, as_json: JsonFlag = False) -> None:
     """Remove a member."""
-    _print_project(connect().remove_member(name, user), as_json)
+    _print_project(connect().projects.remove_member(name, user), as_json)
 
 
 @department.command("create")
 def create_department(name: Name, as_json: JsonFlag = False) -> None:
     """Create a department."""
-    made = connect().create_department(name)
+    made = connect().departments.create(name)
     if as_json:
         print_json(made)
     else:
@@ -97,7 +97,7 @@ def create_department(name: Name, as_json: JsonFlag = False) -> None:
 @department.command("list")
 def list_departments(as_json: JsonFlag = False) -> None:
     """List departments."""
-    found = connect().departments()
+    found = connect().departments.list()
     if as_json:
         print_json(found)
     else:
@@ -120,7 +120,7 @@ def change_department(
     changes = ({} if share is None else {"share": share}) | quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
         raise typer.BadParameter(f"Say what to change: --share, {OPTIONS}.")
-    one = connect().change_department(name, **changes)
+    one = connect().departments.change(name, **changes)
     if as_json:
         print_json(one)
         return

@@ -15,7 +15,8 @@ from heliostat.cli.output import Column, JsonFlag, State, print_facts, print_jso
 from heliostat.cli.units import minute
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import Forecast, Foreseen, Option, Why
+    from heliostat.client.queue import Foreseen
+    from heliostat.client.shapes import Forecast, Option, Why
 
 _SHOWN_AHEAD = 3
 
@@ -26,7 +27,7 @@ def why(
     as_json: JsonFlag = False,
 ) -> None:
     """Say why a job waits, and when it will start."""
-    told = connect().why(job, what_if=what_if)
+    told = connect().jobs.why(job, what_if=what_if)
     if as_json:
         print_json(told)
         return
@@ -84,7 +85,7 @@ def when(
         "project": project,
         "priority_class": priority_class,
     }
-    foreseen = connect().when(**wish)
+    foreseen = connect().queue.when(**wish)
     if as_json:
         print_json(foreseen)
     else:

@@ -18,7 +18,7 @@ def results(
     Of a notebook: the executed notebook and a page of it, also when a cell failed.
     """
     folder = to or f"results-{job}"
-    saved = [str(path) for path in connect().results(job, folder)]
+    saved = [str(path) for path in connect().files.save_results(job, folder)]
     if as_json:
         print_json({"job_id": job, "files": saved})
         return

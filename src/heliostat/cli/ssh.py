@@ -13,7 +13,7 @@ from typing import Annotated
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.client.inside import Terminal, Typed
+from heliostat.client.exec import Terminal, Typed
 from heliostat.errors import Invalid
 
 _BLOCK = 64 * 1024
@@ -35,7 +35,7 @@ def ssh(
     size = os.get_terminal_size(keyboard)
     here = Terminal(os.environ.get("TERM") or "dumb", size.lines or 24, size.columns or 80)
     with _changes_of_size() as changes, _raw(keyboard):
-        entered = client.terminal(job, here, _typed(keyboard, changes), words)
+        entered = client.jobs.terminal(job, here, _typed(keyboard, changes), words)
         for _, data in entered:
             sys.stdout.buffer.write(data)
             sys.stdout.buffer.flush()

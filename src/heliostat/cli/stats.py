@@ -87,14 +87,14 @@ def stats(
 
 def _look(client: "Client", job: int | None, node: str | None, span: str) -> View:
     if job is not None:
-        return _of_job(client.job_data(job), client.stats(job))
+        return _of_job(client.jobs.get(job).data, client.stats.job(job))
     if node is not None:
-        found = client.node_stats(node, span)
-        machine = client.node(node)
+        found = client.stats.node(node, span)
+        machine = client.nodes.get(node)
         wholes: dict[str, float] = {"cpu": machine["cpus"], "memory": machine["memory_mib"]}
         wholes |= {f"gpu{one['index']}_memory": one["memory_mib"] for one in machine["devices"]}
         return View((f"Node {node}, the last {span}",), list(_usage_rows(found["series"], wholes)), found)
-    total = client.cluster_stats(span)
+    total = client.stats.cluster(span)
     return View((f"The cluster, the last {span}",), list(_cluster_rows(total["series"])), total)
 
 
@@ -260,7 +260,7 @@ def _follow(client: "Client", job: int | None, node: str | None, span: str, as_j
 
 def _views(client: "Client", job: int | None, node: str | None, span: str) -> Iterator[View]:
     while True:
-        is_over = job is not None and client.job_data(job)["state"] in _FINAL
+        is_over = job is not None and client.jobs.get(job).data["state"] in _FINAL
         yield _look(client, job, node, span)
         if is_over:
             return

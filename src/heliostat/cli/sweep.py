@@ -38,7 +38,7 @@ def submit(
     if not isinstance(job, dict):
         raise wrong(file, "it has no `job`: a set of fields, such as `command: [python, train.py, '{lr}']`")
     try:
-        made = connect().submit_sweep(job, **{str(name): value for name, value in document.items()})
+        made = connect().sweeps.submit(job, **{str(name): value for name, value in document.items()})
     except TypeError as error:
         raise wrong(file, str(error)) from error
     said(made, as_json)
@@ -51,7 +51,7 @@ def list_sweeps(
     as_json: JsonFlag = False,
 ) -> None:
     """List sweeps, newest first."""
-    found = connect().sweeps(everybodys=everybodys, limit=limit)
+    found = connect().sweeps.list(everybodys=everybodys, limit=limit)
     if as_json:
         print_json(found)
     elif not found:
@@ -72,9 +72,9 @@ def show(
     """Show what each run of a sweep got, and what it reported."""
     client = connect()
     if as_csv:
-        sys.stdout.write(client.sweep_csv(number, sort).replace("\r\n", "\n"))
+        sys.stdout.write(client.sweeps.csv(number, sort).replace("\r\n", "\n"))
         return
-    found = client.sweep(number, sort)
+    found = client.sweeps.get(number, sort)
     if as_json:
         print_json(found)
         return

@@ -21,7 +21,7 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Make a token; it is shown only this once."""
-    made = connect().create_token(name, days)
+    made = connect().tokens.create(name, days)
     if as_json:
         print_json(made)
         return
@@ -36,7 +36,7 @@ def list_tokens(
     as_json: JsonFlag = False,
 ) -> None:
     """List your tokens."""
-    found = connect().tokens(user)
+    found = connect().tokens.list(user)
     if as_json:
         print_json(found)
         return
@@ -58,7 +58,7 @@ def list_tokens(
 @token.command()
 def revoke(token_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
     """Make a token worthless."""
-    connect().revoke_token(token_id)
+    connect().tokens.revoke(token_id)
     if as_json:
         print_json({"id": token_id, "revoked": True})
     else:

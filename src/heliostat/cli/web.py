@@ -19,7 +19,7 @@ def web(
 
     The address logs you in once and within minutes; keep it to yourself.
     """
-    link = connect().web_link()
+    link = connect().auth.web_link()
     if as_json:
         print_json(link)
         return
