@@ -7,10 +7,22 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliostat.cli.app import noun
-from heliostat.cli.builds import SHOWN, indented, print_build, size_of
 from heliostat.cli.connect import connect
-from heliostat.cli.output import Column, JsonFlag, State, clean, counted, print_facts, print_json, print_table, say
-from heliostat.cli.units import clock
+from heliostat.cli.output import (
+    DIGEST_SHOWN,
+    Column,
+    JsonFlag,
+    State,
+    clean,
+    counted,
+    indented,
+    print_build,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+)
+from heliostat.cli.units import clock, size_of_bytes
 from heliostat.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
@@ -89,7 +101,7 @@ def show(digest: Digest, as_json: JsonFlag = False) -> None:
             ("Kind", one["kind"]),
             ("Python", one["python"]),
             ("Shared", "with everybody who asks for the same" if one["shared"] else "no: it is yours alone"),
-            ("Size", size_of(one["size_bytes"])),
+            ("Size", size_of_bytes(one["size_bytes"])),
             ("First asked by", one["made_by"]),
             ("Used", clock(one["used_at"])),
             ("Built by", f"job {one['build_job']}"),
@@ -110,7 +122,11 @@ def remove(digest: Digest, as_json: JsonFlag = False) -> None:
     if as_json:
         print_json({"digest": name, "gone": gone})
     else:
-        print(f"{name[:SHOWN]} is removed." if gone else f"{name[:SHOWN]} is off your list; others still use it.")
+        print(
+            f"{name[:DIGEST_SHOWN]} is removed."
+            if gone
+            else f"{name[:DIGEST_SHOWN]} is off your list; others still use it."
+        )
 
 
 @env.command()
@@ -140,8 +156,8 @@ def shell(
     if one["state"] != "ready" or folder is None:
         state = "has failed" if one["state"] == "failed" else f"is {one['state']}"
         raise Conflict(
-            f"{one['digest'][:SHOWN]} {state}: {one['reason'] or 'not there yet'}.",
-            f"helio env show {one['digest'][:SHOWN]}",
+            f"{one['digest'][:DIGEST_SHOWN]} {state}: {one['reason'] or 'not there yet'}.",
+            f"helio env show {one['digest'][:DIGEST_SHOWN]}",
         )
     if not os.path.isdir(f"{folder}/bin"):
         raise NotFound(
@@ -165,13 +181,13 @@ def _found_or_built(client: "Client", source: str, python: str | None) -> "Envir
 def _followed(client: "Client", made: "Environment", *, quiet: bool) -> "Environment":
     if made["state"] in ("ready", "failed"):
         return made
-    say(f"Job {made['build_job']} builds {made['digest'][:SHOWN]}.")
+    say(f"Job {made['build_job']} builds {made['digest'][:DIGEST_SHOWN]}.")
     print_build(client.environments.follow(made["digest"]), quiet=quiet)
     return client.environments.get(made["digest"])
 
 
 def _end_words(made: "Environment") -> str:
-    name = made["digest"][:SHOWN]
+    name = made["digest"][:DIGEST_SHOWN]
     if made["state"] == "ready":
         return f"{name} is ready. Use it: helio run --env @{name} -- python train.py"
     if made["state"] == "failed":
@@ -181,5 +197,5 @@ def _end_words(made: "Environment") -> str:
 
 def _row(one: "Environment") -> list[str | State]:
     used = clock(one["used_at"]) if one["used_at"] else "-"
-    name, python = one["digest"][:SHOWN], one["python"] or "-"
-    return [name, State(one["state"]), one["kind"], python, size_of(one["size_bytes"]), used, one["made_by"]]
+    name, python = one["digest"][:DIGEST_SHOWN], one["python"] or "-"
+    return [name, State(one["state"]), one["kind"], python, size_of_bytes(one["size_bytes"]), used, one["made_by"]]

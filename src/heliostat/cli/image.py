@@ -5,10 +5,21 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliostat.cli.app import noun
-from heliostat.cli.builds import SHOWN, indented, print_build, size_of
 from heliostat.cli.connect import connect
-from heliostat.cli.output import Column, JsonFlag, State, clean, print_facts, print_json, print_table, say
-from heliostat.cli.units import clock
+from heliostat.cli.output import (
+    DIGEST_SHOWN,
+    Column,
+    JsonFlag,
+    State,
+    clean,
+    indented,
+    print_build,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+)
+from heliostat.cli.units import clock, size_of_bytes
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
@@ -103,7 +114,7 @@ def show(name: Name, as_json: JsonFlag = False) -> None:
             ("Why", one["reason"]),
             ("Built from", one["digest"]),
             ("Digest", one["image_digest"]),
-            ("Size", size_of(one["size_bytes"])),
+            ("Size", size_of_bytes(one["size_bytes"])),
             ("Used", clock(one["used_at"])),
             ("Built by", f"job {one['build_job']}"),
         ]
@@ -135,7 +146,7 @@ def push(
 
     helio image push torch:2 registry.example.org/lab/torch:2 --username ann
     """
-    from heliostat.cli.secrets import ask_password
+    from heliostat.cli.login import ask_password
 
     if password_stdin and username is None:
         raise Invalid("Whose password is it?", "Add --username NAME.")
@@ -206,4 +217,11 @@ def _push_words(push: "Push") -> str:
 def _row(one: "Image") -> list[str | State]:
     used = clock(one["used_at"]) if one["used_at"] else "-"
     name = ", ".join(one["names"]) or f"({one['built_as']})"
-    return [name, State(one["state"]), one["digest"][:SHOWN], size_of(one["size_bytes"]), used, one["made_by"]]
+    return [
+        name,
+        State(one["state"]),
+        one["digest"][:DIGEST_SHOWN],
+        size_of_bytes(one["size_bytes"]),
+        used,
+        one["made_by"],
+    ]

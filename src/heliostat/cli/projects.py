@@ -7,13 +7,21 @@ import typer
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
 from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table, say
-from heliostat.cli.quotas import OPTIONS, GpuHours, QueuedGpus, RunningGpus, quota_changes, quota_in_words
+from heliostat.errors import Invalid
 
 project = noun("Projects, their members, shares and quotas.")
 department = noun("Departments and their shares.")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Project = Annotated[str, typer.Argument(metavar="PROJECT")]
 User = Annotated[str, typer.Argument(metavar="USER")]
+RunningGpus = Annotated[str | None, typer.Option(metavar="N", help="GPUs at once; 'none': no limit.")]
+QueuedGpus = Annotated[
+    str | None, typer.Option(metavar="N", help="GPUs of all jobs that are not over; 'none': no limit.")
+]
+GpuHours = Annotated[
+    str | None, typer.Option("--gpu-hours-per-month", metavar="N", help="GPU-hours a month; 'none': no limit.")
+]
+QUOTA_OPTIONS = "--running-gpus, --queued-gpus or --gpu-hours-per-month"
 
 
 @project.command("create")
@@ -63,7 +71,7 @@ def change_project(
     changes = {field: value for field, value in changes.items() if value is not None}
     changes |= quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
-        raise typer.BadParameter(f"Say what to change: --share, --data-class, {OPTIONS}.")
+        raise typer.BadParameter(f"Say what to change: --share, --data-class, {QUOTA_OPTIONS}.")
     _print_project(connect().projects.change(name, **changes), as_json)
 
 
@@ -119,7 +127,7 @@ def change_department(
     """Change the share or quota of a department."""
     changes = ({} if share is None else {"share": share}) | quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
-        raise typer.BadParameter(f"Say what to change: --share, {OPTIONS}.")
+        raise typer.BadParameter(f"Say what to change: --share, {QUOTA_OPTIONS}.")
     one = connect().departments.change(name, **changes)
     if as_json:
         print_json(one)
@@ -154,3 +162,26 @@ def _print_project(one: dict[str, Any], as_json: bool) -> None:
     )
     if one.get("note"):
         say(one["note"])
+
+
+def quota_changes(running_gpus: str | None, queued_gpus: str | None, gpu_hours: str | None) -> dict[str, Any]:
+    """`{"quota": …}` with what is to change; nothing when nothing is."""
+    given = {"running_gpus": running_gpus, "queued_gpus": queued_gpus, "gpu_hours_per_month": gpu_hours}
+    quota = {name: _limit(name, text) for name, text in given.items() if text is not None}
+    return {"quota": quota} if quota else {}
+
+
+def quota_in_words(quota: dict[str, int | None]) -> str:
+    """`8 running, 64 queued, 500 h/month`: of GPUs."""
+    units = {"running_gpus": "running", "queued_gpus": "queued", "gpu_hours_per_month": "h/month"}
+    limits = [f"{quota[name]} {unit}" for name, unit in units.items() if quota.get(name) is not None]
+    return ", ".join(limits) or "-"
+
+
+def _limit(name: str, text: str) -> int | None:
+    if text.lower() == "none":
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        option = f"--{name.replace('_', '-')}"
+        raise Invalid(f"{option}: {text!r} is not a limit.", "Write a whole number from 0 on, or none.")
+    return int(text)

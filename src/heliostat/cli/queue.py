@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.cli.forecast_words import (
+from heliostat.cli.forecasts import (
     accuracy_in_words,
     forecast_in_words,
     likely_in_words,

@@ -87,7 +87,7 @@ def show_one(
     as_json: JsonFlag = False,
 ) -> None:
     """Show one session: whether its server is up, and where."""
-    from heliostat.cli.port import open_in_browser
+    from heliostat.cli.web import open_in_browser
 
     client = connect()
     one = client.sessions.get(job)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.cli.job_words import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_row
+from heliostat.cli.job_tables import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_row
 from heliostat.cli.jobs import jobs_of
 from heliostat.cli.nodes import NODE_COLUMNS, node_row
 from heliostat.cli.output import JsonFlag, State, counted, print_json, print_table, rich_cell, rich_table

@@ -8,7 +8,7 @@ import typer
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
 from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table
-from heliostat.cli.quotas import OPTIONS, GpuHours, QueuedGpus, RunningGpus, quota_changes, quota_in_words
+from heliostat.cli.projects import QUOTA_OPTIONS, GpuHours, QueuedGpus, RunningGpus, quota_changes, quota_in_words
 from heliostat.cli.units import clock
 
 user = noun("Accounts.")
@@ -27,7 +27,7 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create an account."""
-    from heliostat.cli.secrets import ask_password
+    from heliostat.cli.login import ask_password
 
     password = ask_password("Password", from_stdin=True) if password_stdin else None
     made = connect().users.create(name, role=role, unix_user=unix_user, password=password, projects=project)
@@ -54,8 +54,7 @@ def show(name: Name, as_json: JsonFlag = False) -> None:
 @user.command()
 def password(name: Name, password_stdin: PasswordStdin = False, as_json: JsonFlag = False) -> None:
     """Set a password; for your own, the present one is asked for if there is one."""
-    from heliostat.cli.login import flat
-    from heliostat.cli.secrets import ask_password
+    from heliostat.cli.login import ask_password, flat
 
     client = connect()
     mine = flat(client.auth.whoami())
@@ -87,7 +86,9 @@ def change(
         changes["unix_user"] = unix_user or None
     changes |= quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
-        raise typer.BadParameter(f"Say what to change: --role, --active, --inactive, --unix-user, {OPTIONS}.")
+        raise typer.BadParameter(
+            f"Say what to change: --role, --active, --inactive, --unix-user, {QUOTA_OPTIONS}."
+        )
     _print_user(connect().users.change(name, **changes), as_json)
 
 
