@@ -41,8 +41,8 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("stats", "stats:stats", "Show what a job, a machine or the cluster used over time."),
         Entry("news", "news:news", "News from the admins, for everybody."),
         Entry("notice", "notices:notice", "Be told what happens to jobs: by e-mail, in a chat, or by a webhook."),
-        Entry("share", "accounting:share", "Show who is entitled to what, and has used how much of it."),
-        Entry("report", "accounting:report", "Show who used what in a month."),
+        Entry("share", "queue:share", "Show who is entitled to what, and has used how much of it."),
+        Entry("report", "queue:report", "Show who used what in a month."),
     ),
     "Change": (
         Entry("cancel", "jobs:cancel", "Stop jobs."),

@@ -5,9 +5,8 @@ from datetime import timedelta
 from typing import Any
 
 from heliostat.client.bodies import job_body
-from heliostat.client.transport import Resource, escaped, given, once
+from heliostat.client.transport import Records, Resource, escaped, given, once
 
-Records = list[dict[str, Any]]
 Texts = list[str]
 
 

@@ -9,13 +9,10 @@ from typing import Any
 
 from heliostat.client.bodies import job_body
 from heliostat.client.git import with_record
-from heliostat.client.transport import Request, Resource, once
+from heliostat.client.transport import Records, Request, Resource, once
 from heliostat.errors import Conflict, Invalid
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
-
-
-Records = list[dict[str, Any]]
 
 
 class Sweeps(Resource):

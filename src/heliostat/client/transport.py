@@ -27,6 +27,8 @@ _IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
 
 Query = Iterable[tuple[str, object]]
 Send = Callable[[bytes | None], None]
+Record = dict[str, Any]
+Records = list[Record]  # by another name: in a noun with a verb `list`, that is not the type
 
 
 @dataclass(frozen=True)

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from typing import Any
 
-from heliostat.client.transport import Resource, escaped, given
+from heliostat.client.transport import Record, Records, Resource, escaped, given
 
-Record = dict[str, Any]
-Records = list[Record]
 Names = list[str]
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from heliostat.client.bodies import job_body
 from heliostat.client.git import with_record
-from heliostat.client.transport import Resource, once
+from heliostat.client.transport import Records, Resource, once
 from heliostat.errors import HeliostatError, Invalid
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 OVER = frozenset({"completed", "failed", "cancelled"})
 _LONGEST_PAUSE_SECONDS = 5.0
 _OWN = ("needs", "needs_each", "matrix", "retries", "retry_wait", "continue_on_failure")
-Records = list[dict[str, Any]]
 
 
 class Workflows(Resource):
