@@ -1,14 +1,18 @@
-"""`helio notebook`: JupyterLab on the cluster, in the browser."""
+"""`helio notebook`: with nothing after it JupyterLab, with `run` a notebook as a batch job."""
 
+import math
 import os
 import time as clock
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
 from heliostat.cli.output import JsonFlag, print_json, say
-from heliostat.cli.port import open_in_browser
+from heliostat.cli.web import open_in_browser
 
 if TYPE_CHECKING:
     from heliostat.client import Client
@@ -16,6 +20,7 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 _OVER = ("completed", "failed", "cancelled", "timed_out", "lost")
 
+notebook = noun("JupyterLab on the cluster; or a notebook as a job: notebook run.")
 Gpus = Annotated[float | None, typer.Option(help="How many GPUs, or a part of one: 0.5.")]
 GpuType = Annotated[str | None, typer.Option(help="A100, RTX-3090…; see helio nodes.")]
 Cpus = Annotated[int | None, typer.Option(help="How many CPU cores.")]
@@ -30,8 +35,10 @@ Workdir = Annotated[str | None, typer.Option(help="Where it runs; here, on the s
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until its server is up.")]
 KeepIdle = Annotated[bool, typer.Option("--keep-idle", help="Do not end it when nobody uses it.")]
 Open = Annotated[bool, typer.Option("--open", help="Open it, logged in.")]
+_PAIRS = ("-p", "--parameter", "-r", "--raw")
 
 
+@notebook.callback(invoke_without_command=True)
 def lab(
     ctx: typer.Context,
     gpus: Gpus = None,
@@ -65,6 +72,69 @@ def lab(
     )
 
 
+class PairedCommand(TyperCommand):
+    """Takes `-p NAME VALUE` as it takes `-p NAME=VALUE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, joined(args))
+
+
+@notebook.command("run", cls=PairedCommand)
+def run(
+    file: Annotated[str, typer.Argument(metavar="NOTEBOOK", help="analysis.ipynb")],
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME VALUE", help="3, 0.1, True, None as such; else text."),
+    ] = None,
+    raw: Annotated[
+        list[str] | None, typer.Option("--raw", "-r", metavar="NAME VALUE", help="A parameter that stays text.")
+    ] = None,
+    yaml: Annotated[
+        list[str] | None, typer.Option("--yaml", "-y", metavar="YAML", help="'{lr: 0.1, layers: [2, 3]}'.")
+    ] = None,
+    gpus: Gpus = None,
+    gpu_type: GpuType = None,
+    cpus: Cpus = None,
+    memory: Memory = None,
+    time: Annotated[str | None, typer.Option(help="How long at most: 30m, 4h, 1d.")] = None,
+    name: Annotated[str | None, typer.Option(help="A name; otherwise that of the notebook.")] = None,
+    project: Project = None,
+    env: Env = None,
+    kernel: Annotated[str | None, typer.Option(help="A kernel by its name: python3, ir, conda-vision.")] = None,
+    workdir: Annotated[str | None, typer.Option(help="Where its kernel runs; here, beside the notebook.")] = None,
+    upload: Annotated[str | None, typer.Option(help="Send this folder, run in a copy of it.")] = None,
+    session: Annotated[int | None, typer.Option(help="Take it from this running session of yours.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a notebook as a batch job, with papermill.
+
+    helio notebook run analysis.ipynb -p lr 0.1 -p name resnet --gpus 1
+    """
+    from heliostat.cli.run import environment_of, finish, is_software, software_of
+
+    if session is not None and upload is not None:
+        raise typer.BadParameter("It is taken from the session: leave --upload out.", param_hint="--upload")
+    given, client = env or [], connect()
+    options: dict[str, Any] = {
+        "gpus": int(gpus) if gpus is not None and gpus.is_integer() else gpus,
+        "gpu_type": gpu_type,
+        "cpus": cpus,
+        "memory": memory,
+        "time": time,
+        "name": name,
+        "project": project,
+        "env": environment_of([one for one in given if not is_software(one)]),
+        "environment": software_of([one for one in given if is_software(one)]),
+        "workdir": os.path.abspath(os.path.expanduser(workdir)) if workdir else None,
+        "upload": upload,
+    }
+    values = parameters_of(parameter or [], raw or [], yaml or [])
+    job = client.notebooks.run(file, values, kernel=kernel, session=session, **options)
+    finish(client, job, wait, follow, as_json)
+
+
 def start(app: str, command: list[str] | None, wishes: dict[str, Any], how: tuple[bool, bool, bool]) -> None:
     """`how`: whether not to wait, to open it, and to print JSON."""
     from heliostat.cli.run import environment_of, is_software, software_of
@@ -79,7 +149,7 @@ def start(app: str, command: list[str] | None, wishes: dict[str, Any], how: tupl
         "environment": software_of([one for one in given if is_software(one)]),
         "workdir": os.path.abspath(os.path.expanduser(workdir)) if workdir else client.address.default_workdir(),
     }
-    session: Any = client.start_session(app, command, **said)
+    session: Any = client.sessions.start(app, command, **said)
     if not as_json:
         say(f"Session {session['id']} {session['state']}. Stop it: helio cancel {session['id']}")
     if not no_wait:
@@ -91,7 +161,7 @@ def wait_until_up(client: "Client", job: int, *, quiet: bool) -> Any:
     """Says what it waits for, as that changes. Raises Exit when it is over before."""
     said = ""
     while True:
-        session = client.session(job)
+        session = client.sessions.get(job)
         if session["is_up"]:
             return session
         if session["state"] in _OVER:
@@ -117,4 +187,60 @@ def _tell(client: "Client", session: Any, open_it: bool, as_json: bool) -> None:
     else:
         print(session["url"])
     if open_it:
-        open_in_browser(client.web_link_to(f"/sessions/{session['id']}?go=true"))
+        open_in_browser(client.auth.web_link(f"/sessions/{session['id']}?go=true")["url"])
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """A name has no `=` in it: what follows it is its value."""
+    done: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        done.append(word)
+        if word == "--":
+            return done + rest
+        if word in _PAIRS and len(rest) >= 2 and "=" not in rest[0]:
+            done.append(f"{rest.pop(0)}={rest.pop(0)}")
+    return done
+
+
+def parameters_of(typed: Sequence[str], raw: Sequence[str], yaml_texts: Sequence[str]) -> dict[str, Any]:
+    """Later ones count: YAML, then typed, then raw."""
+    from heliostat.models.notebooks import typed_value
+
+    found: dict[str, Any] = {}
+    for text in yaml_texts:
+        found |= _mapping(text)
+    found |= {name: typed_value(value) for name, value in (_pair(text, "-p") for text in typed)}
+    return found | dict(_pair(text, "-r") for text in raw)
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"Write a name and a value: {option} lr 0.1.", param_hint=option)
+    return name, value
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"It is not YAML: {' '.join(str(error).split())}", param_hint="-y") from error
+    if not isinstance(found, dict) or not all(isinstance(name, str) and _is_plain(found[name]) for name in found):
+        raise typer.BadParameter(
+            "Write names with values that JSON knows: {lr: 0.1, layers: [2, 3]}.", param_hint="-y"
+        )
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(one) for name, one in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str | int)

@@ -196,7 +196,7 @@ def _finish_sweep(client: "Client", fields: dict[str, Any], sweep: list[str], as
     from heliostat.cli.sweep import grid_of, said
 
     job = {name: value for name, value in fields.items() if value is not None and name not in ("record", "name")}
-    made = client.submit_sweep(
+    made = client.sweeps.submit(
         job, record=fields.get("record", True), name=fields["name"] or "sweep", grid=grid_of(sweep)
     )
     said(made, as_json)
@@ -228,7 +228,7 @@ def _finish_array(array: "JobArray", wait: bool, as_json: bool) -> None:
 def _print_followed(client: "Client", job: "JobHandle", as_json: bool) -> None:
     from heliostat.cli.logs import print_chunks
 
-    print_chunks(client.follow(job), as_json)
+    print_chunks(client.logs.follow(job), as_json)
 
 
 def _command(words: list[str], script: str | None) -> str | list[str] | None:

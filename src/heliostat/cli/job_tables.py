@@ -4,12 +4,13 @@ import shlex
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from heliostat.cli.forecast_words import forecast_in_words, likely_in_words
+from heliostat.cli.forecasts import forecast_in_words, likely_in_words
 from heliostat.cli.output import Cell, Column, State, counted, print_table
 from heliostat.cli.units import clock, duration, seconds_between, size
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import ForeignJob, JobData
+    from heliostat.client.shapes import JobData
+    from heliostat.client.slurm import ForeignJob
 
 _RELATIVES = 8  # parents or children shown
 JOB_COLUMNS = (

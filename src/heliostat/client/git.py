@@ -3,59 +3,19 @@
 import os
 import subprocess
 import time
-import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from heliostat.client.transport import Transport
-from heliostat.models.records import MOST_DIFF_BYTES, MOST_UNTRACKED, Code, without_credentials
+if TYPE_CHECKING:
+    from heliostat.models.records import Code
 
-_RENAMED = {"time": "time_limit"}
 SWITCH = "HELIOSTAT_RECORD"  # 0: never
 _GIT_SECONDS = 10.0
 _FRESH_SECONDS = 3.0  # many jobs submitted one after the other have the same code
 _GIT = ("git", "-c", "core.fsmonitor=false", "-c", "core.quotePath=false")
-_known: dict[str, tuple[float, Code | None]] = {}
+_known: "dict[str, tuple[float, Code | None]]" = {}
 _sent: dict[str, str] = {}  # by the id of an upload of this process, the folder
-
-
-class RecordVerbs:
-    """What the client does with records."""
-
-    _transport: Transport
-
-    def record(self, job: int) -> dict[str, Any]:
-        """What is kept of how to repeat a job: `code`, `machines`, `request`, `rerun_of`, `reruns`."""
-        answer: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(job)}/record")
-        return answer
-
-    def diff(self, first: int, second: int) -> dict[str, Any]:
-        """What differed between two jobs: `differences` and the sections that are the `same`."""
-        answer: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(first)}/diff/{int(second)}")
-        return answer
-
-    def rerun(self, job: int, *, idempotency_key: str | None = None, **changes: Any) -> dict[str, Any]:
-        """The same job once more but for the changes, in the API's fields; None takes one away: `job`, `notes`."""
-        changes = {_RENAMED.get(name, name): value for name, value in changes.items()}
-        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
-        body = {"changes": changes, **self._code_now(job, changes)}
-        answer: dict[str, Any] = self._transport.call("POST", f"/jobs/{int(job)}/rerun", body, headers=headers)
-        return answer
-
-    def _code_now(self, job: int, changes: Mapping[str, Any]) -> dict[str, Any]:
-        """Of the folder that was uploaded for it, or it will run in, where that is a folder of this machine."""
-        if os.environ.get(SWITCH) == "0":
-            return {}
-        folder = changes.get("upload") or self._folder_now(job, changes)
-        found = code_of(folder) if folder else None
-        return {} if found is None else {"record": code_body(found)}
-
-    def _folder_now(self, job: int, changes: Mapping[str, Any]) -> str | None:
-        if not self._transport.address.is_local_socket:
-            return None
-        request = self._transport.call("GET", f"/jobs/{int(job)}")["request"] | changes
-        return None if request.get("upload") else request.get("workdir")
 
 
 def with_record(body: dict[str, Any], asked: bool | None, folder: object) -> dict[str, Any]:
@@ -66,7 +26,16 @@ def with_record(body: dict[str, Any], asked: bool | None, folder: object) -> dic
     return body if found is None else {**body, "record": code_body(found)}
 
 
-def code_body(code: Code) -> dict[str, Any]:
+def code_for_rerun(upload: str | None, folder: Callable[[], str | None]) -> dict[str, Any]:
+    """The `record` of a job that is run again: of the upload's folder, or the one it will run in."""
+    if os.environ.get(SWITCH) == "0":
+        return {}
+    place = upload or folder()
+    found = code_of(place) if place else None
+    return {} if found is None else {"record": code_body(found)}
+
+
+def code_body(code: "Code") -> dict[str, Any]:
     return {name: value for name, value in asdict(code).items() if value not in (None, "", (), 0, False)}
 
 
@@ -77,7 +46,7 @@ def note_sent(upload: str, folder: str | os.PathLike[str]) -> None:
 
 def code_of(
     folder: str | os.PathLike[str], fresh_seconds: float = _FRESH_SECONDS, git_seconds: float = _GIT_SECONDS
-) -> Code | None:
+) -> "Code | None":
     """None where git keeps nothing, or does not answer in time. Never raises: no job fails for this."""
     try:
         path = _sent.get(os.fspath(folder)) or os.path.abspath(os.fspath(folder))
@@ -133,7 +102,9 @@ class _Git:
         return text
 
 
-def _look(git: _Git) -> Code:
+def _look(git: _Git) -> "Code":
+    from heliostat.models.records import MOST_UNTRACKED, Code
+
     with git.started("config", "--null", "--get-regexp", r"^remote\..+\.url$") as config:  # beside the other
         try:
             status = git.ask("status", "--porcelain=v2", "--branch", "--untracked-files=normal", "-z")
@@ -173,6 +144,8 @@ def _read_status(status: bytes) -> tuple[Mapping[str, str], list[str], bool]:
 
 
 def _diff(git: _Git) -> tuple[str, bool]:
+    from heliostat.models.records import MOST_DIFF_BYTES
+
     text = git.ask("diff", "--no-ext-diff", "--no-textconv", "--no-color", "HEAD").decode("utf-8", "replace")
     text = text.replace("\0", "")
     cut = text.encode()[:MOST_DIFF_BYTES].decode("utf-8", "ignore")
@@ -180,6 +153,8 @@ def _diff(git: _Git) -> tuple[str, bool]:
 
 
 def _remote(config: bytes, upstream: str) -> str | None:
+    from heliostat.models.records import without_credentials
+
     name = upstream.partition("/")[0] or "origin"
     lines = (line.partition("\n") for line in config.decode("utf-8", "replace").split("\0"))
     urls = {key: url.strip() for key, _, url in lines}

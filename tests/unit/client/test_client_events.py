@@ -1,7 +1,7 @@
 import pytest
 
 from heliostat.client import Client, LogChunk
-from heliostat.client.sse import ServerEvent, read_events
+from heliostat.client.events import ServerEvent, read_events
 from heliostat.errors import NotFound
 from unit.client.stand_in_server import answer, stream
 
@@ -37,7 +37,7 @@ def test_a_followed_log_ends_with_the_job(serve, tmp_path):
         'event: end\ndata: {"state": "completed", "exit_code": 0}\n\n'
     )
     serve(stream(text))
-    follower = Client(home=tmp_path).follow(7)
+    follower = Client(home=tmp_path).logs.follow(7)
     assert list(follower) == [LogChunk("stdout", 0, "hi\n")]
     assert follower.end is not None
     assert follower.end.exit_code == 0
@@ -50,7 +50,7 @@ def test_a_follower_goes_on_at_the_byte_where_the_connection_broke(serve, tmp_pa
         ),
         stream('event: end\ndata: {"state": "failed", "exit_code": 3}\n\n'),
     )
-    follower = Client(home=tmp_path).follow(7)
+    follower = Client(home=tmp_path).logs.follow(7)
     assert len(list(follower)) == 1
     assert b"stdout_offset=0&stderr_offset=4" in server.requests[1]
 
@@ -58,13 +58,13 @@ def test_a_follower_goes_on_at_the_byte_where_the_connection_broke(serve, tmp_pa
 def test_following_a_job_that_is_not_there_says_so_at_once(serve, tmp_path):
     serve(answer({"error": {"code": "not_found", "message": "There is no job 9.", "hint": None}}, 404))
     with pytest.raises(NotFound, match=r"There is no job 9\."):
-        list(Client(home=tmp_path).follow(9))
+        list(Client(home=tmp_path).logs.follow(9))
 
 
 def test_followed_events_go_on_after_the_last_one_heard(serve, tmp_path):
     event = '{"id": 41, "job_id": 7, "attempt": 1, "at": "x", "kind": "running", "state": "running"}'
     server = serve(stream(f"id: 41\nevent: job\ndata: {event}\n\n"), stream(""), answer({}, 404))
-    events = Client(home=tmp_path).events(follow=True, after=3)
+    events = Client(home=tmp_path).events.follow(after=3)
     assert next(events)["id"] == 41
     with pytest.raises(NotFound):
         next(events)

@@ -1,9 +1,9 @@
-"""The client's way into a running job."""
+"""Commands inside a running job."""
 
 import base64
 import json
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -27,28 +27,6 @@ class Finished:
     stderr: bytes
 
 
-class InsideVerbs:
-    _transport: Transport
-
-    def exec(self, job: int, command: Sequence[str], *, stdin: bytes | IO[bytes] | None = None) -> Finished:
-        """Runs a command inside a running job of one's own, to its end."""
-        entered = self.enter(job, command, stdin=stdin)
-        parts = list(entered)
-        out, err = (b"".join(part.data for part in parts if part.stream == name) for name in ("stdout", "stderr"))
-        return Finished(entered.exit_code, out, err)
-
-    def enter(self, job: int, command: Sequence[str], *, stdin: bytes | IO[bytes] | None = None) -> "Entered":
-        """The same as it goes: what it prints, and after the last of it the `exit_code`."""
-        return Entered(self._transport, int(job), {"command": list(command)}, _parts(stdin))
-
-    def terminal(
-        self, job: int, terminal: "Terminal", typed: Iterable["Typed"], command: Sequence[str] = ()
-    ) -> "Entered":
-        """The same on a terminal: a shell, or a command. `typed` is read in a thread of its own."""
-        order = {"command": list(command), "terminal": terminal._asdict()}
-        return Entered(self._transport, int(job), order, _lines(typed))
-
-
 class Terminal(NamedTuple):
     """The screen somebody sits at."""
 
@@ -60,16 +38,16 @@ class Terminal(NamedTuple):
 Typed = bytes | tuple[int, int]  # what is typed, or rows and columns that have changed
 
 
-class Entered:
-    """A command inside a job. It is ended when nobody reads on."""
+class Execution:
+    """A command inside a job: what it prints, then its `exit_code`. It is ended when nobody reads on."""
 
     exit_code: int
 
     def __init__(
-        self, transport: Transport, job: int, order: Mapping[str, object], parts: Iterable[bytes]
+        self, transport: Transport, job: int, request: Mapping[str, object], parts: Iterable[bytes]
     ) -> None:
         self._transport, self._path = transport, f"/jobs/{job}/exec"
-        self._first, self._parts = json.dumps(order).encode() + b"\n", parts
+        self._first, self._parts = json.dumps(request).encode() + b"\n", parts
 
     def __iter__(self) -> Iterator[Printed]:
         with self._transport.duplex(self._path) as (send, answer):
@@ -85,6 +63,12 @@ class Entered:
                     yield Printed(stream, base64.b64decode(data))
         raise ServerUnreachable("The server went away in the middle.", "Look with `helio status`.")
 
+    def finish(self) -> Finished:
+        """Reads all it prints."""
+        parts = list(self)
+        out, err = (b"".join(part.data for part in parts if part.stream == name) for name in ("stdout", "stderr"))
+        return Finished(self.exit_code, out, err)
+
     def _pass_on(self, send: Send) -> None:
         with suppress(OSError, ValueError, HTTPException):  # it has ended, and reads no more
             for part in self._parts:
@@ -92,7 +76,7 @@ class Entered:
             send(None)
 
 
-def _parts(stdin: bytes | IO[bytes] | None) -> Iterator[bytes]:
+def standard_input(stdin: bytes | IO[bytes] | None) -> Iterator[bytes]:
     if isinstance(stdin, bytes):
         yield stdin
     elif stdin is not None:
@@ -101,7 +85,7 @@ def _parts(stdin: bytes | IO[bytes] | None) -> Iterator[bytes]:
             yield part
 
 
-def _lines(typed: Iterable[Typed]) -> Iterator[bytes]:
+def terminal_input(typed: Iterable[Typed]) -> Iterator[bytes]:
     for one in typed:
         is_size = isinstance(one, tuple)
         said = {"rows": one[0], "columns": one[1]} if is_size else {"stdin": base64.b64encode(bytes(one)).decode()}
