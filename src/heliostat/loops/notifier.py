@@ -18,7 +18,7 @@ from heliostat.config import Settings
 from heliostat.errors import HeliostatError
 from heliostat.models import Job, JobState, User
 from heliostat.models.notices import LATE, Channel, Delivery, DeliveryState, Notice, NoticeId, occasions_of
-from heliostat.notices.failures import Undelivered
+from heliostat.notices.addresses import Undelivered
 from heliostat.notices.letters import Letter, Told, compose
 from heliostat.notices.sending import Sender
 from heliostat.scheduling.forecast import Forecast

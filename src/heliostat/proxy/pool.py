@@ -3,12 +3,14 @@
 import asyncio
 import contextlib
 import time
+from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import AttemptId
-from heliostat.proxy.proofs import Proofs
+from heliostat.models.sessions import Listening
 from heliostat.proxy.upstream import Connection
 from heliostat.services.context import Context
 from heliostat.services.proxying import Way, listening
@@ -18,6 +20,10 @@ _Key = tuple[AttemptId, int]
 _CONNECT_SECONDS = 10.0
 _IDLE_SECONDS = 30.0
 _MOST_IDLE = 64  # of one server
+
+MOST_OF_ONE = 2  # at once, of the jobs of one user
+_AT_ONCE = 16
+_TURN_SECONDS = 30.0
 
 
 class Pool:
@@ -87,3 +93,39 @@ class Pool:
 
 def _key(way: Way) -> _Key:
     return way.attempt.id, way.port
+
+
+class Proofs:
+    """Looks who listens, in threads of its own: a job with very many open files makes that slow, for its user
+    only. Lives on one event loop."""
+
+    def __init__(self, find: Callable[[Way], Listening], turn_seconds: float = _TURN_SECONDS) -> None:
+        self._find, self._turn_seconds = find, turn_seconds
+        self._threads = ThreadPoolExecutor(_AT_ONCE, "proof")
+        self._turns: defaultdict[str, asyncio.Semaphore] = defaultdict(lambda: asyncio.Semaphore(MOST_OF_ONE))
+
+    async def listening(self, way: Way) -> Listening:
+        """Where it listens now. Raises Conflict or EngineUnavailable."""
+        turn = self._turns[way.attempt.job.user]
+        try:
+            async with asyncio.timeout(self._turn_seconds):
+                await turn.acquire()
+        except TimeoutError:
+            said = f"It takes too long to see who listens on port {way.port} of job {way.attempt.job.id}."
+            raise EngineUnavailable(said, "Its processes may have very many files open: close some.") from None
+        loop = asyncio.get_running_loop()
+
+        def give_back(_: Future[Listening]) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop is over
+                loop.call_soon_threadsafe(turn.release)
+
+        try:
+            work = self._threads.submit(self._find, way)
+        except RuntimeError as error:
+            turn.release()
+            raise EngineUnavailable("The proxy stops.", "Try again in a moment.") from error
+        work.add_done_callback(give_back)  # when the thread is free, not when nobody waits any more
+        return await asyncio.wrap_future(work)
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)

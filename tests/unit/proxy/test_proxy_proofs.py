@@ -12,8 +12,8 @@ import pytest
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt
 from heliostat.models.sessions import Listening, Target
-from heliostat.proxy import proofs
-from heliostat.proxy.proofs import Proofs
+from heliostat.proxy import pool
+from heliostat.proxy.pool import Proofs
 from heliostat.services.proxying import Way
 from unit.services.site import a_job
 
@@ -65,11 +65,11 @@ async def until(condition: Callable[[], bool]) -> None:
 def test_a_job_that_is_slow_to_look_at_holds_up_nobody_elses() -> None:
     async def test(engine: Engine, made: Proofs) -> None:
         slow = [asyncio.create_task(made.listening(way("ann"))) for _ in range(50)]
-        await until(lambda: engine.looking == proofs.MOST_OF_ONE)
+        await until(lambda: engine.looking == pool.MOST_OF_ONE)
         assert (await made.listening(way("bob"))).port == 4000
         engine.go_on.set()
         assert len(await asyncio.gather(*slow)) == 50
-        assert engine.most == proofs.MOST_OF_ONE
+        assert engine.most == pool.MOST_OF_ONE
 
     run(test)
 
@@ -78,13 +78,13 @@ def test_to_hang_up_and_ask_again_takes_no_more_threads() -> None:
     async def test(engine: Engine, made: Proofs) -> None:
         for turn in range(5):
             asked = [asyncio.create_task(made.listening(way("ann"))) for _ in range(5)]
-            await until(lambda: engine.looking == proofs.MOST_OF_ONE)
+            await until(lambda: engine.looking == pool.MOST_OF_ONE)
             await asyncio.sleep(0)
             for one in asked:
                 one.cancel()
             with contextlib.suppress(asyncio.CancelledError):
                 await asyncio.gather(*asked)
-            assert (turn, engine.most) == (turn, proofs.MOST_OF_ONE)
+            assert (turn, engine.most) == (turn, pool.MOST_OF_ONE)
         engine.go_on.set()
         assert (await made.listening(way("ann"))).port == 4000
 
@@ -93,8 +93,8 @@ def test_to_hang_up_and_ask_again_takes_no_more_threads() -> None:
 
 def test_who_waits_too_long_for_their_turn_is_told() -> None:
     async def test(engine: Engine, made: Proofs) -> None:
-        slow = [asyncio.create_task(made.listening(way("ann"))) for _ in range(proofs.MOST_OF_ONE)]
-        await until(lambda: engine.looking == proofs.MOST_OF_ONE)
+        slow = [asyncio.create_task(made.listening(way("ann"))) for _ in range(pool.MOST_OF_ONE)]
+        await until(lambda: engine.looking == pool.MOST_OF_ONE)
         with pytest.raises(EngineUnavailable, match="long"):
             await made.listening(way("ann"))
         engine.go_on.set()
