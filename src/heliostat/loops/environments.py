@@ -9,9 +9,9 @@ from functools import partial
 from heliostat.config import Settings
 from heliostat.controller.environments import to_trash
 from heliostat.controller.leftovers import read_safely
+from heliostat.controller.loop import Loop
 from heliostat.engines.environment import environment_folder
 from heliostat.engines.folders import JobFolder
-from heliostat.loops.loop import Loop
 from heliostat.models import JobId
 from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.models.quantities import parse_memory

@@ -169,7 +169,7 @@ def _result(looking: "Future[str]") -> str:
 
 
 class ThreadsPerUser:
-    """A few for each person: whose servers are slow delays only their own looks. Threads begin when they are needed
+    """A few for each person: whose servers are slow delays only their own looks. They begin when they are needed
     and end with the last server of their person. Used by one thread only."""
 
     def __init__(self) -> None:
