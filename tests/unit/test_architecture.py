@@ -47,7 +47,6 @@ ALLOWED: dict[str, set[str]] = {
     },
     "loops": {
         "models",
-        "errors",
         "config",
         "scheduling",
         "store",

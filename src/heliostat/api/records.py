@@ -8,8 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.api.record_schemas import CodeBody
 from heliostat.api.refusals import read_job
+from heliostat.api.schemas import CodeBody
 from heliostat.api.views import job_view, request_view
 from heliostat.services.jobs.comparison import compare_jobs
 from heliostat.services.jobs.reruns import Kept, fields_of_rerun, job_record, notes_on, rerun_job, same_image

@@ -1,6 +1,9 @@
-"""The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
+"""The bodies of requests about jobs, their code and environments, and nodes: unknown fields are refused."""
 
 import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -12,15 +15,15 @@ from pydantic import (
     Field,
     StrictBool,
     StringConstraints,
+    WithJsonSchema,
     model_validator,
 )
 
-from heliostat.api.after import Begin, Parents, parents, refuse_too_many
-from heliostat.api.environment_schemas import ENVIRONMENT_WORDS, EnvironmentField, asked_software
-from heliostat.api.record_schemas import CodeBody
-from heliostat.api.retry_schemas import Notify, RetryOn, check_retry, retry_of
-from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
+from heliostat.models import ArrayRange, Job, JobRequest, JobSpec, Layout, Parent, Placement, Rule
+from heliostat.models.dependencies import MOST_PAIRS, parse_begin, parse_parents
+from heliostat.models.environments import MOST_CHARACTERS, Software
 from heliostat.models.jobs import parse_mount
+from heliostat.models.notices import parse_occasions
 from heliostat.models.quantities import (
     MAX_ARRAY,
     parse_array,
@@ -30,7 +33,8 @@ from heliostat.models.quantities import (
     parse_memory,
     parse_signal,
 )
-from heliostat.models.records import Code
+from heliostat.models.records import MOST_DIFF_BYTES, MOST_UNTRACKED, Code, without_credentials
+from heliostat.models.retries import DEFAULT_CAUSES, Retry, parse_retry_on
 
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
 _MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
@@ -41,6 +45,160 @@ _MOST_ELEMENTS = 100_000  # of all arrays in one request
 _SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
 # These say which GPUs the queue has given to the job: another value would reach for somebody else's.
 _QUEUES_OWN = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HELIOSTAT_MARK"}
+
+ENVIRONMENT_WORDS = "The software it runs with: files to build it from, or the digest of an environment of yours."
+File = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS, strict=True)]
+
+
+class EnvironmentBody(BaseModel):
+    """Texts of files. One of requirements, pyproject and conda; uv_lock goes with pyproject."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    requirements: File | None = None
+    pyproject: File | None = None
+    uv_lock: File | None = None
+    conda: File | None = None
+    python: Annotated[str, StringConstraints(min_length=1, max_length=10, strict=True)] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "EnvironmentBody":
+        if sum(text is not None for text in (self.requirements, self.pyproject, self.conda)) != 1:
+            raise ValueError("send one of requirements, pyproject and conda")
+        if self.uv_lock is not None and self.pyproject is None:
+            raise ValueError("uv_lock goes with pyproject")
+        return self
+
+    def software(self) -> Software:
+        if self.requirements is not None:
+            return Software("requirements", (("requirements.txt", self.requirements),), self.python)
+        if self.conda is not None:
+            return Software("conda", (("environment.yml", self.conda),), self.python)
+        project = ("pyproject.toml", self.pyproject or "")
+        if self.uv_lock is None:
+            return Software("pyproject", (project,), self.python)
+        return Software("uv", (project, ("uv.lock", self.uv_lock)), self.python)
+
+
+Digest = Annotated[str, StringConstraints(min_length=1, max_length=64, strict=True)]
+EnvironmentField = Digest | EnvironmentBody | None
+
+
+def asked_software(given: EnvironmentField) -> Software | str | None:
+    return given.software() if isinstance(given, EnvironmentBody) else given
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    text.encode()  # what is no text cannot be stored; raises a ValueError
+    return text
+
+
+Text = Annotated[str, StringConstraints(max_length=4096, strict=True), AfterValidator(_storable)]
+
+LongText = Annotated[str, StringConstraints(max_length=MOST_DIFF_BYTES, strict=True), AfterValidator(_storable)]
+
+
+class CodeBody(BaseModel):
+    """The state of the folder it is submitted from, as git tells it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    folder: Text | None = None
+    commit: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40,64}$", strict=True)] | None = None
+    branch: Text | None = None
+    remote: Text | None = None
+    diff: Annotated[str, StringConstraints(max_length=MOST_DIFF_BYTES, strict=True), AfterValidator(_storable)] = (
+        ""
+    )
+    is_diff_cut: StrictBool = False
+    untracked: Annotated[list[Text], Field(max_length=MOST_UNTRACKED)] = []
+    untracked_count: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
+
+    def to_code(self) -> Code:
+        """A remote loses what may be a password, whoever forgot to take it out."""
+        remote = None if self.remote is None else without_credentials(self.remote)
+        values = self.model_dump() | {"remote": remote, "untracked": tuple(self.untracked)}
+        return Code(**values)
+
+
+ReadJob = Callable[[Mapping[str, object]], JobRequest]
+
+
+def with_code(read_job: ReadJob, record: CodeBody | None) -> ReadJob:
+    """Reads jobs that are all submitted with the same code."""
+    code = None if record is None else record.to_code()
+    return lambda body: replace(read_job(body), code=code)
+
+
+def _begin(value: object) -> datetime | timedelta | None:
+    if value is None or isinstance(value, datetime | timedelta):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("write a time as text: 2026-12-01T08:00Z, or +2h for in two hours")
+    return parse_begin(value)
+
+
+_NAMES = ("after", "after_ok", "after_any", "after_failed", "after_each")
+_ONE = {"type": ["integer", "string"]}
+Parents = Annotated[
+    tuple[str, ...],
+    BeforeValidator(parse_parents),
+    WithJsonSchema({"anyOf": [_ONE, {"type": "array", "items": _ONE}], "default": []}),
+]
+Begin = Annotated[
+    datetime | timedelta | None, BeforeValidator(_begin), WithJsonSchema({"type": ["string", "null"]})
+]
+
+
+def refuse_too_many(jobs: list[object]) -> None:
+    """Of the bodies of one request, before each reference is read."""
+    named = [value for job in jobs if isinstance(job, dict) for name in _NAMES if (value := job.get(name))]
+    count = sum(len(one) if isinstance(one, list) else str(one).count(",") + 1 for one in named)
+    if count > MOST_PAIRS:
+        raise ValueError(f"the jobs of one request may wait for {MOST_PAIRS} others in all")
+
+
+def parents(
+    ok: tuple[str, ...], any_end: tuple[str, ...], failed: tuple[str, ...], each: tuple[str, ...]
+) -> tuple[Parent, ...]:
+    by_rule = ((Rule.OK, ok), (Rule.ANY, any_end), (Rule.FAILED, failed))
+    found = [Parent(reference, rule) for rule, references in by_rule for reference in references]
+    return (*found, *(Parent(reference, Rule.OK, each=True) for reference in each))
+
+
+def _retry_on(value: object) -> tuple[str, ...] | None:
+    return None if value is None else parse_retry_on(value)
+
+
+def _notify(value: object) -> tuple[str, ...]:
+    return () if value is None else parse_occasions(value)
+
+
+_WORDS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
+RetryOn = Annotated[tuple[str, ...] | None, BeforeValidator(_retry_on), WithJsonSchema(_WORDS)]
+Notify = Annotated[tuple[str, ...], BeforeValidator(_notify), WithJsonSchema(_WORDS)]
+
+
+def check_retry(max_retries: int, on: tuple[str, ...] | None, delay_seconds: int) -> None:
+    """Who says after what to try again means to: without a number nothing ever would be."""
+    if not max_retries and (on is not None or delay_seconds):
+        raise ValueError("retry_on and retry_delay say how max_retries are used: say how many, such as 3")
+
+
+def retry_of(on: tuple[str, ...] | None, delay_seconds: int) -> Retry:
+    return Retry(DEFAULT_CAUSES if on is None else on, delay_seconds)
+
+
+def retry_request(job: Job) -> dict[str, object]:
+    """What of this was asked for, as fields of a body."""
+    asked: dict[str, object] = {}
+    if job.max_retries and job.retry.on != DEFAULT_CAUSES:
+        asked["retry_on"] = list(job.retry.on)
+    if job.max_retries and job.retry.delay_seconds:
+        asked["retry_delay"] = job.retry.delay_seconds
+    return asked | ({"notify": list(job.notify)} if job.notify else {})
 
 
 def _no_nul(text: str) -> str:

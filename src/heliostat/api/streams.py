@@ -1,9 +1,11 @@
 """Server-sent events: the life of jobs, and what they print, as it happens."""
 
+import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -14,8 +16,8 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath, is_still
 from heliostat.api.feed import Behind, Feed, Follower
-from heliostat.api.folders import FolderWatch
 from heliostat.api.views import event_view
+from heliostat.inotify import Inotify
 from heliostat.models import Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
 from heliostat.services.logs.reading import STREAMS, Tail, check_log, log_order, open_tail
@@ -284,3 +286,42 @@ async def _until_refused(source: AsyncGenerator[str]) -> AsyncIterator[str]:
         with contextlib.suppress(_Refused):
             async for text in source:
                 yield text
+
+
+class FolderWatch:
+    """Calls the watchers of a folder when a file there changes, in the event loop."""
+
+    def __init__(self) -> None:
+        self._inotify = Inotify()
+        self._callbacks: dict[int, set[Callable[[], None]]] = defaultdict(set)
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._inotify.descriptor >= 0:
+            loop.add_reader(self._inotify.descriptor, self._read)
+
+    def detach(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._inotify.descriptor >= 0:
+            loop.remove_reader(self._inotify.descriptor)
+            self._inotify.close()
+
+    @contextlib.contextmanager
+    def watching(self, folder: str, changed: Callable[[], None]) -> Iterator[bool]:
+        """False when the folder cannot be watched (yet)."""
+        number = self._inotify.add(folder)
+        if number is None:
+            yield False
+            return
+        self._callbacks[number].add(changed)
+        try:
+            yield True
+        finally:
+            self._callbacks[number].discard(changed)
+            if not self._callbacks[number]:
+                del self._callbacks[number]
+                self._inotify.remove(number)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for number in {number for number, _ in self._inotify.read()}:
+                for changed in list(self._callbacks.get(number, ())):
+                    changed()

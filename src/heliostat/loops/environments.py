@@ -9,9 +9,9 @@ from functools import partial
 from heliostat.config import Settings
 from heliostat.controller.environments import to_trash
 from heliostat.controller.leftovers import left_by
+from heliostat.controller.loop import Loop
 from heliostat.engines.contract import Engine
 from heliostat.engines.environment import environment_folder
-from heliostat.loops.loop import Loop
 from heliostat.models import JobId
 from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.models.quantities import parse_memory

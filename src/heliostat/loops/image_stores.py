@@ -3,8 +3,8 @@
 import threading
 from collections.abc import Callable, Iterator
 
+from heliostat.controller.loop import Loop
 from heliostat.engines.contract import ImageSweep
-from heliostat.loops.loop import Loop
 from heliostat.server_log import get_logger
 
 log = get_logger()

@@ -7,8 +7,8 @@ from datetime import datetime
 
 from heliostat.controller.controller import Controller
 from heliostat.controller.fleet import Fleet
+from heliostat.controller.loop import Loop
 from heliostat.engines.contract import Engine, QueuesItself
-from heliostat.loops.loop import Loop
 from heliostat.models import DeviceReading, Job, Node, NodeState, Reading, Readings, job_of_attempt
 from heliostat.models.samples import CLUSTER, job_subject, node_subject, usage_row
 from heliostat.store.database import Store

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from heliostat.loops.loop import Loop
+from heliostat.controller.loop import Loop
 from heliostat.server_log import get_logger
 from heliostat.store.database import Store
 from heliostat.store.jobs import ended_before

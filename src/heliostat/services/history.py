@@ -1,4 +1,8 @@
-"""Past jobs as lines that a replay can read."""
+"""Past jobs: written as lines that a replay can read, and brought in from another system.
+
+Those that are brought in are jobs that are over, with a mark of where they come from. None can be run again, and
+they weigh nothing in shares and quotas: what they used was elsewhere.
+"""
 
 import hashlib
 import hmac

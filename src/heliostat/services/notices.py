@@ -8,11 +8,9 @@ from datetime import datetime, timedelta
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests, invalid_field
 from heliostat.models import Caller, JobRequest, User
 from heliostat.models.notices import OCCASIONS, Channel, Delivery, DeliveryState, Notice, NoticeId
-from heliostat.notices.addresses import check_address, shown_address
-from heliostat.notices.failures import Undelivered
+from heliostat.notices.addresses import Undelivered, check_address, shown_address
 from heliostat.notices.letters import compose
-from heliostat.notices.sending import Sender
-from heliostat.notices.signing import new_salt, secret_of
+from heliostat.notices.sending import Sender, new_salt, secret_of
 from heliostat.services.accounts.lookup import found_project
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin, write_as

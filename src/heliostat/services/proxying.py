@@ -1,4 +1,4 @@
-"""What the proxy leads to: whose it is, who may go there, and where it listens."""
+"""What the proxy leads to: whose it is, who may go there, and where it listens, proven to be the job's."""
 
 from collections.abc import Container
 from dataclasses import dataclass

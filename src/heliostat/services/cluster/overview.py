@@ -1,4 +1,4 @@
-"""The cluster at a glance, as one person may see it: every device, who holds it, is it used; and the queue."""
+"""The cluster as one person may see it: every device, who holds it, is it used; and the queue."""
 
 import math
 import threading
@@ -113,7 +113,7 @@ class Demand:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class Overview:
     """The cluster in a few numbers."""
 
     gpus: int
@@ -145,7 +145,7 @@ def demand_by_project(context: Context) -> tuple[Demand, ...]:
     return tuple(sorted((_demand(name, sums) for name, sums in found.items()), key=_by_size))
 
 
-def glance(context: Context) -> Glance:
+def cluster_overview(context: Context) -> Overview:
     """From what is in memory already: cheap enough for every page."""
     nodes = [node for node in context.fleet.nodes() if node.state is not NodeState.DOWN]
     active, pending = context.controller.tally()
@@ -153,7 +153,7 @@ def glance(context: Context) -> Glance:
     held |= devices_of_others(context)
     open_nodes = (node for node in nodes if node.state is NodeState.UP)
     free = sum(device.may_be_used and device.uuid not in held for node in open_nodes for device in node.devices)
-    return Glance(
+    return Overview(
         gpus=sum(len(node.devices) for node in nodes),
         free_gpus=free,
         cpus=sum(node.cpus for node in nodes),

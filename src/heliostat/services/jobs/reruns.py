@@ -1,4 +1,4 @@
-"""A job once more: the same request and the same code, under one's own name."""
+"""What is kept of how to repeat a job; and the job once more, under one's own name."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

@@ -1,4 +1,4 @@
-"""What happened to one job: its attempts and its events."""
+"""What happened to one job: its attempts, its events, whom it waited for and who waits for it."""
 
 from dataclasses import dataclass, field
 

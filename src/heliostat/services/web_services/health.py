@@ -73,7 +73,7 @@ class Looks:
 
     def __init__(self, look: Look = look_at, wake: Callable[[], None] = lambda: None) -> None:
         self._look, self.wake = look, wake
-        self._lanes = Lanes()
+        self._lanes = ThreadsPerUser()
         self._watches: dict[str, _Watch] = {}
 
     def close(self, *, wait: bool = False) -> None:
@@ -151,8 +151,9 @@ def _result(looking: "Future[str]") -> str:
     return looking.result() if error is None else f"it could not be looked at: {error}"[:_LONGEST_PROBLEM]
 
 
-class Lanes:
-    """Threads begin when they are needed and end with the last server of their person. Used by one thread only."""
+class ThreadsPerUser:
+    """A few for each person: whose servers are slow delays only their own looks. They begin when they are needed
+    and end with the last server of their person. Used by one thread only."""
 
     def __init__(self) -> None:
         self._lanes: dict[str, ThreadPoolExecutor] = {}

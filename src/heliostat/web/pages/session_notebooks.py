@@ -11,8 +11,8 @@ from heliostat.errors import HeliostatError, Invalid, invalid_field
 from heliostat.models.notebooks import NotebookWish, typed_value
 from heliostat.services.notebooks.verbs import run_notebook
 from heliostat.services.sessions.notebooks import list_notebooks
-from heliostat.web.job.numbers import JOB
 from heliostat.web.rendering import Page, redirect, render
+from heliostat.web.views import JOB
 from heliostat.web.visits import Form, FormDep, Visit, VisitDep
 
 router = APIRouter()

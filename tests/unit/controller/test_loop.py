@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 import pytest
 from structlog.testing import capture_logs
 
+from heliostat.controller.loop import Loop
 from heliostat.errors import Conflict
-from heliostat.loops.loop import Loop
 
 LONG = 3600.0
 DEADLINE = 30.0
@@ -103,5 +103,21 @@ def test_a_look_can_see_that_it_should_end(loop: Loop, looks: Looks) -> None:
     looks.plan = [until_closing]
     loop.start()
     assert began.wait(DEADLINE)
+    loop.close()
+    assert not loop.is_running
+
+
+def test_a_pause_within_a_look_ends_when_it_closes_and_not_when_it_is_woken(loop: Loop, looks: Looks) -> None:
+    began = threading.Event()
+
+    def pause() -> None:
+        began.set()
+        loop.pause(LONG)
+
+    looks.plan = [pause]
+    loop.start()
+    assert began.wait(DEADLINE)
+    loop.wake()
+    assert not looks.seen.acquire(timeout=0.05)
     loop.close()
     assert not loop.is_running

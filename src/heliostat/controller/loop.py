@@ -17,8 +17,8 @@ class Loop:
     def __init__(self, name: str, look: Callable[[], float | None], seconds: float, *, failure: str) -> None:
         self._look, self._seconds, self._failure = look, seconds, failure
         self._woken = threading.Event()
+        self._closing = threading.Event()
         self._is_failing = False
-        self.is_closing = False
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
 
     def start(self) -> None:
@@ -33,13 +33,21 @@ class Loop:
     def is_running(self) -> bool:
         return self._thread.is_alive()
 
+    @property
+    def is_closing(self) -> bool:
+        return self._closing.is_set()
+
+    def pause(self, seconds: float) -> None:
+        """Within a look: neither woken nor longer than until it closes."""
+        self._closing.wait(seconds)
+
     def wake(self) -> None:
         """There is something to look at."""
         self._woken.set()
 
     def close(self, patience_seconds: float = _PATIENCE_SECONDS) -> None:
         """A look that is under way may see that from `is_closing`."""
-        self.is_closing = True
+        self._closing.set()
         self._woken.set()
         if self.is_running:
             self._thread.join(patience_seconds)
@@ -58,14 +66,15 @@ class Loop:
             pause = self._look()
         except Exception as error:  # noqa: BLE001 - nor does it fill the log
             if not self._is_failing:
-                _tell(self._failure, error)
+                log_failure(self._failure, error)
             self._is_failing = True
             return self._seconds
         self._is_failing = False
         return self._seconds if pause is None else pause
 
 
-def _tell(failure: str, error: Exception) -> None:
+def log_failure(failure: str, error: Exception) -> None:
+    """What people can do nothing about comes with its traceback."""
     with contextlib.suppress(Exception):  # the log may be full
         if isinstance(error, HeliostatError):
             log.error(failure, error=error.message)
