@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from heliostat.engines.inside import Inside
-from heliostat.engines.relay import frames
 from heliostat.engines.relay.channel import Channel
-from heliostat.engines.relay.frames import BadFrame, Frame
 from heliostat.engines.relay.strays import Strays
+from heliostat.payloads import relay_frames as frames
+from heliostat.payloads.relay_frames import BadFrame, Frame
 from heliostat.server_log import get_logger
 
 log = get_logger()

@@ -1,7 +1,7 @@
 """Frames about connections that we have closed: some were on their way by then, but not without end."""
 
-from heliostat.engines.relay import frames
-from heliostat.engines.relay.frames import MOST_CONNECTIONS, WINDOW, BadFrame, Frame
+from heliostat.payloads import relay_frames as frames
+from heliostat.payloads.relay_frames import MOST_CONNECTIONS, WINDOW, BadFrame, Frame
 
 _OF_ONE = 2 * WINDOW  # all the bytes there was room for, and some words without any
 _WORD = WINDOW // 16

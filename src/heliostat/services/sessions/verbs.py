@@ -12,12 +12,13 @@ from pathlib import Path
 from heliostat.errors import HeliostatError, Invalid, NotFound
 from heliostat.models import Caller, Job, JobRequest, JobState
 from heliostat.models.sessions import APPS, Session, SessionWish, Target
+from heliostat.payloads.archive import SESSION_LAUNCHER, script_for
 from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.jobs.logs import LogRange, read_log
 from heliostat.services.jobs.submission import Submitted, prepare_submission, project_and_unix_user
 from heliostat.services.proxying import check_entry, find_way, listening
-from heliostat.services.sessions.software import digest_of_tools, jupyter_in, launcher, tools_for
+from heliostat.services.sessions.software import digest_of_tools, jupyter_in, tools_for
 from heliostat.services.sessions.steps import step_of
 from heliostat.services.sessions.watch import warning_of
 from heliostat.store import jobs as stored
@@ -132,7 +133,7 @@ def _as_job(context: Context, app: str, request: JobRequest, secret: str) -> Job
     env = {**request.spec.env, TOKEN: secret}
     if settings.jupyter_command:
         env.setdefault("HELIOSTAT_JUPYTER", settings.jupyter_command)
-    spec = replace(request.spec, script=launcher(), command=(app, *words), env=env)
+    spec = replace(request.spec, script=script_for(SESSION_LAUNCHER), command=(app, *words), env=env)
     limit = request.time_limit_seconds or int(settings.session_hours * 3600)
     return replace(request, kind="session", spec=spec, name=request.name or app, time_limit_seconds=limit)
 

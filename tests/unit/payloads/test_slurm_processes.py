@@ -2,8 +2,8 @@
 
 import pytest
 
-from heliostat.engines.relay import members
-from heliostat.engines.relay.members import Members
+from heliostat.payloads import slurm_processes
+from heliostat.payloads.slurm_processes import Members
 
 OURS = b"11:memory:/slurm/uid_1000/job_12/step_0\n1:name=systemd:/system.slice/slurmd.service\n"
 OTHER = b"11:memory:/slurm/uid_1000/job_123/step_0\n"
@@ -18,9 +18,9 @@ def stat(parent: int) -> bytes:
 @pytest.fixture
 def proc(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, str], bytes]:
     files: dict[tuple[int, str], bytes] = {}
-    monkeypatch.setattr(members, "_read", lambda pid, name: files.get((pid, name), b""))
-    monkeypatch.setattr(members, "_is_ours", lambda pid: True)
-    monkeypatch.setattr(members.os, "getpid", lambda: 1000)
+    monkeypatch.setattr(slurm_processes, "_read", lambda pid, name: files.get((pid, name), b""))
+    monkeypatch.setattr(slurm_processes, "_is_ours", lambda pid: True)
+    monkeypatch.setattr(slurm_processes.os, "getpid", lambda: 1000)
     return files
 
 

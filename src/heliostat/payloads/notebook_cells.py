@@ -1,11 +1,13 @@
 """Runs inside the job of a batch notebook, in the Python that has papermill: cell by cell, told as it goes.
 
+usage: notebook-cells execute <PLAN | render NOTEBOOK PAGE
 The notebook is saved whole or not at all: whoever dies in between leaves the cells that were done.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from typing import Any
@@ -25,6 +27,12 @@ class NoKernel(Exception):
 
 class KernelDied(Exception):
     """In the cell of that number."""
+
+
+def main(arguments: list[str]) -> None:
+    if arguments[0] == EXECUTE:
+        sys.exit(execute(json.loads(sys.stdin.read())))
+    sys.exit(render(*arguments[1:3]))
 
 
 def execute(plan: dict[str, Any]) -> int:
@@ -54,7 +62,7 @@ def run_cells(plan: dict[str, Any]) -> str:
     engines.register("telling", telling_engine(dict(plan, language=language)))
     print(f"Kernel {kernel}, in {plan['workdir']}", file=sys.stderr, flush=True)
     wishes = {"engine_name": "telling", "kernel_name": kernel, "language": language, "cwd": plan["workdir"]}
-    wishes |= {"progress_bar": False, "stdout_file": sys.stdout, "autosave_cell_every": SAVE_SECONDS}
+    wishes.update(progress_bar=False, stdout_file=sys.stdout, autosave_cell_every=SAVE_SECONDS)
     try:
         papermill.execute_notebook(source, None, plan["parameters"], start_timeout=START_SECONDS, **wishes)
     except papermill.PapermillExecutionError as error:

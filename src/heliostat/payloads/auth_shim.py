@@ -1,6 +1,6 @@
 """Runs inside a session: lets only the proxy through to a server that has no lock of its own.
 
-Such a server listens on a socket in a folder of its user. In front of it, on the session's port, stands the guard:
+Such a server listens on a socket in a folder of its user. In front of it, on the session's port, is the shim:
 a connection passes if its first request shows the session's secret, which nobody but the proxy knows.
 """
 
@@ -19,9 +19,11 @@ REFUSAL = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n
 ABSENT = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
 
 
-def guard(path: str, secret: str) -> int:
+def serve_shim(path: str, secret: str) -> int:
     """Serve on a port, which it returns, until the process ends; in threads of its own."""
-    listener = socket.create_server(("127.0.0.1", 0), backlog=128)
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
     threading.Thread(target=admit_all, args=(listener, path, secret), daemon=True).start()
     return int(listener.getsockname()[1])
 
@@ -84,7 +86,7 @@ def shows(head: bytes, secret: str) -> bool:
 
 def pass_on(source: socket.socket, goal: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        while data := source.recv(64 * 1024):
+        for data in iter(lambda: source.recv(64 * 1024), b""):
             goal.sendall(data)
     with contextlib.suppress(OSError):
         goal.shutdown(socket.SHUT_WR)

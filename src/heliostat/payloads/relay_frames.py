@@ -2,7 +2,6 @@
 
 A frame is a kind, the number of its connection, and up to 64 kB. Neither end sends more of a connection's bytes
 than the other has room for: `WINDOW`, and what `CREDIT` adds. So a slow connection never holds up the others.
-Also runs inside jobs, by whatever Python 3 a node has: the standard library of Python 3.7 only.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 Where Slurm keeps its jobs in cgroups, these say it. Else a process is known by what it, or who started it, was
 told at its start: the job's number or, in a container, Heliostat's mark. Only processes that this user may look
 into count, so nobody can pass for somebody else's.
-Runs inside jobs, by whatever Python 3 a node has: the standard library of Python 3.7 only.
 """
 
 from __future__ import annotations

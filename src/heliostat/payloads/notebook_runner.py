@@ -1,8 +1,7 @@
 """Runs inside the job of a batch notebook, as its user, by whatever Python 3 the node has.
 
-It finds papermill, has the notebook run by it (`cells`, in papermill's own Python), proves that what was
-kept is whole, makes a page of it, and says in words why it failed. Like the launcher of sessions it is sent along
-as the job's script, with the modules of ours it imports.
+It finds papermill, has the notebook run by it (`notebook_cells`, in papermill's own Python), proves that what was
+kept is whole, makes a page of it, and says in words why it failed.
 """
 
 from __future__ import annotations
@@ -16,8 +15,8 @@ import sys
 import tempfile
 from typing import Any
 
-from heliostat.services.notebooks.cells import EXECUTE, INPUT, RENDER, WHY, execute, render
-from heliostat.services.sessions.kernels import write_kernels
+from heliostat.payloads.kernel_specs import write_kernels
+from heliostat.payloads.notebook_cells import EXECUTE, INPUT, RENDER, WHY
 
 PLAN = "HELIOSTAT_NOTEBOOK"
 RESULTS = "results"
@@ -27,11 +26,7 @@ Put an environment on its PATH in which pip install papermill nbconvert ipykerne
 or ask an admin to install uv (pip install 'heliostat[environments]'), or papermill beside jupyter_command."""
 
 
-def main() -> None:
-    if sys.argv[1:2] == [EXECUTE]:
-        sys.exit(execute(json.loads(sys.stdin.read())))
-    if sys.argv[1:2] == [RENDER]:
-        sys.exit(render(*sys.argv[2:4]))
+def main(_: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)  # papermill gets it as well, and we keep what it leaves
     plan = json.loads(os.environ.pop(PLAN))
     folder = tempfile.mkdtemp(prefix="notebook-")  # nobody else may enter it
@@ -59,14 +54,14 @@ def run(plan: dict[str, Any], folder: str) -> str:
     python = os.path.join(os.path.dirname(program), "python")
     others = os.environ.get("JUPYTER_PATH")
     around = dict(os.environ, JUPYTER_PATH=folder + (os.pathsep + others if others else ""), PYTHONUNBUFFERED="1")
-    me = os.path.abspath(sys.argv[0])
+    in_its_python = [python, os.path.abspath(sys.argv[0]), "notebook-cells"]
     beside = os.path.dirname(os.path.abspath(plan["notebook"]))
     told = json.dumps(dict(plan, folder=folder, output=output, workdir=plan["workdir"] or beside))
-    status = subprocess.run([python, me, EXECUTE], input=told.encode(), env=around, check=False).returncode
+    status = subprocess.run([*in_its_python, EXECUTE], input=told.encode(), env=around, check=False).returncode
     why = said(folder) or (f"papermill ended with {ending(status)}" if status else fault_of(output, plan["cells"]))
     if os.path.isfile(output):
         page = os.path.splitext(output)[0] + ".html"
-        if subprocess.run([python, me, RENDER, output, page], env=around, check=False).returncode:
+        if subprocess.run([*in_its_python, RENDER, output, page], env=around, check=False).returncode:
             print("No page could be made of the notebook.", file=sys.stderr, flush=True)
     return why
 
@@ -126,7 +121,3 @@ def leave(why: str) -> None:
             file.write(why[:MOST_WHY])
     except OSError as error:
         print(f"The reason could not be noted: {error}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    main()

@@ -7,25 +7,15 @@ from typing import Any
 import pytest
 
 from heliostat.models import notebooks as models
-from heliostat.services.notebooks import cells as notebook_cells
-from heliostat.services.notebooks import runner as notebook_runner
-from heliostat.services.notebooks.cells import NoKernel, chosen_kernel, language_of, one_line, write
-from heliostat.services.notebooks.runner import fault_of, leave, papermill, prepare
-from heliostat.services.notebooks.verbs import _PARTS
-from heliostat.services.sessions.software import one_script
+from heliostat.payloads import notebook_cells, notebook_runner
+from heliostat.payloads.notebook_cells import NoKernel, chosen_kernel, language_of, one_line, write
+from heliostat.payloads.notebook_runner import fault_of, leave, papermill, prepare
 
 WHOLE = {"cells": [{}, {}], "metadata": {"papermill": {"end_time": "2026-11-16T12:00:00"}}}
 
 
 def test_the_script_and_the_server_call_things_by_the_same_names() -> None:
     assert (notebook_runner.PLAN, notebook_runner.RESULTS) == (models.PLAN, models.RESULTS)
-
-
-def test_the_script_is_one_file_that_imports_nothing_of_ours() -> None:
-    text = one_script(_PARTS)
-    compile(text, "script", "exec")
-    assert "from heliostat" not in text
-    assert text.count("from __future__") == 1
 
 
 @pytest.mark.parametrize(

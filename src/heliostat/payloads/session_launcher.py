@@ -1,8 +1,7 @@
 """Runs inside a session, as its user, by whatever Python 3 the node has: starts the web server and says its port.
 
-usage: launcher.py jupyter | terminal | vscode | rstudio | custom COMMAND... | service COMMAND...
-It is sent along as the job's script, with the modules of ours it imports, so it knows nothing of Heliostat but
-the environment of a job.
+usage: session-launcher jupyter | terminal | vscode | rstudio | custom COMMAND... | service COMMAND...
+It knows nothing of Heliostat but the environment of a job.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import sys
 import tempfile
 import time
 
-from heliostat.services.sessions.guard import answers, guard, socket_path
-from heliostat.services.sessions.kernels import write_kernels
-from heliostat.services.sessions.private import LONGEST_FOLDER, private_kernels
+from heliostat.payloads.auth_shim import answers, serve_shim, socket_path
+from heliostat.payloads.kernel_ipc import LONGEST_FOLDER, private_kernels
+from heliostat.payloads.kernel_specs import write_kernels
 
 TRIES = 5  # somebody may take the port between our looking and the server's binding
 EARLY_SECONDS = 20.0
@@ -46,8 +45,8 @@ LAYOUT = {
 }
 
 
-def main() -> None:
-    app, words = sys.argv[1], sys.argv[2:]
+def main(arguments: list[str]) -> None:
+    app, words = arguments[0], arguments[1:]
     signal.signal(signal.SIGTERM, lambda *_: None)  # the server gets it as well, and we wait for it
     usual = tempfile.gettempdir()
     place = usual if len(usual) <= LONGEST_FOLDER - len("/session-12345678/jupyter-settings") else "/tmp"  # noqa: S108
@@ -60,7 +59,7 @@ def main() -> None:
 
 def serve(app: str, words: list[str], folder: str) -> int:
     if app in ("vscode", "rstudio"):
-        return serve_guarded(vscode(folder) if app == "vscode" else rstudio(folder), folder)
+        return serve_behind_shim(vscode(folder) if app == "vscode" else rstudio(folder), folder)
     for _ in range(TRIES):
         port, began = free_port(), time.monotonic()
         argv = command(app, words, port, folder)
@@ -72,12 +71,12 @@ def serve(app: str, words: list[str], folder: str) -> int:
     return 1
 
 
-def serve_guarded(argv: list[str], folder: str) -> int:
+def serve_behind_shim(argv: list[str], folder: str) -> int:
     process = subprocess.Popen(argv)
     while process.poll() is None and not answers(socket_path(folder)):
         time.sleep(0.1)
     if process.poll() is None:
-        tell(guard(socket_path(folder), os.environ["HELIOSTAT_SESSION_TOKEN"]))
+        tell(serve_shim(socket_path(folder), os.environ["HELIOSTAT_SESSION_TOKEN"]))
     return as_exit_code(process.wait())
 
 
@@ -169,7 +168,7 @@ def terminal(folder: str) -> str:
 
 
 def vscode(folder: str) -> list[str]:
-    """Behind the guard, and with a configuration of its own: that of the user may say another address."""
+    """Behind the auth shim, and with a configuration of its own: that of the user may say another address."""
     program = found(NO_VSCODE, "code-server")
     settings = os.path.join(folder, "code-server.yaml")
     with open(settings, "w") as file:
@@ -179,7 +178,7 @@ def vscode(folder: str) -> list[str]:
 
 
 def rstudio(folder: str) -> list[str]:
-    """Behind the guard; what it keeps of itself goes with the session, what the user does stays in the home."""
+    """Behind the auth shim. Its own files go with the session; what the user does stays in the home."""
     program = found(NO_RSTUDIO, "rserver", "/usr/lib/rstudio-server/bin/rserver")
     database, key = os.path.join(folder, "database.conf"), os.path.join(folder, "cookie-key")
     with open(database, "w") as file:
@@ -200,7 +199,3 @@ def rstudio(folder: str) -> list[str]:
         "www-verify-user-agent": 0,
     }
     return [program] + ["--{}={}".format(*pair) for pair in options.items()]
-
-
-if __name__ == "__main__":
-    main()

@@ -1,13 +1,10 @@
-"""How much of a connection's bytes may be on their way: the same at both ends of a relay.
-
-Also runs inside jobs, by whatever Python 3 a node has: the standard library of Python 3.7 only.
-"""
+"""How much of a connection's bytes may be on their way: the same at both ends of a relay, here and inside jobs."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-from heliostat.engines.relay.frames import WINDOW, BadFrame, Frame, with_credit, with_data, written
+from heliostat.payloads.relay_frames import WINDOW, BadFrame, Frame, with_credit, with_data, written
 
 _WORTH_TELLING = WINDOW // 4
 
