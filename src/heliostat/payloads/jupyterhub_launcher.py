@@ -13,7 +13,7 @@ import sys
 import tempfile
 from urllib.parse import urlsplit
 
-from heliostat.payloads.kernel_ipc import private_kernels
+from heliostat.payloads.kernel_ipc import ipc_settings
 
 MISSING = """{} is not installed where this job runs.
 An admin of the hub can say where it is on the nodes (c.Spawner.cmd = ["/opt/hub/bin/jupyterhub-singleuser"]),
@@ -27,7 +27,7 @@ def main(arguments: list[str]) -> None:
     netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     os.environ["JUPYTERHUB_SERVICE_URL"] = address._replace(netloc=netloc).geturl()
     os.environ.update(certificates(os.environ.pop("HELIOSTAT_HUB_CERTIFICATES", "")))
-    os.environ.update(private_kernels(os.environ["HELIOSTAT_CHECKPOINT_DIR"]))
+    os.environ.update(ipc_settings(os.environ["HELIOSTAT_CHECKPOINT_DIR"]))
     print("heliostat: port", port, flush=True)
     try:
         os.execvp(arguments[0], arguments)  # noqa: S606 - words, as they were given

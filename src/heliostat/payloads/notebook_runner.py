@@ -16,11 +16,11 @@ import tempfile
 from typing import Any
 
 from heliostat.payloads.kernel_specs import write_kernels
-from heliostat.payloads.notebook_cells import EXECUTE, INPUT, RENDER, WHY
+from heliostat.payloads.notebook_cells import EXECUTE, INPUT, REASON, RENDER
 
 PLAN = "HELIOSTAT_NOTEBOOK"
 RESULTS = "results"
-MOST_WHY = 1000
+MAX_REASON = 1000
 NO_PAPERMILL = """papermill is not installed where this job runs, and could not be built for it.
 Put an environment on its PATH in which pip install papermill nbconvert ipykernel was run;
 or ask an admin to install uv (pip install 'heliostat[environments]'), or papermill beside jupyter_command."""
@@ -31,12 +31,12 @@ def main(_: list[str]) -> None:
     plan = json.loads(os.environ.pop(PLAN))
     folder = tempfile.mkdtemp(prefix="notebook-")  # nobody else may enter it
     try:
-        why = run(plan, folder)
+        reason = run(plan, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if why:
-        print(f"The notebook failed: {why}", file=sys.stderr, flush=True)
-        leave(why)
+    if reason:
+        print(f"The notebook failed: {reason}", file=sys.stderr, flush=True)
+        write_reason(reason)
         sys.exit(1)
 
 
@@ -58,12 +58,13 @@ def run(plan: dict[str, Any], folder: str) -> str:
     beside = os.path.dirname(os.path.abspath(plan["notebook"]))
     told = json.dumps(dict(plan, folder=folder, output=output, workdir=plan["workdir"] or beside))
     status = subprocess.run([*in_its_python, EXECUTE], input=told.encode(), env=around, check=False).returncode
-    why = said(folder) or (f"papermill ended with {ending(status)}" if status else fault_of(output, plan["cells"]))
+    ending = f"papermill ended with {exit_status(status)}" if status else find_fault(output, plan["cells"])
+    reason = read_reason(folder) or ending
     if os.path.isfile(output):
         page = os.path.splitext(output)[0] + ".html"
         if subprocess.run([*in_its_python, RENDER, output, page], env=around, check=False).returncode:
             print("No page could be made of the notebook.", file=sys.stderr, flush=True)
-    return why
+    return reason
 
 
 def papermill() -> str:
@@ -85,19 +86,19 @@ def prepare(plan: dict[str, Any], folder: str) -> str:
     return output
 
 
-def said(folder: str) -> str:
+def read_reason(folder: str) -> str:
     try:
-        with open(os.path.join(folder, WHY), encoding="utf-8") as file:
-            return file.read(MOST_WHY)
+        with open(os.path.join(folder, REASON), encoding="utf-8") as file:
+            return file.read(MAX_REASON)
     except OSError:
         return ""
 
 
-def ending(status: int) -> str:
+def exit_status(status: int) -> str:
     return f"exit code {status}" if status > 0 else f"signal {-status}"
 
 
-def fault_of(output: str, cells: int) -> str:
+def find_fault(output: str, cells: int) -> str:
     """What is wrong with a notebook that was executed, in words; empty: it is whole."""
     try:
         with open(output, encoding="utf-8") as file:
@@ -113,11 +114,11 @@ def fault_of(output: str, cells: int) -> str:
     return "" if about.get("end_time") else "the executed notebook is not whole: it was not finished"
 
 
-def leave(why: str) -> None:
+def write_reason(reason: str) -> None:
     """In a file of the job's own: the reason of its end, in its owner's words."""
     path = os.path.join(os.environ["HELIOSTAT_CHECKPOINT_DIR"], ".notebook-" + os.environ["HELIOSTAT_ATTEMPT"])
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(why[:MOST_WHY])
+            file.write(reason[:MAX_REASON])
     except OSError as error:
         print(f"The reason could not be noted: {error}", file=sys.stderr, flush=True)

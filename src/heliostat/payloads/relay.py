@@ -20,7 +20,7 @@ from heliostat.payloads import relay_frames as frames
 from heliostat.payloads.port_owners import Held, NotListening, find_held
 from heliostat.payloads.relay_flow_control import Inflow, Outflow
 from heliostat.payloads.relay_frames import Frame
-from heliostat.payloads.slurm_processes import Members, all_pids
+from heliostat.payloads.slurm_processes import JobProcesses, all_pids
 
 CONNECT_SECONDS = 10.0
 _MOST_AT_ONCE = 65536
@@ -256,9 +256,9 @@ def _proof(held: Held) -> str:
 async def serve(mark: str) -> None:
     """On standard input and output, until nobody listens."""
     loop = asyncio.get_event_loop()
-    members = Members(os.environ.get("SLURM_JOB_ID", ""), mark)
+    processes = JobProcesses(os.environ.get("SLURM_JOB_ID", ""), mark)
     out = _Out(sys.stdout.fileno())
-    relay = Relay(lambda port: find_held(port, all_pids(), members.is_one), out.write)
+    relay = Relay(lambda port: find_held(port, all_pids(), processes.includes), out.write)
     for name in _SIGNALS:
         loop.add_signal_handler(getattr(signal, name), relay.leave)
     out.write(frames.HELLO)

@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 
-from heliostat.payloads.auth_shim import answers, serve_shim, socket_path
-from heliostat.payloads.kernel_ipc import LONGEST_FOLDER, private_kernels
+from heliostat.payloads.auth_shim import is_listening, serve_auth_shim, socket_path
+from heliostat.payloads.kernel_ipc import LONGEST_FOLDER, ipc_settings
 from heliostat.payloads.kernel_specs import write_kernels
 
 TRIES = 5  # somebody may take the port between our looking and the server's binding
@@ -63,7 +63,7 @@ def serve(app: str, words: list[str], folder: str) -> int:
     for _ in range(TRIES):
         port, began = free_port(), time.monotonic()
         argv = command(app, words, port, folder)
-        tell(port)
+        report_port(port)
         status = subprocess.Popen(argv, env=environment(app, port, folder)).wait()
         if status == 0 or time.monotonic() - began > EARLY_SECONDS or not is_taken(port):
             return as_exit_code(status)
@@ -73,10 +73,10 @@ def serve(app: str, words: list[str], folder: str) -> int:
 
 def serve_behind_shim(argv: list[str], folder: str) -> int:
     process = subprocess.Popen(argv)
-    while process.poll() is None and not answers(socket_path(folder)):
+    while process.poll() is None and not is_listening(socket_path(folder)):
         time.sleep(0.1)
     if process.poll() is None:
-        tell(serve_shim(socket_path(folder), os.environ["HELIOSTAT_SESSION_TOKEN"]))
+        report_port(serve_auth_shim(socket_path(folder), os.environ["HELIOSTAT_SESSION_TOKEN"]))
     return as_exit_code(process.wait())
 
 
@@ -100,7 +100,7 @@ def is_taken(port: int) -> bool:
     return False
 
 
-def tell(port: int) -> None:
+def report_port(port: int) -> None:
     """In a file of the job's own; what it says is believed only if this job listens there."""
     path = os.path.join(os.environ["HELIOSTAT_CHECKPOINT_DIR"], ".session-" + os.environ["HELIOSTAT_ATTEMPT"])
     with open(path + ".new", "w") as file:
@@ -118,7 +118,7 @@ def environment(app: str, port: int, folder: str) -> dict[str, str]:
         others = os.environ.get("JUPYTER_PATH")
         more["JUPYTER_PATH"] = folder + (os.pathsep + others if others else "")
         more["JUPYTER_TOKEN"] = os.environ["HELIOSTAT_SESSION_TOKEN"]
-        more.update(private_kernels(folder))
+        more.update(ipc_settings(folder))
     if app == "terminal":
         more["JUPYTERLAB_WORKSPACES_DIR"] = os.path.join(folder, "workspaces")
     return dict(os.environ, **more)
@@ -127,11 +127,11 @@ def environment(app: str, port: int, folder: str) -> dict[str, str]:
 def command(app: str, words: list[str], port: int, folder: str) -> list[str]:
     if app == "service":
         return [word.replace("{port}", str(port)) for word in words]
-    return words if app == "custom" else lab(app, port, folder)
+    return words if app == "custom" else jupyter(app, port, folder)
 
 
-def lab(app: str, port: int, folder: str) -> list[str]:
-    program = found(NO_JUPYTER, "jupyter-lab", os.environ.get("HELIOSTAT_JUPYTER", ""))
+def jupyter(app: str, port: int, folder: str) -> list[str]:
+    program = find_program(NO_JUPYTER, "jupyter-lab", os.environ.get("HELIOSTAT_JUPYTER", ""))
     write_kernels(folder, program)
     options = {
         "ServerApp.ip": "127.0.0.1",
@@ -144,11 +144,11 @@ def lab(app: str, port: int, folder: str) -> list[str]:
         "ServerApp.quit_button": "False",
     }
     if app == "terminal":
-        options["LabApp.default_url"] = terminal(folder)
+        options["LabApp.default_url"] = terminal_workspace(folder)
     return [program, "--no-browser"] + ["--{}={}".format(*pair) for pair in options.items()]
 
 
-def found(hint: str, *names: str) -> str:
+def find_program(hint: str, *names: str) -> str:
     for name in names:
         path = shutil.which(name) if name else None
         if path:
@@ -157,7 +157,7 @@ def found(hint: str, *names: str) -> str:
     sys.exit(127)
 
 
-def terminal(folder: str) -> str:
+def terminal_workspace(folder: str) -> str:
     """The address of a workspace that holds nothing but a terminal."""
     place = os.path.join(folder, "workspaces")
     os.makedirs(place, exist_ok=True)
@@ -169,7 +169,7 @@ def terminal(folder: str) -> str:
 
 def vscode(folder: str) -> list[str]:
     """Behind the auth shim, and with a configuration of its own: that of the user may say another address."""
-    program = found(NO_VSCODE, "code-server")
+    program = find_program(NO_VSCODE, "code-server")
     settings = os.path.join(folder, "code-server.yaml")
     with open(settings, "w") as file:
         file.write("auth: none\n")
@@ -179,7 +179,7 @@ def vscode(folder: str) -> list[str]:
 
 def rstudio(folder: str) -> list[str]:
     """Behind the auth shim. Its own files go with the session; what the user does stays in the home."""
-    program = found(NO_RSTUDIO, "rserver", "/usr/lib/rstudio-server/bin/rserver")
+    program = find_program(NO_RSTUDIO, "rserver", "/usr/lib/rstudio-server/bin/rserver")
     database, key = os.path.join(folder, "database.conf"), os.path.join(folder, "cookie-key")
     with open(database, "w") as file:
         file.write(f"provider=sqlite\ndirectory={folder}\n")
