@@ -18,8 +18,7 @@ from typing import cast
 
 from heliostat.payloads import relay_frames as frames
 from heliostat.payloads.port_owners import Held, NotListening, find_held
-from heliostat.payloads.relay_flow_control import Inflow, Outflow
-from heliostat.payloads.relay_frames import Frame
+from heliostat.payloads.relay_frames import Frame, Inflow, Outflow
 from heliostat.payloads.slurm_processes import JobProcesses, all_pids
 
 CONNECT_SECONDS = 10.0

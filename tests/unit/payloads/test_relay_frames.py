@@ -5,8 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.payloads import relay_frames as frames
-from heliostat.payloads.relay_flow_control import Inflow, Outflow
-from heliostat.payloads.relay_frames import WINDOW, BadFrame, Frame, FrameReader
+from heliostat.payloads.relay_frames import WINDOW, BadFrame, Frame, FrameReader, Inflow, Outflow
 
 KINDS = st.integers(frames.OPEN, frames.CLOSE)
 FRAMES = st.lists(st.builds(Frame, KINDS, st.integers(0, 2**32 - 1), st.binary(max_size=300)), max_size=20)

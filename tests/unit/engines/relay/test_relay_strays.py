@@ -2,7 +2,7 @@
 
 import pytest
 
-from heliostat.engines.relay.strays import Strays
+from heliostat.engines.relay.link import Strays
 from heliostat.payloads import relay_frames as frames
 from heliostat.payloads.relay_frames import WINDOW, BadFrame, Frame
 
