@@ -38,6 +38,7 @@ from heliostat.loops.sampler import Accountant, Sampler, Watched
 from heliostat.loops.sessions import SessionWatch
 from heliostat.loops.sweeper import Sweeper, UploadSweeper, WorkflowSweeper
 from heliostat.loops.timekeeper import Timekeeper
+from heliostat.payloads.archive import zipapp
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.addresses import addresses
@@ -67,6 +68,7 @@ def serve(
     _heed_signals()
     _keep_descriptors()
     _make_home(settings.home)
+    zipapp()  # now: an upgrade may replace the installed files while the server runs
     with _lock(settings.home), contextlib.ExitStack() as stack:
         sockets = [_tcp_socket(settings), _unix_socket(settings.home)]
         url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings, sockets[0])

@@ -12,6 +12,7 @@ from heliostat.engines.environment import Person, own_image, own_software
 from heliostat.engines.uploads import Gone, lay_out_upload
 from heliostat.engines.workflow_folders import VALUES_FILE, own_folder, workflow_folder, workflow_part
 from heliostat.models import Attempt, Job, JobId
+from heliostat.payloads.archive import script_content
 
 
 class Refused(Exception):
@@ -60,7 +61,7 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder, home: Home) -> 
     script, workdir = None, spec.workdir
     if spec.script is not None:
         script = f"{folder.path}/{attempt.job.attempt}.script"
-        _write(script, spec.script, person, 0o700)
+        _write(script, script_content(spec.script), person, 0o700)
     if workdir is None:
         workdir = f"{folder.path}/work"
         if spec.upload is not None:
@@ -111,12 +112,12 @@ def _is_us(person: Person) -> bool:
     return (person.uid, person.gid) == (os.geteuid(), os.getegid())
 
 
-def _write(path: str, text: str, person: Person, mode: int) -> None:
+def _write(path: str, content: bytes, person: Person, mode: int) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
-        file.write(text.encode("utf-8", "surrogateescape"))
+        file.write(content)
         os.fchown(descriptor, person.uid, person.gid)
         os.fchmod(descriptor, mode)
 

@@ -23,10 +23,9 @@ from heliostat.client.bodies import job_body
 from heliostat.errors import HeliostatError, Invalid, NotAuthenticated, NotFound, ServerUnreachable
 from heliostat.integrations.jupyterhub_options import FIELDS, form, from_form, wishes
 from heliostat.integrations.jupyterhub_watch import Seen, is_over, look
+from heliostat.payloads.archive import JUPYTERHUB_LAUNCHER, script_for
 
 T = TypeVar("T")
-LAUNCHER = Path(__file__).with_name("jupyterhub_launcher.py")
-PRIVATE = Path(__file__).parents[1] / "services" / "sessions" / "private.py"
 _LOOK_SECONDS = 1.0
 _STOP_SECONDS = 120.0  # its grace, and Heliostat's own restart
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -209,9 +208,7 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
         return {
             **job_body(fields),
             "name": f"jupyterhub-{secrets.token_hex(6)}",
-            "script": "\n".join(
-                ["#!/usr/bin/env python3", PRIVATE.read_text("utf-8"), LAUNCHER.read_text("utf-8")]
-            ),
+            "script": script_for(JUPYTERHUB_LAUNCHER),
             "command": [*self.cmd, *self.get_args()],
             "env": {name: str(value) for name, value in env.items() if value is not None},
         }

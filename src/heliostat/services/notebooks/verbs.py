@@ -8,24 +8,22 @@ import os
 import re
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any
 
 from heliostat.errors import Invalid, NotFound, TooLarge, invalid_field, printable
 from heliostat.models import Caller, Job, JobRequest
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES, PLAN, NotebookWish
 from heliostat.models.uploads import TreeFile, blob_path, folder_of, make_tree
+from heliostat.payloads.archive import NOTEBOOK_RUNNER, script_for
 from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import prepare_submission
 from heliostat.services.jobs.uploads import Receiver, offer_upload
 from heliostat.services.sessions.notebooks import FoundNotebook, read_notebook
-from heliostat.services.sessions.software import digest_of_tools, jupyter_in, jupyter_software, one_script
+from heliostat.services.sessions.software import digest_of_tools, jupyter_in, jupyter_software
 from heliostat.store.database import Transaction
 from heliostat.store.environments import put_notebook
-
-_HERE = Path(__file__).parent
-_PARTS = (_HERE.parent / "sessions" / "kernels.py", _HERE / "cells.py", _HERE / "runner.py")
 
 _FORMAT = 4
 _CELLS = ("code", "markdown", "raw")
@@ -134,7 +132,7 @@ def _as_job(wish: NotebookWish, request: JobRequest, cells: int) -> JobRequest:
     }
     env = {**spec.env, PLAN: json.dumps(plan)}
     spec = replace(
-        spec, script=one_script(_PARTS), command=(wish.path,), env=env, upload=wish.upload, workdir=None
+        spec, script=script_for(NOTEBOOK_RUNNER), command=(wish.path,), env=env, upload=wish.upload, workdir=None
     )
     return replace(request, spec=spec, name=request.name or os.path.splitext(os.path.basename(wish.path))[0])
 

@@ -4,6 +4,7 @@ The server opens nothing there itself: what a link leads to, and whether it may 
 that person, on the node and in the container where the session runs.
 """
 
+import inspect
 import json
 import os
 import select
@@ -11,12 +12,12 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from heliostat.errors import Conflict, Forbidden, NotFound, printable
 from heliostat.models import Caller, Job, JobId
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES
+from heliostat.payloads import notebook_reader
 from heliostat.services.context import Context
 from heliostat.services.jobs.inside import Inside, enter_job
 from heliostat.services.programs import programs
@@ -80,8 +81,7 @@ def _folder(context: Context, session: Job, path: str) -> str | None:
 
 def _answer(context: Context, caller: Caller, session: Job, words: Sequence[str], most: int) -> bytes:
     """What the reader says inside the session, up to so many bytes, in a minute at most."""
-    reader = Path(__file__).with_name("reader.py").read_text(encoding="utf-8")
-    inside = enter_job(context, caller, session.id, ["python3", "-c", reader, *words])
+    inside = enter_job(context, caller, session.id, ["python3", "-c", inspect.getsource(notebook_reader), *words])
     try:
         data, is_whole = _talk(inside, most)
     except (OSError, subprocess.SubprocessError) as error:

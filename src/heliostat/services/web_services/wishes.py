@@ -5,10 +5,10 @@ from dataclasses import dataclass, field, replace
 from heliostat.errors import invalid_field
 from heliostat.models import Caller, JobRequest
 from heliostat.models.services import NAME, NAME_RULE, HealthCheck, Service, Visibility
+from heliostat.payloads.archive import SESSION_LAUNCHER, script_for
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import draft_jobs
 from heliostat.services.programs import programs
-from heliostat.services.sessions.software import launcher
 from heliostat.services.sessions.verbs import TOKEN
 
 MOST_REPLICAS = 100
@@ -52,7 +52,7 @@ def replica_request(context: Context, service: Service) -> JobRequest:
         kind="service",
         name=service.name,
         project=service.project,
-        spec=replace(spec, script=launcher(), command=("service", *spec.command), env=env),
+        spec=replace(spec, script=script_for(SESSION_LAUNCHER), command=("service", *spec.command), env=env),
         time_limit_seconds=request.time_limit_seconds or context.settings.max_time_limit_seconds,
     )
 

@@ -1,10 +1,10 @@
-#!/usr/bin/env python3
 """Runs inside a job, by whatever Python 3 the node has: chooses a port for a server of JupyterHub and becomes it.
 
-usage: jupyterhub_launcher.py COMMAND...
-It is sent along as the job's script, behind `services/sessions/private.py`, so it knows nothing else of Heliostat.
+usage: jupyterhub-launcher COMMAND...
 The port is the first thing in the log; the hub believes it only once it is proven that this job listens there.
 """
+
+from __future__ import annotations
 
 import json
 import os
@@ -13,31 +13,27 @@ import sys
 import tempfile
 from urllib.parse import urlsplit
 
+from heliostat.payloads.kernel_ipc import ipc_settings
+
 MISSING = """{} is not installed where this job runs.
 An admin of the hub can say where it is on the nodes (c.Spawner.cmd = ["/opt/hub/bin/jupyterhub-singleuser"]),
 or offer an environment that holds jupyterhub and jupyterlab (c.HeliostatSpawner.environments)."""
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     address = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
     host = address.hostname or "127.0.0.1"
     port = free_port(host)
     netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     os.environ["JUPYTERHUB_SERVICE_URL"] = address._replace(netloc=netloc).geturl()
     os.environ.update(certificates(os.environ.pop("HELIOSTAT_HUB_CERTIFICATES", "")))
-    os.environ.update(private())
+    os.environ.update(ipc_settings(os.environ["HELIOSTAT_CHECKPOINT_DIR"]))
     print("heliostat: port", port, flush=True)
     try:
-        os.execvp(sys.argv[1], sys.argv[1:])  # noqa: S606 - words, as they were given
+        os.execvp(arguments[0], arguments)  # noqa: S606 - words, as they were given
     except OSError:
-        print(MISSING.format(sys.argv[1]), file=sys.stderr)
+        print(MISSING.format(arguments[0]), file=sys.stderr)
         sys.exit(127)
-
-
-def private() -> "dict[str, str]":
-    """Settings by which nobody else on the machine hears what kernels print, from the module that came along."""
-    settings = globals().get("private_kernels")
-    return settings(os.environ["HELIOSTAT_CHECKPOINT_DIR"]) if settings else {}
 
 
 def free_port(host: str) -> int:
@@ -47,7 +43,7 @@ def free_port(host: str) -> int:
         return int(probe.getsockname()[1])
 
 
-def certificates(text: str) -> "dict[str, str]":
+def certificates(text: str) -> dict[str, str]:
     """By which hub and server know each other: files in the job's own folder, which only its user can read."""
     if not text:
         return {}
@@ -58,7 +54,3 @@ def certificates(text: str) -> "dict[str, str]":
         with os.fdopen(os.open(paths[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
             file.write(content)
     return paths
-
-
-if __name__ == "__main__":
-    main()

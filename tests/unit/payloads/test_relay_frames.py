@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.relay import frames
-from heliostat.engines.relay.flow import Inflow, Outflow
-from heliostat.engines.relay.frames import WINDOW, BadFrame, Frame, FrameReader
-from heliostat.engines.relay.strays import Strays
+from heliostat.payloads import relay_frames as frames
+from heliostat.payloads.relay_frames import WINDOW, BadFrame, Frame, FrameReader, Inflow, Outflow
 
 KINDS = st.integers(frames.OPEN, frames.CLOSE)
 FRAMES = st.lists(st.builds(Frame, KINDS, st.integers(0, 2**32 - 1), st.binary(max_size=300)), max_size=20)
@@ -108,17 +106,6 @@ def test_what_is_held_goes_on_as_it_was_written() -> None:
     assert (sent, out.waiting_bytes) == ([], 3)
     out.go_on()
     assert FrameReader().feed(b"".join(sent)) == [Frame(frames.DATA, 1, b"one"), Frame(frames.EOF, 1)]
-
-
-def test_a_closed_connection_may_say_what_was_on_its_way_and_no_more() -> None:
-    strays = Strays()
-    for _ in range(3):
-        strays.expect()
-    for frame in [Frame(frames.DATA, 1, b"x" * 1024)] * (3 * WINDOW // 1024) + [Frame(frames.CLOSE, 1)] * 3:
-        strays.came(frame)
-    more = [Frame(frames.CREDIT, 1, b"0000")] * 1000
-    with pytest.raises(BadFrame):
-        list(map(strays.came, more))
 
 
 def test_what_is_dropped_is_not_sent_and_the_last_word_is() -> None:

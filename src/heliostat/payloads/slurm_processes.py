@@ -1,9 +1,8 @@
 """Which processes of this machine are part of the Slurm job that this one runs in.
 
-Where Slurm keeps its jobs in cgroups, these say it. Else a process is known by what it, or who started it, was
-told at its start: the job's number or, in a container, Heliostat's mark. Only processes that this user may look
-into count, so nobody can pass for somebody else's.
-Runs inside jobs, by whatever Python 3 a node has: the standard library of Python 3.7 only.
+Where Slurm keeps its jobs in cgroups, these say it. Else the environment that a process, or one of its ancestors,
+had at its start says it: by the job's number or, in a container, by Heliostat's mark. Only processes that this
+user may look into count, so nobody can pass for somebody else's.
 """
 
 from __future__ import annotations
@@ -16,23 +15,23 @@ _GROUP = re.compile(r"/job_(\d+)(?:/|$)", re.MULTILINE)
 _MOST_ANCESTORS = 64
 
 
-class Members:
+class JobProcesses:
     def __init__(self, number: str, mark: str) -> None:
         """`number` is the job's in Slurm, `mark` Heliostat's of the attempt."""
         self._number = number
         self._words = {word.encode() for word in (f"SLURM_JOB_ID={number}", f"HELIOSTAT_MARK={mark}")}
         self._has_groups = number in _groups(os.getpid())
 
-    def is_one(self, pid: int) -> bool:
+    def includes(self, pid: int) -> bool:
         if not _is_ours(pid):
             return False
         if self._has_groups:
             return self._number in _groups(pid)
         for _ in range(_MOST_ANCESTORS):
-            told = _told(pid)
-            if self._words & told:
+            environment = _environment(pid)
+            if self._words & environment:
                 return True
-            if any(word.startswith(b"SLURM_JOB_ID=") for word in told):
+            if any(word.startswith(b"SLURM_JOB_ID=") for word in environment):
                 return False
             pid = _parent(pid)
             if pid <= 1:
@@ -57,7 +56,7 @@ def _groups(pid: int) -> set[str]:
     return set(_GROUP.findall(_read(pid, "cgroup").decode("utf-8", "replace")))
 
 
-def _told(pid: int) -> set[bytes]:
+def _environment(pid: int) -> set[bytes]:
     return set(_read(pid, "environ").split(b"\0"))
 
 

@@ -1,15 +1,84 @@
-"""How much of a connection's bytes may be on their way: the same at both ends of a relay.
+"""What the two ends of a relay say to each other: frames of many connections on one stream of bytes.
 
-Also runs inside jobs, by whatever Python 3 a node has: the standard library of Python 3.7 only.
+A frame is a kind, the number of its connection, and up to 64 kB. Neither end sends more of a connection's bytes
+than the other has room for: `WINDOW`, and what `CREDIT` adds. So a slow connection never holds up the others.
 """
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable
+from typing import NamedTuple
 
-from heliostat.engines.relay.frames import WINDOW, BadFrame, Frame, with_credit, with_data, written
-
+HELLO = b"\0heliostat relay 1\n"  # the first word of the end inside the job
+OPEN, CHECK = 1, 2  # to it: connect to this port; say only whether the job listens there
+OPENED, REFUSED, FAILED = 3, 4, 5  # from it: who listens; the job does not listen there; it does not answer
+DATA, EOF, CREDIT, CLOSE = 6, 7, 8, 9  # from both
+WINDOW = 256 * 1024
+MOST_DATA = 32 * 1024  # in one frame
+MOST_CONNECTIONS = 400  # of one relay
 _WORTH_TELLING = WINDOW // 4
+_HEAD = struct.Struct(">BIH")
+_PORT, _CREDIT = struct.Struct(">H"), struct.Struct(">I")
+
+
+class BadFrame(Exception):
+    """The other end says what it must not."""
+
+
+class Frame(NamedTuple):
+    kind: int
+    connection: int
+    payload: bytes = b""
+
+    @property
+    def number(self) -> int:
+        """What OPEN, CHECK and CREDIT carry."""
+        shape = _CREDIT if self.kind == CREDIT else _PORT
+        if len(self.payload) != shape.size:
+            raise BadFrame(f"a frame of kind {self.kind} has {len(self.payload)} bytes")
+        number: int = shape.unpack(self.payload)[0]
+        return number
+
+
+def written(kind: int, connection: int, payload: bytes = b"") -> bytes:
+    return _HEAD.pack(kind, connection, len(payload)) + payload
+
+
+def with_port(kind: int, connection: int, port: int) -> bytes:
+    return written(kind, connection, _PORT.pack(port))
+
+
+def with_credit(connection: int, count: int) -> bytes:
+    return written(CREDIT, connection, _CREDIT.pack(count))
+
+
+def with_data(connection: int, data: bytes) -> bytes:
+    """In as many frames as it needs."""
+    parts = [data[at : at + MOST_DATA] for at in range(0, len(data), MOST_DATA)]
+    return b"".join([written(DATA, connection, part) for part in parts])
+
+
+class FrameReader:
+    """Bytes in, as they come; whole frames out."""
+
+    def __init__(self) -> None:
+        self._rest = b""
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Raises BadFrame."""
+        data, at, found = self._rest + data, 0, []
+        while len(data) - at >= _HEAD.size:
+            kind, connection, length = _HEAD.unpack_from(data, at)
+            if not OPEN <= kind <= CLOSE:
+                raise BadFrame(f"there is no kind {kind}")
+            end = at + _HEAD.size + length
+            if len(data) < end:
+                break
+            found.append(Frame(kind, connection, data[at + _HEAD.size : end]))
+            at = end
+        self._rest = data[at:]
+        return found
 
 
 class Outflow:

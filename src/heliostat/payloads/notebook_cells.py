@@ -1,17 +1,19 @@
-"""Runs inside the job of a batch notebook, in the Python that has papermill: cell by cell, told as it goes.
+"""Runs inside the job of a batch notebook, in the Python that has papermill: cell by cell, each with a log line.
 
+usage: notebook-cells execute <PLAN | render NOTEBOOK PAGE
 The notebook is saved whole or not at all: whoever dies in between leaves the cells that were done.
 """
 
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import sys
 from typing import Any
 
 EXECUTE, RENDER = "execute", "render"
-INPUT, WHY = "notebook.ipynb", "why"
+INPUT, REASON = "notebook.ipynb", "reason"
 START_SECONDS = 600  # a busy machine and a cold disk are no reason to fail
 SAVE_SECONDS = 30
 LONGEST_LINE = 80
@@ -27,20 +29,26 @@ class KernelDied(Exception):
     """In the cell of that number."""
 
 
+def main(arguments: list[str]) -> None:
+    if arguments[0] == EXECUTE:
+        sys.exit(execute(json.loads(sys.stdin.read())))
+    sys.exit(render(*arguments[1:3]))
+
+
 def execute(plan: dict[str, Any]) -> int:
-    """An exit code; what went wrong is in the file `WHY` too."""
+    """An exit code; what went wrong is in the file `REASON` too."""
     try:
-        why = run_cells(plan)
+        reason = run_cells(plan)
     except NoKernel as error:
-        why = str(error)
+        reason = str(error)
     except KernelDied as error:
-        why = f"the kernel died in cell {error}: it was killed, ran out of memory, or ended its own process"
+        reason = f"the kernel died in cell {error}: it was killed, ran out of memory, or ended its own process"
     except OSError as error:
-        why = f"it could not go on: {error}"
-    if why:
-        with open(os.path.join(plan["folder"], WHY), "w", encoding="utf-8") as file:
-            file.write(why)
-    return 1 if why else 0
+        reason = f"it could not go on: {error}"
+    if reason:
+        with open(os.path.join(plan["folder"], REASON), "w", encoding="utf-8") as file:
+            file.write(reason)
+    return 1 if reason else 0
 
 
 def run_cells(plan: dict[str, Any]) -> str:
@@ -51,12 +59,12 @@ def run_cells(plan: dict[str, Any]) -> str:
     language = language_of(about)
     kernel = chosen_kernel(plan["kernel"], about, language, installed_kernels())
     engines = importlib.import_module("papermill.engines").papermill_engines
-    engines.register("telling", telling_engine(dict(plan, language=language)))
+    engines.register("logging", logging_engine(dict(plan, language=language)))
     print(f"Kernel {kernel}, in {plan['workdir']}", file=sys.stderr, flush=True)
-    wishes = {"engine_name": "telling", "kernel_name": kernel, "language": language, "cwd": plan["workdir"]}
-    wishes |= {"progress_bar": False, "stdout_file": sys.stdout, "autosave_cell_every": SAVE_SECONDS}
+    options = {"engine_name": "logging", "kernel_name": kernel, "language": language, "cwd": plan["workdir"]}
+    options.update(progress_bar=False, stdout_file=sys.stdout, autosave_cell_every=SAVE_SECONDS)
     try:
-        papermill.execute_notebook(source, None, plan["parameters"], start_timeout=START_SECONDS, **wishes)
+        papermill.execute_notebook(source, None, plan["parameters"], start_timeout=START_SECONDS, **options)
     except papermill.PapermillExecutionError as error:
         return f"cell {error.cell_index + 1} failed: {error.ename}: {one_line(error.evalue, MOST_VALUE)}"
     except (papermill.exceptions.PapermillException, RuntimeError, ValueError) as error:
@@ -64,8 +72,8 @@ def run_cells(plan: dict[str, Any]) -> str:
     return ""
 
 
-class TellingClient:
-    """What is ours of the client of papermill that runs the cells: it says what they do."""
+class LoggingClient:
+    """What is ours of the client of papermill that runs the cells: it logs what they do."""
 
     nb: Any
     nb_man: Any
@@ -74,7 +82,7 @@ class TellingClient:
     def papermill_execute_cells(self) -> None:
         errors = importlib.import_module("nbclient.exceptions")
         for index, cell in enumerate(self.nb.cells):
-            tell(cell, index + 1, len(self.nb.cells))
+            log_cell(cell, index + 1, len(self.nb.cells))
             try:
                 self.nb_man.cell_start(cell, index)
                 self.execute_cell(cell, index)
@@ -88,25 +96,25 @@ class TellingClient:
 
     def log_output_message(self, output: Any) -> None:
         stream = sys.stderr if output.get("name") == "stderr" or output.output_type == "error" else sys.stdout
-        stream.write(printed(output))
+        stream.write(log_text(output))
         stream.flush()
 
 
-def telling_engine(plan: dict[str, Any]) -> Any:
-    """As papermill's own, but it says what it does, and saves in one piece."""
+def logging_engine(plan: dict[str, Any]) -> Any:
+    """As papermill's own, but it logs what it does, and saves in one piece."""
     theirs = importlib.import_module("papermill.clientwrap").PapermillNotebookClient
-    client = type("Client", (TellingClient, theirs), {})
+    client = type("Client", (LoggingClient, theirs), {})
 
-    def managed(nb_man: Any, kernel_name: str, **options: Any) -> Any:
+    def managed(nb_man: Any, kernel_name: str, **given: Any) -> Any:
         nb_man.save = lambda **_: save(nb_man, plan["output"])
-        wishes = {"stdout_file": options["stdout_file"], "startup_timeout": options["start_timeout"]}
-        return client(nb_man, kernel_name=kernel_name, config=among_ourselves(plan), **wishes).execute()
+        options = {"stdout_file": given["stdout_file"], "startup_timeout": given["start_timeout"]}
+        return client(nb_man, kernel_name=kernel_name, config=kernel_connection(plan), **options).execute()
 
     engine = importlib.import_module("papermill.engines").NBClientEngine
     return type("Engine", (engine,), {"execute_managed_notebook": staticmethod(managed)})
 
 
-def among_ourselves(plan: dict[str, Any]) -> Any:
+def kernel_connection(plan: dict[str, Any]) -> Any:
     """Settings of the kernel's sockets. At a port of the machine everybody there could read what it prints;
     kernels of Python and R can have sockets in a folder that only their user may enter."""
     config = importlib.import_module("traitlets.config").Config()
@@ -131,7 +139,7 @@ def write(path: str, text: str) -> None:
     os.replace(path + ".part", path)
 
 
-def tell(cell: Any, number: int, total: int) -> None:
+def log_cell(cell: Any, number: int, total: int) -> None:
     if cell.cell_type != "code":
         return
     lines = [line.strip() for line in cell.source.splitlines() if line.strip()]
@@ -142,7 +150,7 @@ def tell(cell: Any, number: int, total: int) -> None:
     )
 
 
-def printed(output: Any) -> str:
+def log_text(output: Any) -> str:
     """What a log can show of it."""
     if output.output_type == "stream":
         return "".join(output.text)
@@ -172,7 +180,7 @@ def chosen_kernel(asked: str | None, about: Any, language: str, names: list[str]
     """The one that is asked for; else the job's environment, for Python; else the notebook's own, or the usual one
     of its language. Raises NoKernel."""
     if asked:
-        return known(asked, names)
+        return require_kernel(asked, names)
     if language == "python" and os.environ.get("HELIOSTAT_ENVIRONMENT"):
         if "job" in names:
             return "job"
@@ -180,10 +188,10 @@ def chosen_kernel(asked: str | None, about: Any, language: str, names: list[str]
     own = about.get("kernelspec", {}).get("name")
     if own in names:
         return str(own)
-    return known({"python": "python3", "r": "ir"}.get(language, own or language), names)
+    return require_kernel({"python": "python3", "r": "ir"}.get(language, own or language), names)
 
 
-def known(name: str, names: list[str]) -> str:
+def require_kernel(name: str, names: list[str]) -> str:
     if name in names:
         return name
     raise NoKernel(f"there is no kernel {name} where it ran; there are: {', '.join(names) or 'none'}")

@@ -6,14 +6,15 @@ import subprocess
 import sys
 from pathlib import Path
 
-from heliostat.integrations import jupyterhub_launcher
+from heliostat.payloads.archive import JUPYTERHUB_LAUNCHER, packed
 
 TELLS = "import json, os; print(json.dumps({**os.environ}))"
 
 
 def launched(folder: Path, *command: str, **more: str) -> "subprocess.CompletedProcess[str]":
     environment = {"PATH": os.environ["PATH"], "HELIOSTAT_CHECKPOINT_DIR": str(folder), **more}
-    words = [sys.executable, jupyterhub_launcher.__file__, *command]
+    (folder / "script").write_bytes(packed(JUPYTERHUB_LAUNCHER))
+    words = ["/bin/sh", str(folder / "script"), *command]
     return subprocess.run(words, env=environment, capture_output=True, text=True, timeout=120, check=False)
 
 

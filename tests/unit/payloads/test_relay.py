@@ -4,9 +4,9 @@ import asyncio
 import socket
 import struct
 
-from heliostat.engines.relay import frames
-from heliostat.engines.relay.inside import Relay, _Connection
-from heliostat.engines.relay.listeners import Held, NotListening
+from heliostat.payloads import relay_frames as frames
+from heliostat.payloads.port_owners import Held, NotListening
+from heliostat.payloads.relay import Relay, _Connection
 
 AT_ONCE = struct.pack("ii", 1, 0)  # whoever closes with this reads nothing more: what was on its way is refused
 

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.services.sessions.kernels import environments, python_kernel, slug, write_kernels
-from heliostat.services.sessions.software import launcher
+from heliostat.payloads.kernel_specs import environments, python_kernel, slug, write_kernels
 
 VERSION = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
@@ -91,11 +90,3 @@ def test_r_is_a_kernel_where_it_has_irkernel(
 
 def test_names_are_such_as_jupyter_takes() -> None:
     assert slug("conda-Mein Env (3)!") == "conda-mein-env-3-"
-
-
-def test_the_script_inside_needs_nothing_of_ours() -> None:
-    text = launcher()
-    assert text.startswith("#!/usr/bin/env python3\nfrom __future__")
-    assert "import heliostat" not in text
-    assert "from heliostat" not in text
-    compile(text, "launcher", "exec")

@@ -1,8 +1,8 @@
 """The end of a relay inside a Slurm job: connects to servers of that job, and to nobody else's.
 
-usage: python3 relay.zip MARK
-Runs as the job's user, by whatever Python 3 the node has: the standard library of Python 3.7 only. Ends when
-nobody listens to it any more; told to go (the whole job is), it stays as long as it has connections.
+usage: relay MARK
+Runs as the job's user. Ends when nobody listens to it any more; told to go (the whole job is), it stays as long as
+it has connections.
 """
 
 from __future__ import annotations
@@ -16,11 +16,10 @@ import tty
 from collections.abc import Callable, Coroutine
 from typing import cast
 
-from heliostat.engines.relay import frames
-from heliostat.engines.relay.flow import Inflow, Outflow
-from heliostat.engines.relay.frames import Frame
-from heliostat.engines.relay.listeners import Held, NotListening, find_held
-from heliostat.engines.relay.members import Members, all_pids
+from heliostat.payloads import relay_frames as frames
+from heliostat.payloads.port_owners import Held, NotListening, find_held
+from heliostat.payloads.relay_frames import Frame, Inflow, Outflow
+from heliostat.payloads.slurm_processes import JobProcesses, all_pids
 
 CONNECT_SECONDS = 10.0
 _MOST_AT_ONCE = 65536
@@ -256,9 +255,9 @@ def _proof(held: Held) -> str:
 async def serve(mark: str) -> None:
     """On standard input and output, until nobody listens."""
     loop = asyncio.get_event_loop()
-    members = Members(os.environ.get("SLURM_JOB_ID", ""), mark)
+    processes = JobProcesses(os.environ.get("SLURM_JOB_ID", ""), mark)
     out = _Out(sys.stdout.fileno())
-    relay = Relay(lambda port: find_held(port, all_pids(), members.is_one), out.write)
+    relay = Relay(lambda port: find_held(port, all_pids(), processes.includes), out.write)
     for name in _SIGNALS:
         loop.add_signal_handler(getattr(signal, name), relay.leave)
     out.write(frames.HELLO)
@@ -266,9 +265,9 @@ async def serve(mark: str) -> None:
     await relay.over.wait()
 
 
-def main() -> None:
+def main(arguments: list[str]) -> None:
     if os.isatty(sys.stdout.fileno()):
         tty.setraw(sys.stdout.fileno())  # Slurm gives one to whoever must not wait for whole lines
-    asyncio.run(serve(sys.argv[1]))
+    asyncio.run(serve(arguments[0]))
     sys.stderr.flush()
     os._exit(0)  # whatever still waits for somebody

@@ -1,6 +1,6 @@
 """Runs inside a session, as its owner, in its working folder: lists the notebooks there, or prints one.
 
-usage: session_reader.py list | read PATH
+usage: python3 -c TEXT_OF_THIS_FILE list | read PATH
 """
 
 import json

@@ -1,8 +1,7 @@
 """Runs inside the job of a batch notebook, as its user, by whatever Python 3 the node has.
 
-It finds papermill, has the notebook run by it (`cells`, in papermill's own Python), proves that what was
-kept is whole, makes a page of it, and says in words why it failed. Like the launcher of sessions it is sent along
-as the job's script, with the modules of ours it imports.
+It finds papermill, has the notebook run by it (`notebook_cells`, in papermill's own Python), proves that what was
+kept is whole, makes a page of it, and says in words why it failed.
 """
 
 from __future__ import annotations
@@ -16,32 +15,28 @@ import sys
 import tempfile
 from typing import Any
 
-from heliostat.services.notebooks.cells import EXECUTE, INPUT, RENDER, WHY, execute, render
-from heliostat.services.sessions.kernels import write_kernels
+from heliostat.payloads.kernel_specs import write_kernels
+from heliostat.payloads.notebook_cells import EXECUTE, INPUT, REASON, RENDER
 
 PLAN = "HELIOSTAT_NOTEBOOK"
 RESULTS = "results"
-MOST_WHY = 1000
+MAX_REASON = 1000
 NO_PAPERMILL = """papermill is not installed where this job runs, and could not be built for it.
 Put an environment on its PATH in which pip install papermill nbconvert ipykernel was run;
 or ask an admin to install uv (pip install 'heliostat[environments]'), or papermill beside jupyter_command."""
 
 
-def main() -> None:
-    if sys.argv[1:2] == [EXECUTE]:
-        sys.exit(execute(json.loads(sys.stdin.read())))
-    if sys.argv[1:2] == [RENDER]:
-        sys.exit(render(*sys.argv[2:4]))
+def main(_: list[str]) -> None:
     signal.signal(signal.SIGTERM, lambda *_: None)  # papermill gets it as well, and we keep what it leaves
     plan = json.loads(os.environ.pop(PLAN))
     folder = tempfile.mkdtemp(prefix="notebook-")  # nobody else may enter it
     try:
-        why = run(plan, folder)
+        reason = run(plan, folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
-    if why:
-        print(f"The notebook failed: {why}", file=sys.stderr, flush=True)
-        leave(why)
+    if reason:
+        print(f"The notebook failed: {reason}", file=sys.stderr, flush=True)
+        write_reason(reason)
         sys.exit(1)
 
 
@@ -59,16 +54,17 @@ def run(plan: dict[str, Any], folder: str) -> str:
     python = os.path.join(os.path.dirname(program), "python")
     others = os.environ.get("JUPYTER_PATH")
     around = dict(os.environ, JUPYTER_PATH=folder + (os.pathsep + others if others else ""), PYTHONUNBUFFERED="1")
-    me = os.path.abspath(sys.argv[0])
+    in_its_python = [python, os.path.abspath(sys.argv[0]), "notebook-cells"]
     beside = os.path.dirname(os.path.abspath(plan["notebook"]))
     told = json.dumps(dict(plan, folder=folder, output=output, workdir=plan["workdir"] or beside))
-    status = subprocess.run([python, me, EXECUTE], input=told.encode(), env=around, check=False).returncode
-    why = said(folder) or (f"papermill ended with {ending(status)}" if status else fault_of(output, plan["cells"]))
+    status = subprocess.run([*in_its_python, EXECUTE], input=told.encode(), env=around, check=False).returncode
+    ending = f"papermill ended with {exit_status(status)}" if status else find_fault(output, plan["cells"])
+    reason = read_reason(folder) or ending
     if os.path.isfile(output):
         page = os.path.splitext(output)[0] + ".html"
-        if subprocess.run([python, me, RENDER, output, page], env=around, check=False).returncode:
+        if subprocess.run([*in_its_python, RENDER, output, page], env=around, check=False).returncode:
             print("No page could be made of the notebook.", file=sys.stderr, flush=True)
-    return why
+    return reason
 
 
 def papermill() -> str:
@@ -90,19 +86,19 @@ def prepare(plan: dict[str, Any], folder: str) -> str:
     return output
 
 
-def said(folder: str) -> str:
+def read_reason(folder: str) -> str:
     try:
-        with open(os.path.join(folder, WHY), encoding="utf-8") as file:
-            return file.read(MOST_WHY)
+        with open(os.path.join(folder, REASON), encoding="utf-8") as file:
+            return file.read(MAX_REASON)
     except OSError:
         return ""
 
 
-def ending(status: int) -> str:
+def exit_status(status: int) -> str:
     return f"exit code {status}" if status > 0 else f"signal {-status}"
 
 
-def fault_of(output: str, cells: int) -> str:
+def find_fault(output: str, cells: int) -> str:
     """What is wrong with a notebook that was executed, in words; empty: it is whole."""
     try:
         with open(output, encoding="utf-8") as file:
@@ -118,15 +114,11 @@ def fault_of(output: str, cells: int) -> str:
     return "" if about.get("end_time") else "the executed notebook is not whole: it was not finished"
 
 
-def leave(why: str) -> None:
+def write_reason(reason: str) -> None:
     """In a file of the job's own: the reason of its end, in its owner's words."""
     path = os.path.join(os.environ["HELIOSTAT_CHECKPOINT_DIR"], ".notebook-" + os.environ["HELIOSTAT_ATTEMPT"])
     try:
         with open(path, "w", encoding="utf-8") as file:
-            file.write(why[:MOST_WHY])
+            file.write(reason[:MAX_REASON])
     except OSError as error:
         print(f"The reason could not be noted: {error}", file=sys.stderr, flush=True)
-
-
-if __name__ == "__main__":
-    main()

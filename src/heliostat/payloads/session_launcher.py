@@ -1,8 +1,7 @@
 """Runs inside a session, as its user, by whatever Python 3 the node has: starts the web server and says its port.
 
-usage: launcher.py jupyter | terminal | vscode | rstudio | custom COMMAND... | service COMMAND...
-It is sent along as the job's script, with the modules of ours it imports, so it knows nothing of Heliostat but
-the environment of a job.
+usage: session-launcher jupyter | terminal | vscode | rstudio | custom COMMAND... | service COMMAND...
+It knows nothing of Heliostat but the environment of a job.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ import sys
 import tempfile
 import time
 
-from heliostat.services.sessions.guard import answers, guard, socket_path
-from heliostat.services.sessions.kernels import write_kernels
-from heliostat.services.sessions.private import LONGEST_FOLDER, private_kernels
+from heliostat.payloads.auth_shim import is_listening, serve_auth_shim, socket_path
+from heliostat.payloads.kernel_ipc import LONGEST_FOLDER, ipc_settings
+from heliostat.payloads.kernel_specs import write_kernels
 
 TRIES = 5  # somebody may take the port between our looking and the server's binding
 EARLY_SECONDS = 20.0
@@ -46,8 +45,8 @@ LAYOUT = {
 }
 
 
-def main() -> None:
-    app, words = sys.argv[1], sys.argv[2:]
+def main(arguments: list[str]) -> None:
+    app, words = arguments[0], arguments[1:]
     signal.signal(signal.SIGTERM, lambda *_: None)  # the server gets it as well, and we wait for it
     usual = tempfile.gettempdir()
     place = usual if len(usual) <= LONGEST_FOLDER - len("/session-12345678/jupyter-settings") else "/tmp"  # noqa: S108
@@ -60,11 +59,11 @@ def main() -> None:
 
 def serve(app: str, words: list[str], folder: str) -> int:
     if app in ("vscode", "rstudio"):
-        return serve_guarded(vscode(folder) if app == "vscode" else rstudio(folder), folder)
+        return serve_behind_shim(vscode(folder) if app == "vscode" else rstudio(folder), folder)
     for _ in range(TRIES):
         port, began = free_port(), time.monotonic()
         argv = command(app, words, port, folder)
-        tell(port)
+        report_port(port)
         status = subprocess.Popen(argv, env=environment(app, port, folder)).wait()
         if status == 0 or time.monotonic() - began > EARLY_SECONDS or not is_taken(port):
             return as_exit_code(status)
@@ -72,12 +71,12 @@ def serve(app: str, words: list[str], folder: str) -> int:
     return 1
 
 
-def serve_guarded(argv: list[str], folder: str) -> int:
+def serve_behind_shim(argv: list[str], folder: str) -> int:
     process = subprocess.Popen(argv)
-    while process.poll() is None and not answers(socket_path(folder)):
+    while process.poll() is None and not is_listening(socket_path(folder)):
         time.sleep(0.1)
     if process.poll() is None:
-        tell(guard(socket_path(folder), os.environ["HELIOSTAT_SESSION_TOKEN"]))
+        report_port(serve_auth_shim(socket_path(folder), os.environ["HELIOSTAT_SESSION_TOKEN"]))
     return as_exit_code(process.wait())
 
 
@@ -101,7 +100,7 @@ def is_taken(port: int) -> bool:
     return False
 
 
-def tell(port: int) -> None:
+def report_port(port: int) -> None:
     """In a file of the job's own; what it says is believed only if this job listens there."""
     path = os.path.join(os.environ["HELIOSTAT_CHECKPOINT_DIR"], ".session-" + os.environ["HELIOSTAT_ATTEMPT"])
     with open(path + ".new", "w") as file:
@@ -119,7 +118,7 @@ def environment(app: str, port: int, folder: str) -> dict[str, str]:
         others = os.environ.get("JUPYTER_PATH")
         more["JUPYTER_PATH"] = folder + (os.pathsep + others if others else "")
         more["JUPYTER_TOKEN"] = os.environ["HELIOSTAT_SESSION_TOKEN"]
-        more.update(private_kernels(folder))
+        more.update(ipc_settings(folder))
     if app == "terminal":
         more["JUPYTERLAB_WORKSPACES_DIR"] = os.path.join(folder, "workspaces")
     return dict(os.environ, **more)
@@ -128,11 +127,11 @@ def environment(app: str, port: int, folder: str) -> dict[str, str]:
 def command(app: str, words: list[str], port: int, folder: str) -> list[str]:
     if app == "service":
         return [word.replace("{port}", str(port)) for word in words]
-    return words if app == "custom" else lab(app, port, folder)
+    return words if app == "custom" else jupyter(app, port, folder)
 
 
-def lab(app: str, port: int, folder: str) -> list[str]:
-    program = found(NO_JUPYTER, "jupyter-lab", os.environ.get("HELIOSTAT_JUPYTER", ""))
+def jupyter(app: str, port: int, folder: str) -> list[str]:
+    program = find_program(NO_JUPYTER, "jupyter-lab", os.environ.get("HELIOSTAT_JUPYTER", ""))
     write_kernels(folder, program)
     options = {
         "ServerApp.ip": "127.0.0.1",
@@ -145,11 +144,11 @@ def lab(app: str, port: int, folder: str) -> list[str]:
         "ServerApp.quit_button": "False",
     }
     if app == "terminal":
-        options["LabApp.default_url"] = terminal(folder)
+        options["LabApp.default_url"] = terminal_workspace(folder)
     return [program, "--no-browser"] + ["--{}={}".format(*pair) for pair in options.items()]
 
 
-def found(hint: str, *names: str) -> str:
+def find_program(hint: str, *names: str) -> str:
     for name in names:
         path = shutil.which(name) if name else None
         if path:
@@ -158,7 +157,7 @@ def found(hint: str, *names: str) -> str:
     sys.exit(127)
 
 
-def terminal(folder: str) -> str:
+def terminal_workspace(folder: str) -> str:
     """The address of a workspace that holds nothing but a terminal."""
     place = os.path.join(folder, "workspaces")
     os.makedirs(place, exist_ok=True)
@@ -169,8 +168,8 @@ def terminal(folder: str) -> str:
 
 
 def vscode(folder: str) -> list[str]:
-    """Behind the guard, and with a configuration of its own: that of the user may say another address."""
-    program = found(NO_VSCODE, "code-server")
+    """Behind the auth shim, and with a configuration of its own: that of the user may say another address."""
+    program = find_program(NO_VSCODE, "code-server")
     settings = os.path.join(folder, "code-server.yaml")
     with open(settings, "w") as file:
         file.write("auth: none\n")
@@ -179,8 +178,8 @@ def vscode(folder: str) -> list[str]:
 
 
 def rstudio(folder: str) -> list[str]:
-    """Behind the guard; what it keeps of itself goes with the session, what the user does stays in the home."""
-    program = found(NO_RSTUDIO, "rserver", "/usr/lib/rstudio-server/bin/rserver")
+    """Behind the auth shim. Its own files go with the session; what the user does stays in the home."""
+    program = find_program(NO_RSTUDIO, "rserver", "/usr/lib/rstudio-server/bin/rserver")
     database, key = os.path.join(folder, "database.conf"), os.path.join(folder, "cookie-key")
     with open(database, "w") as file:
         file.write(f"provider=sqlite\ndirectory={folder}\n")
@@ -200,7 +199,3 @@ def rstudio(folder: str) -> list[str]:
         "www-verify-user-agent": 0,
     }
     return [program] + ["--{}={}".format(*pair) for pair in options.items()]
-
-
-if __name__ == "__main__":
-    main()

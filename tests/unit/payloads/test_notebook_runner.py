@@ -7,25 +7,15 @@ from typing import Any
 import pytest
 
 from heliostat.models import notebooks as models
-from heliostat.services.notebooks import cells as notebook_cells
-from heliostat.services.notebooks import runner as notebook_runner
-from heliostat.services.notebooks.cells import NoKernel, chosen_kernel, language_of, one_line, write
-from heliostat.services.notebooks.runner import fault_of, leave, papermill, prepare
-from heliostat.services.notebooks.verbs import _PARTS
-from heliostat.services.sessions.software import one_script
+from heliostat.payloads import notebook_cells, notebook_runner
+from heliostat.payloads.notebook_cells import NoKernel, chosen_kernel, language_of, one_line, write
+from heliostat.payloads.notebook_runner import find_fault, papermill, prepare, write_reason
 
 WHOLE = {"cells": [{}, {}], "metadata": {"papermill": {"end_time": "2026-11-16T12:00:00"}}}
 
 
 def test_the_script_and_the_server_call_things_by_the_same_names() -> None:
     assert (notebook_runner.PLAN, notebook_runner.RESULTS) == (models.PLAN, models.RESULTS)
-
-
-def test_the_script_is_one_file_that_imports_nothing_of_ours() -> None:
-    text = one_script(_PARTS)
-    compile(text, "script", "exec")
-    assert "from heliostat" not in text
-    assert text.count("from __future__") == 1
 
 
 @pytest.mark.parametrize(
@@ -43,13 +33,13 @@ def test_the_script_is_one_file_that_imports_nothing_of_ours() -> None:
 def test_only_a_notebook_that_is_whole_is_believed(kept: object, fault: str, tmp_path: Path) -> None:
     path = tmp_path / "out.ipynb"
     path.write_text(kept if isinstance(kept, str) else json.dumps(kept))
-    found = fault_of(str(path), 2)
+    found = find_fault(str(path), 2)
     assert fault in found
     assert bool(found) == bool(fault)
 
 
 def test_a_notebook_that_is_not_there_is_missed(tmp_path: Path) -> None:
-    assert fault_of(str(tmp_path / "none.ipynb"), 0) == "the executed notebook is missing"
+    assert find_fault(str(tmp_path / "none.ipynb"), 0) == "the executed notebook is missing"
 
 
 ABOUT: dict[str, Any] = {"kernelspec": {"name": "conda-vision", "language": "python"}}
@@ -115,8 +105,8 @@ def test_papermill_is_the_one_we_brought_or_one_on_the_path(
 def test_the_reason_is_left_for_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HELIOSTAT_CHECKPOINT_DIR", str(tmp_path))
     monkeypatch.setenv("HELIOSTAT_ATTEMPT", "2")
-    leave("cell 3 failed: " + "x" * 5000)
-    assert len((tmp_path / ".notebook-2").read_text()) == notebook_runner.MOST_WHY
+    write_reason("cell 3 failed: " + "x" * 5000)
+    assert len((tmp_path / ".notebook-2").read_text()) == notebook_runner.MAX_REASON
 
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:

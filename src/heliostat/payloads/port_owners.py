@@ -2,7 +2,7 @@
 
 Every user of the machine can listen on any port, also on one that a job has just left. So a connection counts only
 if the kernel shows the same listening sockets before and after it was made, all of them held by the job.
-Also runs inside jobs, by whatever Python 3 a node has: the standard library of Python 3.7 only.
+Runs in the server, for jobs on its own machine, and inside jobs.
 """
 
 from __future__ import annotations

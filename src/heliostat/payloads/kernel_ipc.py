@@ -49,8 +49,8 @@ else:
 NO_DEBUGGER = {"disabledExtensions": {"@jupyterlab/debugger-extension": True}}
 
 
-def private_kernels(folder: str) -> dict[str, str]:
-    """Written into `folder`; what a Jupyter server must have in its environment to heed it."""
+def ipc_settings(folder: str) -> dict[str, str]:
+    """Write them into `folder`; the variables by which a Jupyter server finds them."""
     place = os.path.join(folder, "jupyter-settings")
     os.makedirs(os.path.join(place, "labconfig"), exist_ok=True)
     texts = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from heliostat.engines.relay import members
-from heliostat.engines.relay.members import Members
+from heliostat.payloads import slurm_processes
+from heliostat.payloads.slurm_processes import JobProcesses
 
 OURS = b"11:memory:/slurm/uid_1000/job_12/step_0\n1:name=systemd:/system.slice/slurmd.service\n"
 OTHER = b"11:memory:/slurm/uid_1000/job_123/step_0\n"
@@ -18,9 +18,9 @@ def stat(parent: int) -> bytes:
 @pytest.fixture
 def proc(monkeypatch: pytest.MonkeyPatch) -> dict[tuple[int, str], bytes]:
     files: dict[tuple[int, str], bytes] = {}
-    monkeypatch.setattr(members, "_read", lambda pid, name: files.get((pid, name), b""))
-    monkeypatch.setattr(members, "_is_ours", lambda pid: True)
-    monkeypatch.setattr(members.os, "getpid", lambda: 1000)
+    monkeypatch.setattr(slurm_processes, "_read", lambda pid, name: files.get((pid, name), b""))
+    monkeypatch.setattr(slurm_processes, "_is_ours", lambda pid: True)
+    monkeypatch.setattr(slurm_processes.os, "getpid", lambda: 1000)
     return files
 
 
@@ -29,8 +29,8 @@ def test_where_slurm_keeps_cgroups_they_alone_decide(proc: dict[tuple[int, str],
     proc[1000, "cgroup"] = own
     proc[1, "cgroup"], proc[2, "cgroup"], proc[3, "cgroup"] = OURS, OTHER, NOWHERE
     proc[2, "environ"] = proc[3, "environ"] = b"SLURM_JOB_ID=12\0"  # says anybody
-    job = Members("12", "mark-1.1")
-    assert [job.is_one(pid) for pid in (1, 2, 3)] == [own in (OURS, NEWER), False, False]
+    job = JobProcesses("12", "mark-1.1")
+    assert [job.includes(pid) for pid in (1, 2, 3)] == [own in (OURS, NEWER), False, False]
 
 
 def test_else_it_is_known_by_what_it_or_who_started_it_was_told(proc: dict[tuple[int, str], bytes]) -> None:
@@ -42,11 +42,11 @@ def test_else_it_is_known_by_what_it_or_who_started_it_was_told(proc: dict[tuple
     proc[21, "environ"], proc[21, "stat"] = b"PATH=/bin\0", stat(20)
     proc[22, "environ"], proc[22, "stat"] = b"XSLURM_JOB_ID=12\0", stat(1)
     proc[30, "stat"] = stat(30)  # no parent's parent without end
-    job = Members("12", "mark-1.1")
-    assert [pid for pid in (10, 11, 12, 20, 21, 22, 30, 40) if job.is_one(pid)] == [10, 11, 12]
+    job = JobProcesses("12", "mark-1.1")
+    assert [pid for pid in (10, 11, 12, 20, 21, 22, 30, 40) if job.includes(pid)] == [10, 11, 12]
 
 
 def test_nobody_passes_for_a_member_of_a_job_without_a_number(proc: dict[tuple[int, str], bytes]) -> None:
     proc[1000, "cgroup"] = NOWHERE
     proc[10, "environ"] = b"PATH=/bin\0"
-    assert not Members("", "mark").is_one(10)
+    assert not JobProcesses("", "mark").includes(10)
