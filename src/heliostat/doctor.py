@@ -30,7 +30,7 @@ class Finding:
 def examine(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
     """All findings, also the good ones. With nodes it runs inside the server, without it looks for itself."""
     findings = [*_home(settings), *_disk(settings), *_database(settings)]
-    if settings.engine == "slurm":
+    if settings.server.engine == "slurm":
         from heliostat.engines.slurm.checks import examine_slurm
 
         said = [Finding(*finding) for finding in examine_slurm(settings)]
@@ -111,12 +111,12 @@ def _database(settings: Settings) -> Iterator[Finding]:
 def _port(settings: Settings) -> Iterator[Finding]:
     with socket.socket() as probe:
         try:
-            probe.bind((settings.host, settings.port))
+            probe.bind((settings.server.host, settings.server.port))
         except OSError as error:
-            message = f"Port {settings.port} on {settings.host} cannot be used: {error.strerror}."
+            message = f"Port {settings.server.port} on {settings.server.host} cannot be used: {error.strerror}."
             yield Finding("port", "warning", message, "If that is not Heliostat itself: helio up --port OTHER")
         else:
-            yield Finding("port", "ok", f"Port {settings.port} on {settings.host} is free.")
+            yield Finding("port", "ok", f"Port {settings.server.port} on {settings.server.host} is free.")
 
 
 def _look(settings: Settings) -> Sequence[Node]:
@@ -124,9 +124,9 @@ def _look(settings: Settings) -> Sequence[Node]:
     from heliostat.engines.local.gpus import find_gpus
     from heliostat.engines.local.machine import this_node
 
-    gpus = find_gpus(settings.simulate_gpus)
+    gpus = find_gpus(settings.server.simulate_gpus)
     devices = tuple(gpus.read())
-    return [this_node(settings.node_name, devices, (gpus.note,) if gpus.note else ())]
+    return [this_node(settings.server.node_name, devices, (gpus.note,) if gpus.note else ())]
 
 
 def _nodes(nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -175,13 +175,13 @@ def _tools() -> Iterator[Finding]:
 
 
 def _containers(settings: Settings) -> Iterator[Finding]:
-    tools = {name: RUNTIMES[name].program for name in settings.runtimes if name != "process"}
+    tools = {name: RUNTIMES[name].program for name in settings.containers.runtimes if name != "process"}
     there = [name for name, program in tools.items() if shutil.which(program, path=TOOL_PATH)]
     missing = [name for name in tools if name not in there]
     hint = f"Not installed: {', '.join(missing)}." if missing else None
     if there:
         yield Finding("containers", "ok", f"Jobs can be isolated by {', '.join(there)}.", hint)
-    elif settings.containers_required or settings.containers_required_for:
+    elif settings.containers.required or settings.containers.required_for:
         yield Finding("containers", "problem", "Containers are required, and nothing here can run one.", hint)
     else:
         yield Finding("containers", "ok", "Jobs run as plain processes.", hint)

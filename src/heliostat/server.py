@@ -119,21 +119,23 @@ def _keep_descriptors() -> None:
 
 
 def make_engine(settings: Settings) -> Engine:
-    if settings.engine == "local":
+    if settings.server.engine == "local":
         from heliostat.engines.local.engine import LocalEngine
 
         return LocalEngine(settings)
-    if settings.engine == "simulated":
+    if settings.server.engine == "simulated":
         from heliostat.engines.simulated.clock import RealClock
         from heliostat.engines.simulated.cluster import parse_nodes
         from heliostat.engines.simulated.engine import SimulatedEngine
 
-        return SimulatedEngine(parse_nodes(settings.simulated_nodes), RealClock(settings.simulated_speed))
-    if settings.engine == "slurm":
+        return SimulatedEngine(
+            parse_nodes(settings.server.simulated_nodes), RealClock(settings.server.simulated_speed)
+        )
+    if settings.server.engine == "slurm":
         from heliostat.engines.slurm.engine import SlurmEngine
 
         return SlurmEngine(settings)
-    raise Invalid(f"There is no engine {settings.engine!r}.", "Engines are: local, simulated, slurm.")
+    raise Invalid(f"There is no engine {settings.server.engine!r}.", "Engines are: local, simulated, slurm.")
 
 
 def _start_parts(
@@ -155,8 +157,12 @@ def _start_parts(
     forecaster = Forecaster(store, controller, utc_now, foresees=not engine.capabilities.queues_itself)
     forecaster.start()
     stack.callback(forecaster.close)
-    kept = Retention(settings.fine_samples_days, settings.five_minute_samples_days, settings.hourly_samples_days)
-    samples = SampleStore(settings.home.samples, settings.sample_seconds, kept)
+    kept = Retention(
+        settings.monitoring.keep_samples_days,
+        settings.monitoring.keep_five_minute_days,
+        settings.monitoring.keep_hourly_days,
+    )
+    samples = SampleStore(settings.home.samples, settings.monitoring.sample_seconds, kept)
     stack.callback(samples.close)
     uploads = Uploads(settings.home.uploads)
     return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples, uploads)
@@ -178,14 +184,14 @@ def _start_loops(context: Context, stack: contextlib.ExitStack) -> None:
 
 def _loops(context: Context) -> Iterator[_Runs]:
     settings, store = context.settings, context.store
-    home, days = settings.home, settings.keep_job_folders_days
-    if settings.keep_records:
+    home, days = settings.home, settings.storage.keep_job_folders_days
+    if settings.storage.keep_records:
         yield Recorder(Seen(store, context.engine, context.fleet), settings, utc_now)
-    if settings.sample_seconds:
+    if settings.monitoring.sample_seconds:
         yield Sampler(Watched(context.engine, context.fleet, context.controller), context.samples, utc_now)
     yield Sweeper(store, home.jobs, days, utc_now)
     yield WorkflowSweeper(store, home.workflows, days, utc_now)
-    yield UploadSweeper(store, context.uploads, settings.keep_uploads_days, utc_now)
+    yield UploadSweeper(store, context.uploads, settings.storage.keep_uploads_days, utc_now)
     yield EnvironmentKeeper(store, settings, utc_now)
     yield ImageStoreKeeper(settings)
     yield Accountant(context.engine, store)
@@ -243,14 +249,14 @@ def _could_lock(file: TextIO) -> bool:
 
 
 def _tcp_socket(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    family = socket.AF_INET6 if ":" in settings.server.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        listener.bind((settings.server.host, settings.server.port))
     except (OSError, OverflowError) as error:
         raise Conflict(
-            f"Port {settings.port} on {settings.host} cannot be used: {error}.",
+            f"Port {settings.server.port} on {settings.server.host} cannot be used: {error}.",
             "Choose another: helio up --port 8480 (0 takes any free one).",
         ) from error
     listener.listen(512)

@@ -214,7 +214,7 @@ class Stage:
                 state=JobState.PENDING,
                 user=self.caller.user.name,
                 unix_user="nobody",
-                project=self.settings.default_project,
+                project=self.settings.auth.default_project,
                 resources=Resources(1, 16, 1),
                 spec=JobSpec(("true",)),
                 submitted_at=self.clock(),

@@ -103,7 +103,7 @@ class Identities:
             user = people.user_of_unix(conn, account.name)
         if user is not None and (user.is_admin or not rules or not user.active):
             return user
-        if user is None and not rules and not self._settings.admit_local_users:
+        if user is None and not rules and not self._settings.auth.admit_local_users:
             raise Forbidden(f"{account.name} has no account in Heliostat.", "Ask an admin to create one for you.")
         return self._store.write(lambda tx: self._welcome(tx, account, rules))
 
@@ -141,8 +141,8 @@ class Identities:
                 f"The account {name} exists already, but is not that of the Unix user {account.name}.",
                 f"If it is yours, ask an admin to set its unix_user to {account.name}.",
             )
-        project = self._settings.default_project
-        people.ensure_project(tx, project, self._settings.default_department)
+        project = self._settings.auth.default_project
+        people.ensure_project(tx, project, self._settings.auth.default_department)
         memberships = (Membership(project, ProjectRole.MEMBER),)
         user = User(name, role, account.name, True, self._now(), memberships)
         people.add_user(tx, user)

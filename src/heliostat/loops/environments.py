@@ -60,7 +60,7 @@ class EnvironmentKeeper:
         sweep_logins(self._store, self._settings.home, self._now())
         self._remove_strays({one.environment.digest for one in kept})
         empty_trash(self._settings.home)
-        days, most = self._settings.environments_keep_days, self._settings.environments_max_size
+        days, most = self._settings.environments.keep_days, self._settings.environments.max_size
         before = self._now() - timedelta(days=days) if days else None
         going = due(kept, before, parse_memory(most) * 2**20 if most else None)
         if gone := collect(self._store, self._settings.home, going):

@@ -35,7 +35,7 @@ class ImageStoreKeeper:
         return sum(self._sweep_one(store) for store in stores)
 
     def _has_limits(self) -> bool:
-        return bool(self._settings.images_keep_days or most_bytes(self._settings))
+        return bool(self._settings.containers.keep_days or most_bytes(self._settings))
 
     def _sweep_one(self, store: ImageStore) -> int:
         with self._lock:

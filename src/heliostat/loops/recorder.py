@@ -42,7 +42,7 @@ class Recorder:
 
     def __init__(self, seen: Seen, settings: Settings, now: Callable[[], datetime]) -> None:
         self._store, self._engine, self._fleet, self._now = seen.store, seen.engine, seen.fleet, now
-        self._jobs, self._datasets = settings.home.jobs, Datasets(settings.mount_paths)
+        self._jobs, self._datasets = settings.home.jobs, Datasets(settings.containers.mount_paths)
         self._nameless: set[tuple[JobId, int]] = set()  # that run in an image of which nobody knows yet what it is
         self._waiting: set[tuple[JobId, int]] = set()
         self._lock = threading.Lock()

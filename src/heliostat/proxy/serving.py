@@ -78,17 +78,17 @@ class _Server(uvicorn.Server):
 
 def listen_for_proxy(settings: Settings, control: socket.socket) -> socket.socket:
     """Where the settings say, else on the port after that of the control plane, or any if that is taken."""
-    usual = control.getsockname()[1] + 1 if settings.port else 0
-    wanted = usual if settings.proxy_port is None else settings.proxy_port
+    usual = control.getsockname()[1] + 1 if settings.server.port else 0
+    wanted = usual if settings.server.proxy_port is None else settings.server.proxy_port
     try:
-        return _listen(settings.host, wanted)
+        return _listen(settings.server.host, wanted)
     except (OSError, OverflowError) as error:
-        if settings.proxy_port is None:
-            log.warning("proxy_port_taken", port=wanted, next="set proxy_port in cluster.toml")
-            return _listen(settings.host, 0)
+        if settings.server.proxy_port is None:
+            log.warning("proxy_port_taken", port=wanted, next="set proxy_port in [server] of cluster.toml")
+            return _listen(settings.server.host, 0)
         raise Conflict(
-            f"Port {wanted} on {settings.host} cannot be used for sessions: {error}.",
-            "Set another proxy_port in cluster.toml (0 takes any free one).",
+            f"Port {wanted} on {settings.server.host} cannot be used for sessions: {error}.",
+            "Set another proxy_port in [server] of cluster.toml (0 takes any free one).",
         ) from error
 
 

@@ -45,10 +45,10 @@ class Addresses:
 def addresses(settings: Settings, url: str, proxy_url: str) -> Addresses:
     """`url` and `proxy_url` are where the two listen."""
     return Addresses(
-        control=(settings.public_url or url).rstrip("/"),
-        proxy=(settings.proxy_url or proxy_url).rstrip("/"),
-        is_control_told=settings.public_url is not None,
-        is_proxy_told=settings.proxy_url is not None,
+        control=(settings.server.public_url or url).rstrip("/"),
+        proxy=(settings.server.proxy_url or proxy_url).rstrip("/"),
+        is_control_told=settings.server.public_url is not None,
+        is_proxy_told=settings.server.proxy_url is not None,
     )
 
 

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from heliostat.config import Home, Settings
+from heliostat.config.edit import with_setting
 from heliostat.doctor import Finding, examine
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.associations import SlurmAccounts
@@ -27,7 +28,6 @@ from heliostat.engines.slurm.terms import Terms, terms_of
 from heliostat.engines.slurm.terms import Unfit as UnfitForSlurm
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 from heliostat.models import ACTIVE, Job, JobId, JobState
-from heliostat.services.toml_line import with_setting
 from heliostat.store.accounts import data_classes
 from heliostat.store.database import Store
 from heliostat.store.jobs import get_jobs, unfinished_jobs
@@ -86,11 +86,11 @@ Look = Callable[[Settings], tuple[Sequence[Finding], Picture, SlurmAccounts]]
 
 def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
     """Looks and changes nothing; a server may be running."""
-    if settings.engine == "slurm":
+    if settings.server.engine == "slurm":
         return Plan(True, 0, (), (), ())
-    if settings.engine != "local":
+    if settings.server.engine != "local":
         raise Conflict(
-            f"The engine is {settings.engine}, not local.", "Only what runs on this machine can be moved."
+            f"The engine is {settings.server.engine}, not local.", "Only what runs on this machine can be moved."
         )
     findings, picture, accounts = (look or _look)(settings)
     jobs, classes = _unfinished(settings.home)
@@ -108,13 +108,13 @@ def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
 def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | None = None) -> Moved:
     """Raises Conflict when something is in the way: then nothing has changed."""
     home = settings.home
-    if settings.engine == "slurm":
+    if settings.server.engine == "slurm":
         return Moved(plan_migration(settings), ())
     with _no_server(home):
         plan = plan_migration(settings, look)
         plan.check(hold_unfit)
         text = _read(home.config)
-        changed = with_setting(text, "engine", "slurm")
+        changed = with_setting(text, "server", "engine", "slurm")
         copies = tuple(_copies(home))
         _hold(home, plan.unfit)
         _write(home.config, changed, home.config)
@@ -122,7 +122,10 @@ def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | 
 
 
 def _look(settings: Settings) -> tuple[Sequence[Finding], Picture, SlurmAccounts]:
-    findings, slurm = examine(replace(settings, engine="slurm")), Commands.of(settings.home)
+    findings, slurm = (
+        examine(replace(settings, server=replace(settings.server, engine="slurm"))),
+        Commands.of(settings.home),
+    )
     accounts = SlurmAccounts(slurm)
     try:
         accounts.look()
@@ -235,7 +238,7 @@ def _read(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:
-        raise Invalid(f"{path} cannot be read: {error}", "Mend that line; the format is TOML.") from error
+        raise Invalid(f"{path} cannot be read: {error}", "Fix that line; the format is TOML.") from error
 
 
 def _write(path: Path, text: str, like: Path) -> None:

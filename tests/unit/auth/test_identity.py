@@ -120,7 +120,13 @@ def test_system_accounts_and_strangers_are_refused(identities: Identities, store
 def test_nobody_is_admitted_by_themselves_when_the_setting_says_so(
     store: Store, settings: Settings, clock: Clock
 ) -> None:
-    closed = Identities(store, replace(settings, admit_local_users=False), clock, FakeUnix(), CHEAP_PASSWORDS)
+    closed = Identities(
+        store,
+        replace(settings, auth=replace(settings.auth, admit_local_users=False)),
+        clock,
+        FakeUnix(),
+        CHEAP_PASSWORDS,
+    )
     with pytest.raises(Forbidden, match="has no account"):
         closed.by_peer(ALICE)
     assert closed.by_peer(ROOT).is_admin

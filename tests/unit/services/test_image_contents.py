@@ -16,7 +16,12 @@ from heliostat.services.images.contents import checked_containerfile, checked_de
 
 SETTINGS = Settings(Home(Path("/srv/h")))
 OPEN = rules_of(SETTINGS)
-STRICT = rules_of(replace(SETTINGS, allowed_registries=("registry.example.org/lab", "localhost")))
+STRICT = rules_of(
+    replace(
+        SETTINGS,
+        containers=replace(SETTINGS.containers, allowed_registries=("registry.example.org/lab", "localhost")),
+    )
+)
 
 
 def test_images_to_begin_with_are_written_in_full():
@@ -128,7 +133,7 @@ def test_packages_become_a_file_that_installs_them(kind, files, word):
 def test_an_own_image_may_be_used_where_digests_are_required_but_not_where_its_registry_is_not_allowed():
     spec = JobSpec(("true",), image=stored_name("x:1", "ab" * 32))
     asker = Asker("ann", "/home/ann", "lab")
-    by_digest = rules_of(replace(SETTINGS, images_by_digest=True))
+    by_digest = rules_of(replace(SETTINGS, containers=replace(SETTINGS.containers, require_digest=True)))
     assert admitted(spec, asker, by_digest, is_own=True).runtime == "podman"
     assert admitted(spec, asker, STRICT, is_own=True).image == spec.image
     for rules, is_own in ((by_digest, False), (_only_elsewhere(), True)):
@@ -139,11 +144,13 @@ def test_an_own_image_may_be_used_where_digests_are_required_but_not_where_its_r
 
 
 def _only_elsewhere() -> Rules:
-    return rules_of(replace(SETTINGS, allowed_registries=("registry.example.org",)))
+    return rules_of(
+        replace(SETTINGS, containers=replace(SETTINGS.containers, allowed_registries=("registry.example.org",)))
+    )
 
 
 def _with_docker() -> Rules:
-    return rules_of(replace(SETTINGS, runtimes=("podman", "docker")))
+    return rules_of(replace(SETTINGS, containers=replace(SETTINGS.containers, runtimes=("podman", "docker"))))
 
 
 def test_names_are_read_strictly():

@@ -177,7 +177,9 @@ def test_no_two_accounts_share_a_unix_user_even_by_another_name_of_it(house: Hou
 
 
 def test_on_a_simulated_cluster_the_unix_user_need_not_exist(house: House) -> None:
-    cast(Any, house.context).settings = replace(house.context.settings, engine="simulated")
+    cast(Any, house.context).settings = replace(
+        house.context.settings, server=replace(house.context.settings.server, engine="simulated")
+    )
     assert house.add("carol", unix_user="carol").user.unix_user == "carol"
     for unix_user in ("root", "daemon", "$(id)"):
         with pytest.raises(Invalid):

@@ -44,7 +44,7 @@ class LocalEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._jobs, self._node = settings.home.jobs, node_name(settings.node_name)
+        self._jobs, self._node = settings.home.jobs, node_name(settings.server.node_name)
         self._instance = containers.instance_of(settings)
         self._traces = Traces(settings.home.attempts)
         found = find_cgroups(self._instance)
@@ -69,7 +69,7 @@ class LocalEngine:
 
     def nodes(self) -> list[Node]:
         notes = tuple(note for note in (self._devices.note, self._no_cgroups) if note)
-        return [this_node(self._settings.node_name, self._devices.now(), notes)]
+        return [this_node(self._settings.server.node_name, self._devices.now(), notes)]
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         """In other threads: to start an attempt may mean to ask a driver that hangs, or to copy many files."""

@@ -56,7 +56,7 @@ def store_bytes(store: ImageStore) -> int:
 
 def most_bytes(settings: Settings) -> int | None:
     """That the images of one person may take on one node; None: all there is."""
-    return parse_memory(settings.images_max_size) * 2**20 or None
+    return parse_memory(settings.containers.max_size) * 2**20 or None
 
 
 def describe_stores(settings: Settings) -> str | None:
@@ -66,7 +66,7 @@ def describe_stores(settings: Settings) -> str | None:
         return None
     largest = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
     named = ", ".join(f"{name} {_gib(sizes[name])}" for name in largest)
-    days, most = settings.images_keep_days, settings.images_max_size
+    days, most = settings.containers.keep_days, settings.containers.max_size
     rules = [f"{days} days after their last use"] if days else []
     rules += [f"beyond {most} of one person"] if most_bytes(settings) else []
     return f"Images of jobs and builds take {_gib(total)} ({named}); they go {' and '.join(rules) or 'never'}."
@@ -82,7 +82,7 @@ def begin_sweep(store: ImageStore, settings: Settings) -> "subprocess.Popen[byte
     owner = store.owner
     kindly = ["timeout", "--kill-after=10", str(_SWEEP_SECONDS), "nice", "-n", "19"]
     words = sweep_words(
-        Sweeping(store.path, tool_room(settings, owner)), settings.images_keep_days, most_bytes(settings)
+        Sweeping(store.path, tool_room(settings, owner)), settings.containers.keep_days, most_bytes(settings)
     )
     files = {name: file if os.path.exists(file) else os.devnull for name, file in CONFIGURATION.items()}
     return subprocess.Popen(

@@ -56,13 +56,13 @@ class Site:
 def limits_of(attempt: Attempt, settings: Settings) -> Limits:
     """Those of all its tasks together."""
     wanted, tasks = attempt.job.resources, len(attempt.task_places)
-    return Limits(wanted.memory_mib * tasks, wanted.cpus * tasks, settings.pids_limit)
+    return Limits(wanted.memory_mib * tasks, wanted.cpus * tasks, settings.queue.pids_limit)
 
 
 def hard_limit_seconds(attempt: Attempt, settings: Settings) -> int:
     """When the wrapper ends it, server or no server; with overtime, only what nobody may exceed. 0: never."""
     limit = attempt.job.time_limit_seconds or 0
-    return max(limit, settings.max_time_limit_seconds) if limit and attempt.job.overtime else limit
+    return max(limit, settings.queue.max_time_limit_seconds) if limit and attempt.job.overtime else limit
 
 
 def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> Payload:

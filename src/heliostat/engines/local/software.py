@@ -50,7 +50,7 @@ def examine_software(settings: Settings) -> list[Found]:
 def findings(settings: Settings, machine: Machine) -> Iterator[Found]:
     """Good and bad ones. Pure."""
     yield from _environments(settings, machine)
-    if "podman" in settings.runtimes:
+    if "podman" in settings.containers.runtimes:
         yield from _images(machine)
 
 
@@ -71,7 +71,7 @@ def _environments(settings: Settings, machine: Machine) -> Iterator[Found]:
 
 
 def _builder(settings: Settings, machine: Machine) -> Found:
-    name, check = settings.environments_builder, "environments"
+    name, check = settings.environments.builder, "environments"
     account = next((one for one in machine.accounts if one.name == name), None)
     hint = f"useradd --system --shell /usr/sbin/nologin {name}"
     if account is None:
@@ -82,7 +82,7 @@ def _builder(settings: Settings, machine: Machine) -> Found:
             check,
             "problem",
             f"{name} is root, and must not build for others.",
-            f"Set environments_builder. {hint}",
+            f"Set builder in [environments]. {hint}",
         )
     if not account.shell.endswith(("nologin", "false")):
         message = f"{name} builds for everybody, and can log in."

@@ -71,7 +71,7 @@ def _partitions(commands: Commands, settings: Settings) -> Iterator[Found]:
         return
     known = commands.partitions()
     for name in sorted(named - known.keys()):
-        hint = f"Partitions are: {', '.join(sorted(known))}. Mend the settings slurm_… in cluster.toml."
+        hint = f"Partitions are: {', '.join(sorted(known))}. Correct [slurm] in cluster.toml."
         yield "slurm", "problem", f"Slurm has no partition {name}, which cluster.toml names.", hint
 
 

@@ -64,7 +64,9 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
         raise invalid("name", "is kept for the Unix user who rules this machine; they get it at first contact")
     unix_user = None if new.unix_user is None else _checked_unix_user(context, new.unix_user)
     hashed = None if new.password is None else context.identities.passwords.hash(new.password)
-    projects = (context.settings.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
+    projects = (
+        (context.settings.auth.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
+    )
     memberships = tuple(Membership(project, ProjectRole.MEMBER) for project in sorted(projects))
     user = User(new.name, new.role, unix_user, True, context.now(), memberships, hashed is not None)
 
@@ -74,7 +76,9 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
             raise Conflict(f"There is already an account {user.name}.", "Choose another name.")
         _require_free(tx, unix_user)
         if new.projects is None:
-            people.ensure_project(tx, context.settings.default_project, context.settings.default_department)
+            people.ensure_project(
+                tx, context.settings.auth.default_project, context.settings.auth.default_department
+            )
         for project in projects:
             if people.find_project(tx.conn, project) is None:
                 raise invalid("projects", f"there is no project {shown(project)}")
@@ -247,7 +251,7 @@ def _checked_unix_user(context: Context, name: str) -> str:
     unix = context.identities.unix
     account = unix.by_name(name)
     if account is None:
-        if context.settings.engine == "local":
+        if context.settings.server.engine == "local":
             raise invalid("unix_user", f"this machine has no Unix user {shown(name)}")
         if not is_account_name(name) or name == "root":
             raise invalid("unix_user", f"{shown(name)} {_USER_NAME_RULE}, and not be root")

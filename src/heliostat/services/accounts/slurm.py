@@ -128,8 +128,8 @@ def _wanted(context: Context, engine: SlurmEngine, conduct: Conduct) -> Wanted:
             list_departments(conn),
             people.list_projects(conn),
             people.list_users(conn),
-            context.settings.default_project,
-            context.settings.urgent_gpu_hours_per_month,
+            context.settings.auth.default_project,
+            context.settings.queue.urgent_gpu_hours_per_month,
         )
     return wanted_accounts(ours, conduct, engine.instance)
 

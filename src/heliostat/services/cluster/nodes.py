@@ -87,7 +87,7 @@ def examine_installation(context: Context, caller: Caller, *, probe: bool = Fals
     With `probe` a tiny job looks from the nodes too, where the engine has others than this machine.
     """
     require_admin(caller.user)
-    if context.settings.engine != "slurm":
+    if context.settings.server.engine != "slurm":
         return examine(context.settings, nodes=context.fleet.nodes_now())
     from heliostat.services.accounts.slurm import examine_accounts, probe_nodes
 

@@ -30,16 +30,16 @@ def offer_to(context: Context, caller: Caller) -> Offer:
         gpu_types=_gpu_types(context),
         projects=names,
         default_project=default_project(context, caller.user),
-        default_time_limit_seconds=context.settings.default_time_limit_seconds,
-        max_time_limit_seconds=context.settings.max_time_limit_seconds,
+        default_time_limit_seconds=context.settings.queue.default_time_limit_seconds,
+        max_time_limit_seconds=context.settings.queue.max_time_limit_seconds,
     )
 
 
 def default_project(context: Context, user: User) -> str | None:
     """Whose share a job uses that names no project."""
     mine = [membership.project for membership in user.memberships]
-    if context.settings.default_project in mine:
-        return context.settings.default_project
+    if context.settings.auth.default_project in mine:
+        return context.settings.auth.default_project
     return mine[0] if len(mine) == 1 else None
 
 

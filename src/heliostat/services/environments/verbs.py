@@ -47,7 +47,7 @@ def build_environment(context: Context, caller: Caller, software: Software, proj
     from heliostat.services.jobs.submission import project_and_unix_user
 
     unix_user, settled = project_and_unix_user(context, caller.user, project)
-    limit = context.settings.max_queued_jobs_per_user
+    limit = context.settings.queue.max_jobs_per_user
     if context.controller.unfinished_jobs_of(caller.user.name) >= limit:
         raise Conflict(f"You have {limit} unfinished jobs.", "Wait until some are over.", code="queue_full")
     order = take_order(context, caller, software, (unix_user, settled))

@@ -132,9 +132,13 @@ def _with_tools(context: Context, caller: Caller, request: JobRequest) -> tuple[
     """Papermill, from what sessions have JupyterLab from: where the admins say, or built once for all; and the
     digest of that."""
     settings, spec = context.settings, request.spec
-    if settings.jupyter_command is not None:
-        return _started_by(request, settings.jupyter_command), None
-    if not settings.jupyter_requirements or not context.engine.capabilities.equips or spec.image is not None:
+    if settings.sessions.jupyter_command is not None:
+        return _started_by(request, settings.sessions.jupyter_command), None
+    if (
+        not settings.sessions.jupyter_requirements
+        or not context.engine.capabilities.equips
+        or spec.image is not None
+    ):
         return request, None
     tools = jupyter_software(settings)
     digest = digest_of_tools(context, caller, tools, project_and_unix_user(context, caller.user, request.project))

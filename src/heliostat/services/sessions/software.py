@@ -34,7 +34,11 @@ def one_script(parts: Sequence[Path]) -> str:
 def tools_for(context: Context, app: str, request: JobRequest) -> Software | None:
     """The JupyterLab we bring; None: it has its own, or there is none to bring."""
     settings = context.settings
-    is_wanted = app in JUPYTER_APPS and settings.jupyter_command is None and bool(settings.jupyter_requirements)
+    is_wanted = (
+        app in JUPYTER_APPS
+        and settings.sessions.jupyter_command is None
+        and bool(settings.sessions.jupyter_requirements)
+    )
     if not is_wanted or not context.engine.capabilities.equips or request.spec.image is not None:
         return None
     asked = request.environment
@@ -48,7 +52,9 @@ def names_jupyterlab(software: Software) -> bool:
 
 
 def jupyter_software(settings: Settings) -> Software:
-    return Software("requirements", (("requirements.txt", "\n".join(settings.jupyter_requirements) + "\n"),))
+    return Software(
+        "requirements", (("requirements.txt", "\n".join(settings.sessions.jupyter_requirements) + "\n"),)
+    )
 
 
 def digest_of_tools(context: Context, caller: Caller, tools: Software, person: tuple[str, str]) -> str | None:

@@ -130,10 +130,10 @@ def _as_job(context: Context, app: str, request: JobRequest, secret: str) -> Job
     settings = context.settings
     words = request.spec.command if app == "custom" else ()
     env = {**request.spec.env, TOKEN: secret}
-    if settings.jupyter_command:
-        env.setdefault("HELIOSTAT_JUPYTER", settings.jupyter_command)
+    if settings.sessions.jupyter_command:
+        env.setdefault("HELIOSTAT_JUPYTER", settings.sessions.jupyter_command)
     spec = replace(request.spec, script=launcher(), command=(app, *words), env=env)
-    limit = request.time_limit_seconds or int(settings.session_hours * 3600)
+    limit = request.time_limit_seconds or int(settings.sessions.default_hours * 3600)
     return replace(request, kind="session", spec=spec, name=request.name or app, time_limit_seconds=limit)
 
 

@@ -3,12 +3,12 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import Home, QueueSettings, Settings
 from heliostat.engines.local.launch import hard_limit_seconds, limits_of
 from heliostat.models import Attempt, Place, Resources
 from unit.scheduling.made_up import a_job
 
-SETTINGS = Settings(Home(Path("/nowhere")), max_time_limit_seconds=5000)
+SETTINGS = Settings(Home(Path("/nowhere")), queue=QueueSettings(max_time_limit_seconds=5000))
 SINGLE = Attempt("1.1", a_job(1, Resources(2, 100)), "a")
 
 
