@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 SYSTEM_HOME = Path("/var/lib/heliostat")
+DEFAULT_PORT = 8470
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from heliostat.config.home import DEFAULT_PORT
 from heliostat.config.setting import setting
 from heliostat.config.time_zones import is_zone, zone_of_this_machine
 
-DEFAULT_PORT = 8470
 _SIZE = {"pattern": r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", "advice": 'Write a size: "500M", "2G".'}
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?"
 _PROXY_URL = r"https?://((\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:]+\])(:\d{1,5})?/?"
