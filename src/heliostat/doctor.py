@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliostat.config import Settings
+from heliostat.config import ContainerSettings, Home, ServerSettings, Settings
 from heliostat.engines.local.software import examine_software
 from heliostat.models import Node, NodeState
 from heliostat.runtimes.catalogue import RUNTIMES
@@ -29,22 +29,22 @@ class Finding:
 
 def examine(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
     """All findings, also the good ones. With nodes it runs inside the server, without it looks for itself."""
-    findings = [*_home(settings), *_disk(settings), *_database(settings)]
+    findings = [*_home(settings.home), *_disk(settings.home), *_database(settings.home)]
     if settings.server.engine == "slurm":
         from heliostat.engines.slurm.checks import examine_slurm
 
         said = [Finding(*finding) for finding in examine_slurm(settings)]
-        return [*findings, *(_port(settings) if nodes is None else ()), *said, *_nodes(nodes or ())]
+        return [*findings, *(_port(settings.server) if nodes is None else ()), *said, *_nodes(nodes or ())]
     if nodes is None:
-        findings += [*_port(settings), *_nodes(_look(settings))]
+        findings += [*_port(settings.server), *_nodes(_look(settings.server))]
     else:
         findings += _nodes(nodes)
     software = [Finding(*found) for found in examine_software(settings)]
-    return [*findings, *_cgroups(), *_tools(), *_containers(settings), *software]
+    return [*findings, *_cgroups(), *_tools(), *_containers(settings.containers), *software]
 
 
-def _home(settings: Settings) -> Iterator[Finding]:
-    path = settings.home.path
+def _home(home: Home) -> Iterator[Finding]:
+    path = home.path
     if not path.is_dir():
         yield Finding("data directory", "warning", f"{path} does not exist yet.", "`helio up` makes it.")
         return
@@ -75,12 +75,12 @@ def _home(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _disk(settings: Settings) -> Iterator[Finding]:
-    path = settings.home.path
+def _disk(home: Home) -> Iterator[Finding]:
+    path = home.path
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free
-    message = f"{free / 2**30:.1f} GiB free for {settings.home.path}."
+    message = f"{free / 2**30:.1f} GiB free for {home.path}."
     if free < _EMPTY_BYTES:
         yield Finding("disk", "problem", message, "Jobs cannot start without space: remove files on that disk.")
     elif free < _LOW_BYTES:
@@ -89,8 +89,8 @@ def _disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("disk", "ok", message)
 
 
-def _database(settings: Settings) -> Iterator[Finding]:
-    path = settings.home.database
+def _database(home: Home) -> Iterator[Finding]:
+    path = home.database
     if not path.exists():
         return
     try:
@@ -108,25 +108,25 @@ def _database(settings: Settings) -> Iterator[Finding]:
         yield Finding("database", "problem", f"{path}: {verdict}", hint)
 
 
-def _port(settings: Settings) -> Iterator[Finding]:
+def _port(server: ServerSettings) -> Iterator[Finding]:
     with socket.socket() as probe:
         try:
-            probe.bind((settings.server.host, settings.server.port))
+            probe.bind((server.host, server.port))
         except OSError as error:
-            message = f"Port {settings.server.port} on {settings.server.host} cannot be used: {error.strerror}."
+            message = f"Port {server.port} on {server.host} cannot be used: {error.strerror}."
             yield Finding("port", "warning", message, "If that is not Heliostat itself: helio up --port OTHER")
         else:
-            yield Finding("port", "ok", f"Port {settings.server.port} on {settings.server.host} is free.")
+            yield Finding("port", "ok", f"Port {server.port} on {server.host} is free.")
 
 
-def _look(settings: Settings) -> Sequence[Node]:
+def _look(server: ServerSettings) -> Sequence[Node]:
     """Without a server: this machine's own GPUs."""
     from heliostat.engines.local.gpus import find_gpus
     from heliostat.engines.local.machine import this_node
 
-    gpus = find_gpus(settings.server.simulate_gpus)
+    gpus = find_gpus(server.simulate_gpus)
     devices = tuple(gpus.read())
-    return [this_node(settings.server.node_name, devices, (gpus.note,) if gpus.note else ())]
+    return [this_node(server.node_name, devices, (gpus.note,) if gpus.note else ())]
 
 
 def _nodes(nodes: Sequence[Node]) -> Iterator[Finding]:
@@ -174,14 +174,14 @@ def _tools() -> Iterator[Finding]:
         yield Finding("tools", "problem", "/usr/bin/setpriv is missing, so jobs cannot run as their users.", hint)
 
 
-def _containers(settings: Settings) -> Iterator[Finding]:
-    tools = {name: RUNTIMES[name].program for name in settings.containers.runtimes if name != "process"}
+def _containers(containers: ContainerSettings) -> Iterator[Finding]:
+    tools = {name: RUNTIMES[name].program for name in containers.runtimes if name != "process"}
     there = [name for name, program in tools.items() if shutil.which(program, path=TOOL_PATH)]
     missing = [name for name in tools if name not in there]
     hint = f"Not installed: {', '.join(missing)}." if missing else None
     if there:
         yield Finding("containers", "ok", f"Jobs can be isolated by {', '.join(there)}.", hint)
-    elif settings.containers.required or settings.containers.required_for:
+    elif containers.required or containers.required_for:
         yield Finding("containers", "problem", "Containers are required, and nothing here can run one.", hint)
     else:
         yield Finding("containers", "ok", "Jobs run as plain processes.", hint)

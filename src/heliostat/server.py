@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from heliostat import __version__
 from heliostat.api.app import create_app
 from heliostat.auth.identity import Identities
-from heliostat.config import Home, Settings
+from heliostat.config import Home, ServerSettings, Settings
 from heliostat.controller.accounts import Rules
 from heliostat.controller.controller import Controller, Parts
 from heliostat.controller.fleet import Fleet
@@ -72,11 +72,11 @@ def serve(
     _keep_descriptors()
     _make_home(settings.home)
     with _lock(settings.home), contextlib.ExitStack() as stack:
-        sockets = [_tcp_socket(settings), _unix_socket(settings.home)]
-        url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings, sockets[0])
+        sockets = [_tcp_socket(settings.server), _unix_socket(settings.home)]
+        url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings.server, sockets[0])
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
-        places = addresses(settings, url, _url(proxy_socket))
+        places = addresses(settings.server, url, _url(proxy_socket))
         context = replace(context, addresses=places, relays=relays_of(context.engine))
         _start_loops(context, stack)
         facts = {
@@ -148,8 +148,8 @@ def _start_parts(
     store.write(lambda tx: drop_old_idempotency_keys(tx, utc_now() - _KEYS_KEPT))
     before(store)
     fleet, rules = Fleet(engine, store), Rules(store)
-    controller = Controller(Parts(store, engine, fleet, rules, settings), utc_now, policy_from(settings))
-    identities = Identities(store, settings, utc_now)
+    controller = Controller(Parts(store, engine, fleet, rules, settings), utc_now, policy_from(settings.queue))
+    identities = Identities(store, settings.auth, utc_now)
     stack.callback(identities.close)
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
     controller.start()
@@ -186,14 +186,14 @@ def _loops(context: Context) -> Iterator[_Runs]:
     settings, store = context.settings, context.store
     home, days = settings.home, settings.storage.keep_job_folders_days
     if settings.storage.keep_records:
-        yield Recorder(Seen(store, context.engine, context.fleet), settings, utc_now)
+        yield Recorder(Seen(store, context.engine, context.fleet), home, settings.containers, utc_now)
     if settings.monitoring.sample_seconds:
         yield Sampler(Watched(context.engine, context.fleet, context.controller), context.samples, utc_now)
     yield Sweeper(store, home.jobs, days, utc_now)
     yield WorkflowSweeper(store, home.workflows, days, utc_now)
     yield UploadSweeper(store, context.uploads, settings.storage.keep_uploads_days, utc_now)
-    yield EnvironmentKeeper(store, settings, utc_now)
-    yield ImageStoreKeeper(settings)
+    yield EnvironmentKeeper(store, home, settings.environments, utc_now)
+    yield ImageStoreKeeper(home, settings.containers)
     yield Accountant(context.engine, store)
     yield Timekeeper(context)
     yield make_notifier(context)
@@ -248,15 +248,15 @@ def _could_lock(file: TextIO) -> bool:
     return False
 
 
-def _tcp_socket(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.server.host else socket.AF_INET
+def _tcp_socket(server: ServerSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.server.host, settings.server.port))
+        listener.bind((server.host, server.port))
     except (OSError, OverflowError) as error:
         raise Conflict(
-            f"Port {settings.server.port} on {settings.server.host} cannot be used: {error}.",
+            f"Port {server.port} on {server.host} cannot be used: {error}.",
             "Choose another: helio up --port 8480 (0 takes any free one).",
         ) from error
     listener.listen(512)

@@ -166,7 +166,7 @@ class Stage:
         folder.mkdir(parents=True, exist_ok=True)
         new_database(self.home.database)
         self.store = Store(self.home.database)
-        identities = Identities(self.store, self.settings, self.clock)
+        identities = Identities(self.store, self.settings.auth, self.clock)
         self.caller = Caller(identities.by_peer(os.geteuid()), "socket", "test")
         self._identities = identities
         self._begin_controller()

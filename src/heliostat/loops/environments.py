@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from heliostat.config import Settings
+from heliostat.config import EnvironmentSettings, Home
 from heliostat.controller.environments import to_trash
 from heliostat.controller.leftovers import read_safely
 from heliostat.engines.environment import environment_folder
@@ -34,8 +34,8 @@ _MOST = 100_000  # environments looked at in one go
 class EnvironmentKeeper:
     """A thread of its own: measures what was built, and removes what is due."""
 
-    def __init__(self, store: Store, settings: Settings, now: Callable[[], datetime]) -> None:
-        self._store, self._settings, self._now = store, settings, now
+    def __init__(self, store: Store, home: Home, limits: EnvironmentSettings, now: Callable[[], datetime]) -> None:
+        self._store, self._home, self._limits, self._now = store, home, limits, now
         self._builds: set[JobId] = set()  # that are not over
         self._loop = Loop("environments", self.tidy, _EVERY_SECONDS, failure="environments_not_tidied")
 
@@ -56,14 +56,14 @@ class EnvironmentKeeper:
         for one in kept:
             if one.environment.size_bytes is None and one.build_state is JobState.COMPLETED:
                 self._measure(one)
-        note_pushes(self._store, self._settings.home)
-        sweep_logins(self._store, self._settings.home, self._now())
+        note_pushes(self._store, self._home)
+        sweep_logins(self._store, self._home, self._now())
         self._remove_strays({one.environment.digest for one in kept})
-        empty_trash(self._settings.home)
-        days, most = self._settings.environments.keep_days, self._settings.environments.max_size
+        empty_trash(self._home)
+        days, most = self._limits.keep_days, self._limits.max_size
         before = self._now() - timedelta(days=days) if days else None
         going = due(kept, before, parse_memory(most) * 2**20 if most else None)
-        if gone := collect(self._store, self._settings.home, going):
+        if gone := collect(self._store, self._home, going):
             log.info("environments_removed", count=gone)
 
     def _on_commit(self, changes: Changes) -> None:
@@ -75,7 +75,7 @@ class EnvironmentKeeper:
             self._loop.wake()
 
     def _measure(self, one: Kept) -> None:
-        home, digest = self._settings.home, one.environment.digest
+        home, digest = self._home, one.environment.digest
         size = _size(environment_folder(str(home.path), digest))
         work = f"{JobFolder.of(home.jobs, one.environment.build_job).path}/work"
         lock = read_safely(work, _MOST_LOCK_BYTES, "room", "lock") or read_safely(work, _MOST_LOCK_BYTES, "lock")
@@ -84,13 +84,13 @@ class EnvironmentKeeper:
     def _remove_strays(self, known: set[str]) -> None:
         """What a crash between two steps has left: folders no row knows of, now nor in a moment."""
         with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._settings.home.environments / "ready"):
+            for entry in os.scandir(self._home.environments / "ready"):
                 if entry.name not in known:
                     self._store.write(partial(self._remove_stray, name=entry.name))
 
     def _remove_stray(self, tx: Transaction, name: str) -> None:
         if stored.find(tx.conn, name) is None:
-            to_trash(self._settings.home, name)
+            to_trash(self._home, name)
 
 
 def _size(folder: str) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from heliostat import __version__
-from heliostat.config import Settings
+from heliostat.config import ContainerSettings, Home
 from heliostat.controller.fleet import Fleet
 from heliostat.controller.leftovers import read_safely
 from heliostat.engines.contract import Engine, KnowsDriver
@@ -40,9 +40,9 @@ class Seen:
 class Recorder:
     """Hears of starts from commits; what the last server left out is caught up with at the start."""
 
-    def __init__(self, seen: Seen, settings: Settings, now: Callable[[], datetime]) -> None:
+    def __init__(self, seen: Seen, home: Home, containers: ContainerSettings, now: Callable[[], datetime]) -> None:
         self._store, self._engine, self._fleet, self._now = seen.store, seen.engine, seen.fleet, now
-        self._jobs, self._datasets = settings.home.jobs, Datasets(settings.containers.mount_paths)
+        self._jobs, self._datasets = home.jobs, Datasets(containers.mount_paths)
         self._nameless: set[tuple[JobId, int]] = set()  # that run in an image of which nobody knows yet what it is
         self._waiting: set[tuple[JobId, int]] = set()
         self._lock = threading.Lock()

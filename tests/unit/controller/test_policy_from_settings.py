@@ -1,36 +1,29 @@
-from pathlib import Path
-
-from heliostat.config import Home, QueueSettings, Settings
+from heliostat.config import QueueSettings
 from heliostat.controller.policy import policy_from
 from heliostat.models import Resources
 from heliostat.scheduling.policy import Policy
 
-HOME = Home(Path("/"))
-
 
 def test_the_defaults_of_the_settings_are_those_of_the_policy() -> None:
-    assert policy_from(Settings(HOME)) == Policy()
+    assert policy_from(QueueSettings()) == Policy()
 
 
 def test_every_setting_reaches_the_policy() -> None:
-    settings = Settings(
-        HOME,
-        queue=QueueSettings(
-            half_life_days=1,
-            share_weight=2,
-            size_weight=3,
-            assumed_limit_hours=4,
-            backfill_reservations=5,
-            preemption=False,
-            preemption_protection_seconds=9,
-            gpu_charges={"A100": 2},
-            cpu_charge=0,
-            memory_gib_charge=6,
-            urgent_gpu_hours_per_month=7,
-            interactive_points=8,
-        ),
+    queue = QueueSettings(
+        half_life_days=1,
+        share_weight=2,
+        size_weight=3,
+        assumed_limit_hours=4,
+        backfill_reservations=5,
+        preemption=False,
+        preemption_protection_seconds=9,
+        gpu_charges={"A100": 2},
+        cpu_charge=0,
+        memory_gib_charge=6,
+        urgent_gpu_hours_per_month=7,
+        interactive_points=8,
     )
-    policy = policy_from(settings)
+    policy = policy_from(queue)
     assert (policy.half_life_seconds, policy.assumed_limit_seconds) == (86400, 4 * 3600)
     assert (policy.share_weight, policy.size_weight) == (2, 3)
     assert (policy.reservations, policy.preempts, policy.protection_seconds) == (5, False, 9)

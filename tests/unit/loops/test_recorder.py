@@ -25,7 +25,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def recorder_of(site: Site) -> Recorder:
     context = site.context
-    return Recorder(Seen(context.store, context.engine, context.fleet), context.settings, context.now)
+    seen, settings = Seen(context.store, context.engine, context.fleet), context.settings
+    return Recorder(seen, settings.home, settings.containers, context.now)
 
 
 def digest_of(site: Site, job_id: int) -> str | None:

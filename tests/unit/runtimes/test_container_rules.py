@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from heliostat.config import ContainerSettings, Home, Settings
+from heliostat.config import ContainerSettings
 from heliostat.errors import Invalid
 from heliostat.models import JobSpec, Mount
 from heliostat.models.mounts import parse_mount
-from heliostat.runtimes.policy import Asker, admitted, admitted_mounts, rules_of
+from heliostat.runtimes.policy import Asker, Rules, admitted, admitted_mounts
 
 DIGEST = f"sha256:{'0a' * 32}"
 PLAIN = JobSpec(("true",))
@@ -34,10 +34,9 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rules(site: Path, **changes: Any) -> Any:
+def rules(site: Path, **changes: Any) -> Rules:
     paths = ("{home}", f"{site}/projects/{{project}}", f"{site}/data:ro")
-    containers = replace(ContainerSettings(mount_paths=paths), **changes)
-    return rules_of(Settings(Home(site / "heliostat"), containers=containers))
+    return Rules(replace(ContainerSettings(mount_paths=paths), **changes), str(site / "heliostat"))
 
 
 def ann(site: Path, project: str = "vision") -> Asker:

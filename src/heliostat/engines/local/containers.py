@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from resource import RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 
-from heliostat.config import Settings
+from heliostat.config import Home, Settings
 from heliostat.engines.containers import CONFIGURATION, Belongings, Ground, container_of
 from heliostat.engines.containers_inside import Door
 from heliostat.engines.environment import Person
@@ -50,15 +50,15 @@ class Place:
         return tools_folder(self.instance)
 
 
-def instance_of(settings: Settings) -> str:
+def instance_of(home: Home) -> str:
     """Tells this installation from others on the machine."""
-    return hashlib.sha256(str(settings.home.path).encode()).hexdigest()[:8]
+    return hashlib.sha256(str(home.path).encode()).hexdigest()[:8]
 
 
-def tool_room(settings: Settings, person: Person) -> str:
+def tool_room(home: Home, person: Person) -> str:
     """Where a tool of ours keeps its notes that runs for this person beside all attempts. Named like an attempt
     that never is: what is left of it goes like what is left of those."""
-    runs = tools_folder(instance_of(settings))
+    runs = tools_folder(instance_of(home))
     _make_shared(runs)
     make_private(room := f"{runs}/0.{person.uid}", person)
     return room

@@ -45,7 +45,7 @@ class LocalEngine:
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
         self._jobs, self._node = settings.home.jobs, node_name(settings.server.node_name)
-        self._instance = containers.instance_of(settings)
+        self._instance = containers.instance_of(settings.home)
         self._traces = Traces(settings.home.attempts)
         found = find_cgroups(self._instance)
         self._no_cgroups = found.reason if isinstance(found, NoCgroups) else None
@@ -215,7 +215,7 @@ class LocalEngine:
         place = Place(self._settings, self._instance, self._devices.files(attempt.devices))
         payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib, place))
         with contextlib.ExitStack() as unless_started:
-            group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings))
+            group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings.queue))
             unless_started.callback(group.remove)
             if payload.commands:
                 containers.open_groups(group.enter_files)

@@ -43,7 +43,7 @@ class Machine:
 
 
 def examine_software(settings: Settings) -> list[Found]:
-    taken = describe_stores(settings)
+    taken = describe_stores(settings.home.images, settings.containers)
     return [*findings(settings, _this_machine()), *([("image stores", "ok", taken, None)] if taken else [])]
 
 

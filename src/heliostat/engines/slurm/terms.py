@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from heliostat.config import Settings
+from heliostat.config import SlurmSettings
 from heliostat.models import Job
 
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -47,13 +47,13 @@ class Terms:
         return self.qos.get(priority_class, None if priority_class == "normal" else priority_class)
 
 
-def terms_of(settings: Settings) -> Terms:
+def terms_of(slurm: SlurmSettings) -> Terms:
     return Terms(
-        partition=settings.slurm.partition,
-        data_classes={int(number): _read(text) for number, text in settings.slurm.data_classes.items()},
-        labels={label: _read(text) for label, text in settings.slurm.labels.items()},
-        qos=settings.slurm.qos,
-        our_gpu_types=settings.slurm.gpu_types,
+        partition=slurm.partition,
+        data_classes={int(number): _read(text) for number, text in slurm.data_classes.items()},
+        labels={label: _read(text) for label, text in slurm.labels.items()},
+        qos=slurm.qos,
+        our_gpu_types=slurm.gpu_types,
     )
 
 

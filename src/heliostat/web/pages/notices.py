@@ -111,7 +111,7 @@ def _page(
     ticked: tuple[str, ...] = ("ended",),
     secret: str = "",
 ) -> Response:
-    user, settings = visit.user, visit.context.settings
+    user, notifications = visit.user, visit.context.settings.notifications
     managed = [one.project for one in user.memberships if user.manages(one.project)]
     view = NoticesView(
         form=form,
@@ -120,8 +120,8 @@ def _page(
         may_see_all=user.is_admin,
         projects=(("", "my own jobs"), *((name, f"all jobs of {name}") for name in managed)),
         ticked=ticked,
-        sends_mail=settings.notifications.smtp_host is not None,
-        hosts=", ".join(settings.notifications.hosts),
+        sends_mail=notifications.smtp_host is not None,
+        hosts=", ".join(notifications.hosts),
         secret=secret,
     )
     return render(visit, Page("notices.html", "Notices", status=form.status), view)

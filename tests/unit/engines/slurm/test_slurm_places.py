@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.config import Home, Settings, SlurmSettings, load_settings
+from heliostat.config import Home, SlurmSettings, load_settings
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.parse import SlurmNode, max_array_size_of
 from heliostat.engines.slurm.partitions import Picture, in_our_words, partitions_of
@@ -37,19 +37,16 @@ NODES = (
     SlurmNode("n4", "idle", 64, 64000, (("t4", 2),), (), None),
 )
 PICTURE = Picture(partitions_of(PARTITIONS), NODES)
-SETTINGS = Settings(
-    Home(Path("/")),
-    slurm=SlurmSettings(
-        data_classes={"2": "partition=secure"},
-        labels={
-            "disk=ssd": "feature=ssd",
-            "quick": "partition=short",
-            "far": "partition=gone",
-            "off": "partition=closed",
-        },
-        qos={"urgent": "high", "normal": "standard"},
-        gpu_types={"Tesla": "t4"},
-    ),
+SETTINGS = SlurmSettings(
+    data_classes={"2": "partition=secure"},
+    labels={
+        "disk=ssd": "feature=ssd",
+        "quick": "partition=short",
+        "far": "partition=gone",
+        "off": "partition=closed",
+    },
+    qos={"urgent": "high", "normal": "standard"},
+    gpu_types={"Tesla": "t4"},
 )
 TERMS = replace(terms_of(SETTINGS), seen_gpu_types={"a100": "a100", "t4": "t4"})
 
@@ -254,6 +251,6 @@ def test_settings_for_slurm_are_read(tmp_path: Path) -> None:
         'slurm.partition = "gpu,old"\nslurm.data_classes = { 3 = "partition=secure feature=vault feature=cold" }\n'
         'slurm.labels = { "disk=ssd" = "feature=ssd" }\n'
     )
-    terms = terms_of(load_settings(Home(tmp_path)))
+    terms = terms_of(load_settings(Home(tmp_path)).slurm)
     assert terms.partition == "gpu,old"
     assert (terms.data_classes[3].partition, terms.data_classes[3].features) == ("secure", ("vault", "cold"))
