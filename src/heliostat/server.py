@@ -87,7 +87,8 @@ def serve(
             "started_at": utc_now().isoformat(),
         }
         app = create_app(context, facts)
-        _write_status(settings.home, {**facts, "version": __version__, "engine": context.engine.name})
+        status = {**facts, "version": __version__, "engine": context.engine.name, "options": settings.options}
+        _write_status(settings.home, status)
         stack.callback(settings.home.status.unlink, missing_ok=True)
         stack.callback(settings.home.socket.unlink, missing_ok=True)
         proxy = ProxyServer(context, proxy_socket)

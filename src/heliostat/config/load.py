@@ -1,6 +1,6 @@
 """Reads `cluster.toml`, checks every key and value, and builds the settings."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -8,7 +8,8 @@ from typing import Any
 from heliostat.config.home import Home
 from heliostat.config.old_names import MOVED, REMOVED
 from heliostat.config.setting import advice_of, fault_of
-from heliostat.config.settings import SECTIONS, Settings, settings_of
+from heliostat.config.settings import COMMAND_LINE, SECTIONS, Settings, settings_of
+from heliostat.config.show import in_toml, public
 from heliostat.errors import Invalid
 
 Sections = Mapping[str, Mapping[str, Any]]
@@ -32,9 +33,9 @@ def load_settings(home: Home, options: Sections | None = None) -> Settings:
         section: {key: value for key, value in values.items() if value is not None}
         for section, values in (options or {}).items()
     }
-    _refuse("command line", problems_of(chosen))
+    _refuse(COMMAND_LINE, problems_of(chosen))
     sources = {f"{section}.{key}": home.config.name for section, values in written.items() for key in values}
-    sources |= {f"{section}.{key}": "command line" for section, values in chosen.items() for key in values}
+    sources |= {f"{section}.{key}": COMMAND_LINE for section, values in chosen.items() for key in values}
     sections = {
         name: record(**_frozen({**written.get(name, {}), **chosen.get(name, {})}))
         for name, record in SECTIONS.items()
@@ -54,6 +55,16 @@ def read_config(path: Path) -> dict[str, Any]:
         raise Invalid(f"{path} cannot be read: {error}", "Fix that line; the format is TOML.") from error
 
 
+def check_config(path: Path, *, may_be_missing: bool = False) -> list[Problem]:
+    """Everything that is wrong with a file."""
+    if not path.exists() and not may_be_missing:
+        return [Problem("", f"There is no file {path}.", "Check the path.")]
+    try:
+        return problems_of(read_config(path))
+    except Invalid as error:
+        return [Problem("", error.message, error.hint or "")]
+
+
 def problems_of(written: Mapping[str, Any]) -> list[Problem]:
     """Everything that is wrong with the contents of a file."""
     return [
@@ -65,10 +76,10 @@ def problems_of(written: Mapping[str, Any]) -> list[Problem]:
     ]
 
 
-def nearest(word: str, known: Mapping[str, Any]) -> str | None:
+def nearest(word: str, known: Iterable[str]) -> str | None:
     import difflib
 
-    return next(iter(difflib.get_close_matches(word, known, n=1)), None)
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
 
 
 def _refuse(place: object, problems: list[Problem]) -> None:
@@ -90,41 +101,50 @@ def _in_section(section: str, values: Mapping[str, Any]) -> Iterator[Problem]:
         if name not in known:
             yield _unknown(section, name)
         elif fault := fault_of(known[name], value):
-            yield Problem(key, f"[{section}] {name} = {value!r} {fault}", advice_of(known[name]))
+            yield Problem(
+                key, f"[{section}] {name} = {in_toml(public(name, value))} {fault}", advice_of(known[name])
+            )
 
 
 def _unknown(section: str, name: str) -> Problem:
-    key, message = f"{section}.{name}", f"[{section}] has no setting {name!r}"
-    known = settings_of(section)
-    elsewhere = [other for other in SECTIONS if name in settings_of(other)]
-    if name in MOVED:
+    """What the section does not have."""
+    key, known = f"{section}.{name}", settings_of(section)
+    if name in MOVED and MOVED[name].partition(".")[2] != name:
         return Problem(key, f"[{section}] {name} is now {_place(MOVED[name])}", _how_to_write(MOVED[name]))
     if near := nearest(name, known):
-        return Problem(key, message, f"Did you mean {near}?")
-    if elsewhere:
-        return Problem(key, message, f"It belongs in [{elsewhere[0]}].")
-    return Problem(key, message, f"Its settings are: {', '.join(known)}.")
+        hint = f"Did you mean {near}?"
+    elif others := _sections_with(name):
+        hint = f"It belongs in {others}."
+    else:
+        hint = f"Its settings are: {', '.join(known)}."
+    return Problem(key, f"[{section}] has no setting {name!r}", hint)
 
 
 def _misplaced(name: str) -> Problem:
     """What stands outside of all sections, or in one that there is not."""
-    places = {one: f"{section}.{one}" for section in SECTIONS for one in settings_of(section)} | MOVED
     if name in REMOVED:
         return Problem(name, f"there is no setting {name!r}", REMOVED[name])
-    if name in places:
-        return Problem(name, f"{name} is now {_place(places[name])}", _how_to_write(places[name]))
+    if name in MOVED:
+        return Problem(name, f"{name} is now {_place(MOVED[name], name)}", _how_to_write(MOVED[name]))
     if name in SECTIONS:
         return Problem(name, f"{name} is a section", f"Write [{name}] on a line, and its settings below it.")
+    if others := _sections_with(name):
+        return Problem(name, f"{name} is in no section", f"Write it below a line {others}.")
     if near := nearest(name, SECTIONS):
         return Problem(name, f"there is no section [{name}]", f"Did you mean [{near}]?")
+    places = {one: f"{section}.{one}" for section in SECTIONS for one in settings_of(section)} | MOVED
     near = nearest(name, places)
     hint = f"Did you mean {_place(places[near])}?" if near else f"Sections are: {', '.join(SECTIONS)}."
     return Problem(name, f"there is no setting or section {name!r}", hint)
 
 
-def _place(key: str) -> str:
+def _sections_with(name: str) -> str:
+    return " or ".join(f"[{section}]" for section in SECTIONS if name in settings_of(section))
+
+
+def _place(key: str, old_name: str = "") -> str:
     section, _, name = key.partition(".")
-    return f"{name} in [{section}]"
+    return f"in [{section}]" if name == old_name else f"{name} in [{section}]"
 
 
 def _how_to_write(key: str) -> str:

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import Field
 from typing import Any
 
+from heliostat.config.explain import default_of
 from heliostat.config.setting import range_in_words, setting_of
 from heliostat.config.settings import SECTIONS, settings_of
 from heliostat.config.show import in_toml
@@ -41,19 +42,15 @@ def _section(name: str) -> str:
 
 
 def _row(one: "Field[Any]") -> str:
-    return f"| `{one.name}` | {default_in_words(one)} | {'. '.join(_meaning(one))} |"
-
-
-def default_in_words(one: "Field[Any]") -> str:
-    default = one.default_factory() if callable(one.default_factory) else one.default
-    return "not set" if default is None else f"`{in_toml(default)}`"
+    default = in_toml(default_of(one))
+    return f"| `{one.name}` | {f'`{default}`' if default else 'not set'} | {'. '.join(_meaning(one))} |"
 
 
 def _meaning(one: "Field[Any]") -> Iterator[str]:
     rule = setting_of(one)
     yield rule.help
     if words := range_in_words(one):
-        yield words
+        yield f"{words[0].upper()}{words[1:]}"
     if rule.example:
         yield f"Example: `{rule.example}`"
     if rule.see:

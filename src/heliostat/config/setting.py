@@ -46,15 +46,15 @@ def fault_of(one: "Field[Any]", value: object) -> str | None:
     rule = setting_of(one)
     if isinstance(value, Mapping):
         if wrong := [key for key, part in value.items() if not _fits_table(rule, key, part)]:
-            return f"is wrong at {wrong[0]!r}"
+            return f"has an invalid entry {wrong[0]!r}"
     elif isinstance(value, int | float) and not isinstance(value, bool):
         return None if _is_in_range(rule, value) else "is out of range"
     elif isinstance(value, list | tuple):
         if bad := [word for word in value if not _fits_word(rule, word)]:
-            return f"is wrong at {bad[0]!r}"
+            return f"has an invalid entry {bad[0]!r}"
     elif isinstance(value, str) and not _fits_word(rule, value):
-        return "is not possible"
-    return None if rule.fits is None or rule.fits(value) else "is not possible"
+        return "is not valid"
+    return None if rule.fits is None or rule.fits(value) else "is not valid"
 
 
 def advice_of(one: "Field[Any]") -> str:
@@ -65,7 +65,7 @@ def advice_of(one: "Field[Any]") -> str:
     if rule.choices:
         return f"Choose from: {', '.join(rule.choices)}."
     if rule.least is not None and _kind(one) in (int, float):
-        return f"Write {kind} from {rule.least:g} to {rule.most:g}."
+        return f"Write {kind} from {_number(rule.least)} to {_number(rule.most)}."
     return f"Write {one.name} = {rule.example}." if rule.example else f"Write {kind}."
 
 
@@ -73,12 +73,16 @@ def range_in_words(one: "Field[Any]") -> str:
     """The values it takes, as far as they are few or between two numbers."""
     rule = setting_of(one)
     if rule.choices:
-        return f"One of: {', '.join(rule.choices)}" if _kind(one) is str else f"Of: {', '.join(rule.choices)}"
+        return f"{'one' if _kind(one) is str else 'some'} of {', '.join(rule.choices)}"
     if rule.least is None or _kind(one) not in (int, float):
         return ""
     if rule.most >= 1e6:
-        return f"At least {rule.least:g}" if rule.least else ""
-    return f"From {rule.least:g} to {rule.most:g}"
+        return f"at least {_number(rule.least)}" if rule.least else ""
+    return f"from {_number(rule.least)} to {_number(rule.most)}"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.10g}"
 
 
 def kind_in_words(one: "Field[Any]") -> str:

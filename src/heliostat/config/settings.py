@@ -18,6 +18,8 @@ from heliostat.config.sections import (
     StorageSettings,
 )
 
+COMMAND_LINE = "command line"
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -35,6 +37,15 @@ class Settings:
     monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)
     slurm: SlurmSettings = field(default_factory=SlurmSettings)
     sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # where "server.port" was set
+
+    @property
+    def options(self) -> dict[str, dict[str, Any]]:
+        """What was set on the command line, by section."""
+        chosen = [key.split(".") for key, source in self.sources.items() if source == COMMAND_LINE]
+        return {
+            section: {name: getattr(getattr(self, section), name) for of, name in chosen if of == section}
+            for section in dict.fromkeys(section for section, _ in chosen)
+        }
 
 
 SECTIONS: dict[str, Any] = {one.name: one.type for one in fields(Settings) if one.name not in ("home", "sources")}

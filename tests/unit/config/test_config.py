@@ -1,8 +1,14 @@
+import tomllib
 from pathlib import Path
 
 import pytest
 
 from heliostat.config import Home, Settings, load_settings
+from heliostat.config.explain import default_of
+from heliostat.config.load import problems_of
+from heliostat.config.old_names import MOVED
+from heliostat.config.setting import fault_of, setting_of
+from heliostat.config.settings import SECTIONS, settings_of
 from heliostat.errors import Invalid
 
 
@@ -106,3 +112,72 @@ def test_a_setting_for_slurmrestd_is_refused_and_the_hint_says_what_to_do(tmp_pa
         load(tmp_path, f'server.engine = "slurm"\n{name} = "x"\n')
     assert f"there is no setting {name!r}" in caught.value.message
     assert caught.value.hint == f"Heliostat speaks to Slurm by its command-line tools; remove {name}."
+
+
+def test_every_setting_of_a_flat_file_is_refused_with_its_new_place() -> None:
+    problems = {problem.key: problem.message for problem in problems_of(dict.fromkeys(MOVED, 1))}
+    assert problems.keys() == MOVED.keys()
+    assert problems["images_keep_days"] == "images_keep_days is now keep_days in [containers]"
+    assert problems["host"] == "host is now in [server]"
+
+
+def test_every_new_place_of_an_old_setting_is_there() -> None:
+    assert set(MOVED.values()) <= {f"{section}.{name}" for section in SECTIONS for name in settings_of(section)}
+
+
+@pytest.mark.parametrize(
+    ("text", "message", "hint"),
+    [
+        ("[contaners]\na = 1", "no section [contaners]", "Did you mean [containers]?"),
+        ("[containers]\nkeep_day = 1", "[containers] has no setting 'keep_day'", "Did you mean keep_days?"),
+        ("[containers]\nimages_max_size = 1", "images_max_size is now max_size in [containers]", "below a line"),
+        ("[auth]\nhalf_life_days = 1", "[auth] has no setting 'half_life_days'", "It belongs in [queue]."),
+        ("[auth]\nzzz = 1", "[auth] has no setting 'zzz'", "Its settings are: admit_local_users, "),
+        ("keep_days = 1", "keep_days is in no section", "below a line [containers] or [environments]."),
+        ("server = 1", "server is a section", "Write [server] on a line"),
+        (
+            "half_live_days = 1",
+            "no setting or section 'half_live_days'",
+            "Did you mean half_life_days in [queue]?",
+        ),
+        ("zzz = 1", "no setting or section 'zzz'", "Sections are: server, queue, "),
+    ],
+)
+def test_a_key_that_is_not_known_is_refused_with_the_nearest(
+    tmp_path: Path, text: str, message: str, hint: str
+) -> None:
+    with pytest.raises(Invalid) as caught:
+        load(tmp_path, text)
+    assert caught.value.message.startswith(f"{tmp_path}/cluster.toml: ")
+    assert message in caught.value.message
+    assert hint in (caught.value.hint or "")
+
+
+def test_all_problems_of_a_file_are_said_at_once(tmp_path: Path) -> None:
+    with pytest.raises(Invalid) as caught:
+        load(tmp_path, "port = 1\n[queue]\nshare_weight = -1\n[slurm]\nfoo = 1\n")
+    for key in ("port is now", "share_weight = -1", "'foo'"):
+        assert key in caught.value.message
+    assert caught.value.hint == "What to write instead: helio config check."
+
+
+def test_options_win_over_the_file_and_are_checked_as_well(tmp_path: Path) -> None:
+    (tmp_path / "cluster.toml").write_text('[server]\nport = 1\nengine = "slurm"\n')
+    settings = load_settings(
+        Home(tmp_path), {"server": {"port": 0, "engine": None}, "queue": {"preemption": False}}
+    )
+    assert (settings.server.port, settings.server.engine, settings.queue.preemption) == (0, "slurm", False)
+    assert settings.sources["server.port"] == "command line"
+    assert settings.sources["server.engine"] == "cluster.toml"
+    assert settings.options == {"server": {"port": 0}, "queue": {"preemption": False}}
+    with pytest.raises(Invalid, match=r"command line: \[server\] engine"):
+        load_settings(Home(tmp_path), {"server": {"engine": "wooden"}})
+
+
+@pytest.mark.parametrize("section", SECTIONS)
+def test_the_defaults_and_examples_of_a_section_are_good_settings(section: str) -> None:
+    for name, one in settings_of(section).items():
+        default, example = default_of(one), setting_of(one).example
+        assert default is None or fault_of(one, default) is None, name
+        if example and "…" not in example:
+            assert fault_of(one, tomllib.loads(f"x = {example}")["x"]) is None, name

@@ -24,12 +24,12 @@ def test_every_setting_says_where_it_comes_from(site: Site) -> None:
     settings = load_settings(home, {"server": {"port": 9}})
     context = cast(Context, SimpleNamespace(settings=settings))
     found = {one.key: one for one in effective_settings(context, site.root)}
-    weight = EffectiveSetting("queue", "share_weight", "3.0", "2.0", "cluster.toml", True)
+    weight = EffectiveSetting("queue", "share_weight", 3.0, 2.0, "cluster.toml")
     assert found["queue.share_weight"] == weight
-    assert found["queue.gpu_charges"].value == "{ a100 = 2.0 }"
-    assert found["server.time_zone"].value == '"Europe/Berlin"'
-    assert (found["server.port"].value, found["server.port"].source) == ("9", "command line")
-    assert (found["queue.preemption"].value, found["queue.preemption"].source) == ("true", "default")
+    assert found["queue.gpu_charges"].value_text == "{ a100 = 2.0 }"
+    assert found["server.time_zone"].value_text == '"Europe/Berlin"'
+    assert (found["server.port"].value_text, found["server.port"].source) == ("9", "command line")
+    assert (found["queue.preemption"].value_text, found["queue.preemption"].source) == ("true", "default")
 
 
 def test_a_value_that_no_file_or_option_gave_is_told_so(site: Site) -> None:
