@@ -32,6 +32,6 @@ def test_what_nobody_expected_is_one_line_with_the_place_above_it(tmp_path: Path
 def test_what_is_wrong_with_the_settings_is_said_with_a_hint(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text('server.engine = "wooden"\n')
     assert last_words(tmp_path) == (
-        f"{tmp_path}/cluster.toml: [server] engine = 'wooden' is not possible."
+        f'{tmp_path}/cluster.toml: [server] engine = "wooden" is not valid.'
         " / hint: Choose from: local, simulated, slurm."
     )
