@@ -86,7 +86,8 @@ def _refuse(place: object, problems: list[Problem]) -> None:
     if not problems:
         return
     said = "; ".join(problem.message for problem in problems)
-    hint = problems[0].hint if len(problems) == 1 else "What to write instead: helio config check."
+    hints = dict.fromkeys(problem.hint for problem in problems)
+    hint = " ".join(hints) if len(hints) < 3 else "What to write instead: helio config check."
     raise Invalid(f"{place}: {said}.", hint)
 
 
@@ -97,13 +98,11 @@ def _frozen(values: dict[str, Any]) -> dict[str, Any]:
 def _in_section(section: str, values: Mapping[str, Any]) -> Iterator[Problem]:
     known = settings_of(section)
     for name, value in values.items():
-        key = f"{section}.{name}"
         if name not in known:
             yield _unknown(section, name)
         elif fault := fault_of(known[name], value):
-            yield Problem(
-                key, f"[{section}] {name} = {in_toml(public(name, value))} {fault}", advice_of(known[name])
-            )
+            message = f"[{section}] {name} = {in_toml(public(name, value))} {fault}"
+            yield Problem(f"{section}.{name}", message, advice_of(known[name]))
 
 
 def _unknown(section: str, name: str) -> Problem:

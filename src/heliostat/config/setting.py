@@ -1,8 +1,7 @@
 """What is known of one setting beside its name, type and default, and whether a value fits it. Pure."""
 
-import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
 from typing import Any, get_args
 
@@ -14,8 +13,8 @@ class Setting:
     """Its meaning, and the values that it takes."""
 
     help: str
-    least: float | None = None
-    most: float = 1e6  # where there is a least
+    least: float | None = None  # of every number
+    most: float = 1e6
     choices: tuple[str, ...] = ()
     pattern: str = ""  # of the text, or of each text of a list or table
     keys: str = ""  # pattern of the keys of a table
@@ -81,18 +80,17 @@ def range_in_words(one: "Field[Any]") -> str:
     return f"from {_number(rule.least)} to {_number(rule.most)}"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.10g}"
-
-
 def kind_in_words(one: "Field[Any]") -> str:
     return _KINDS[_kind(one)]
 
 
+def _number(value: float) -> str:
+    return f"{value:,.10g}"
+
+
 def _kind(one: "Field[Any]") -> Any:
     """The type without None."""
-    kinds: Iterable[Any] = (kind for kind in get_args(one.type) if kind is not type(None))
-    return one.type if one.type in _KINDS else next(iter(kinds))
+    return next(kind for kind in (one.type, *get_args(one.type)) if kind in _KINDS)
 
 
 _KINDS: dict[Any, str] = {
@@ -115,7 +113,7 @@ def _is_of_kind(kind: Any, value: object) -> bool:
 
 
 def _is_in_range(rule: Setting, value: float) -> bool:
-    return math.isfinite(value) and (rule.least is None or rule.least <= value <= rule.most)
+    return rule.least is None or rule.least <= value <= rule.most
 
 
 def _fits_table(rule: Setting, key: str, value: object) -> bool:

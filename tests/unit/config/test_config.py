@@ -7,7 +7,7 @@ from heliostat.config import Home, Settings, load_settings
 from heliostat.config.explain import default_of
 from heliostat.config.load import problems_of
 from heliostat.config.old_names import MOVED
-from heliostat.config.setting import fault_of, setting_of
+from heliostat.config.setting import fault_of, kind_in_words, setting_of
 from heliostat.config.settings import SECTIONS, settings_of
 from heliostat.errors import Invalid
 
@@ -55,6 +55,7 @@ def test_the_time_zone_is_that_of_the_server_unless_it_is_set(
         "queue.half_life_days = 0",
         "queue.half_life_days = -1.0",
         "queue.half_life_days = nan",
+        f"queue.half_life_days = 1{'0' * 400}",
         "queue.share_weight = inf",
         "queue.share_weight = true",
         'queue.size_weight = "6"',
@@ -178,6 +179,7 @@ def test_options_win_over_the_file_and_are_checked_as_well(tmp_path: Path) -> No
 def test_the_defaults_and_examples_of_a_section_are_good_settings(section: str) -> None:
     for name, one in settings_of(section).items():
         default, example = default_of(one), setting_of(one).example
+        assert "number" not in kind_in_words(one) or setting_of(one).least is not None, name
         assert default is None or fault_of(one, default) is None, name
         if example and "…" not in example:
             assert fault_of(one, tomllib.loads(f"x = {example}")["x"]) is None, name
