@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PEOPLE = 40
 QUEUE = 1000
-_SETTINGS = 'engine = "simulated"\nsimulated_nodes = "25x4xA100"\n'
+_SETTINGS = 'server.engine = "simulated"\nserver.simulated_nodes = "25x4xA100"\n'
 
 
 def make_home(home: Path, finished: int) -> list[str]:

@@ -48,7 +48,7 @@ def _measured(uv: str, folder: Path, starts: int) -> Iterator[Figure]:
         for number in range(_COLD_TRIES):
             index.add_wheel("tiny", f"1.{number}")
         variables = {"UV_DEFAULT_INDEX": index.url, "UV_CACHE_DIR": str(folder / "cache")}
-        with Server(folder / "home", uv_variables=variables) as server:
+        with Server(folder / "home", environments={"uv_variables": variables}) as server:
 
             def ours(number: int) -> float:
                 asked = {"requirements": f"tiny==1.{number}"}

@@ -33,8 +33,8 @@ from statistics import median
 
 from bench.figures import OURS, Figure
 from bench.settings import Settings
-from heliostat.config import Home
-from heliostat.config import Settings as ServerSettings
+from heliostat.config import Home, ServerSettings
+from heliostat.config import Settings as HeliostatSettings
 from heliostat.engines.local.cgroups import CgroupTree, Limits, NoCgroups, find_cgroups
 from heliostat.engines.local.engine import LocalEngine
 from heliostat.models import Attempt, Ended, Job, JobSpec, JobState, Mount, Observation, Resources, attempt_id
@@ -104,7 +104,7 @@ def _rounds(home: Path, names: Sequence[str], starts: int) -> list[Round]:
     by_hand = {name: _by_hand(name, home) for name in names}
     for folder in ("jobs", "attempts"):
         (home / folder).mkdir()
-    engine = LocalEngine(ServerSettings(Home(home), simulate_gpus="1xA100"))
+    engine = LocalEngine(HeliostatSettings(Home(home), server=ServerSettings(simulate_gpus="1xA100")))
     groups, numbers = find_cgroups("bench"), count(1)
     ends: Queue[Ended] = Queue()
     engine.on_observation(lambda seen: _put_ends(ends, seen))

@@ -19,7 +19,7 @@ from typing import Any
 from bench.figures import OURS, Figure
 from bench.settings import Settings
 from heliostat.config import Home
-from heliostat.config import Settings as ServerSettings
+from heliostat.config import Settings as HeliostatSettings
 from heliostat.engines.local.engine import LocalEngine
 from heliostat.loops.sampler import Sampler, Watched
 from heliostat.models import Attempt, Job, JobSpec, JobState, Resources, attempt_id
@@ -97,7 +97,7 @@ def _engine(home: Home) -> LocalEngine:
     for made in (home.jobs, home.attempts):
         made.mkdir(mode=0o711)
     home.path.chmod(0o711)
-    return LocalEngine(ServerSettings(home))
+    return LocalEngine(HeliostatSettings(home))
 
 
 def _attempt(number: int, engine: LocalEngine) -> Attempt:

@@ -24,7 +24,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
         server.up()
         without = _percent(server)
         server.down()
-        (server.home / "cluster.toml").write_text(f"max_schedules_per_user = {SCHEDULES}\n")
+        (server.home / "cluster.toml").write_text(f"queue.max_schedules_per_user = {SCHEDULES}\n")
         server.start()
         for number in range(SCHEDULES):
             # Spread over the day, none of them due while it is measured.

@@ -25,7 +25,7 @@ class HeliostatOnSlurm(Heliostat):
 
     def start(self) -> None:
         self.home.mkdir(parents=True, exist_ok=True)
-        (self.home / "cluster.toml").write_text('engine = "slurm"\n')
+        (self.home / "cluster.toml").write_text('server.engine = "slurm"\n')
         super().start()
 
     def array(self, count: int) -> float:

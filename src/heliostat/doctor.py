@@ -8,7 +8,7 @@ import stat
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from heliostat.config import Settings
+from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.contract import Finding
 from heliostat.engines.factory import examine_engine, nodes_here
 from heliostat.models import Node, NodeState
@@ -19,15 +19,15 @@ _EMPTY_BYTES = 500 * 2**20
 
 def examine(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
     """All findings, also the good ones. With nodes it runs inside the server, without it looks for itself."""
-    findings = [*_home(settings), *_disk(settings), *_database(settings)]
+    findings = [*_home(settings.home), *_disk(settings.home), *_database(settings.home)]
     if nodes is None:
-        findings += _port(settings)
+        findings += _port(settings.server)
         nodes = nodes_here(settings)
     return [*findings, *_nodes(nodes), *examine_engine(settings)]
 
 
-def _home(settings: Settings) -> Iterator[Finding]:
-    path = settings.home.path
+def _home(home: Home) -> Iterator[Finding]:
+    path = home.path
     if not path.is_dir():
         yield Finding("data directory", "warning", f"{path} does not exist yet.", "`helio up` makes it.")
         return
@@ -58,12 +58,12 @@ def _home(settings: Settings) -> Iterator[Finding]:
         )
 
 
-def _disk(settings: Settings) -> Iterator[Finding]:
-    path = settings.home.path
+def _disk(home: Home) -> Iterator[Finding]:
+    path = home.path
     while not path.exists():
         path = path.parent
     free = shutil.disk_usage(path).free
-    message = f"{free / 2**30:.1f} GiB free for {settings.home.path}."
+    message = f"{free / 2**30:.1f} GiB free for {home.path}."
     if free < _EMPTY_BYTES:
         yield Finding("disk", "problem", message, "Jobs cannot start without space: remove files on that disk.")
     elif free < _LOW_BYTES:
@@ -72,8 +72,8 @@ def _disk(settings: Settings) -> Iterator[Finding]:
         yield Finding("disk", "ok", message)
 
 
-def _database(settings: Settings) -> Iterator[Finding]:
-    path = settings.home.database
+def _database(home: Home) -> Iterator[Finding]:
+    path = home.database
     if not path.exists():
         return
     try:
@@ -91,15 +91,15 @@ def _database(settings: Settings) -> Iterator[Finding]:
         yield Finding("database", "problem", f"{path}: {verdict}", hint)
 
 
-def _port(settings: Settings) -> Iterator[Finding]:
+def _port(server: ServerSettings) -> Iterator[Finding]:
     with socket.socket() as probe:
         try:
-            probe.bind((settings.host, settings.port))
+            probe.bind((server.host, server.port))
         except OSError as error:
-            message = f"Port {settings.port} on {settings.host} cannot be used: {error.strerror}."
+            message = f"Port {server.port} on {server.host} cannot be used: {error.strerror}."
             yield Finding("port", "warning", message, "If that is not Heliostat itself: helio up --port OTHER")
         else:
-            yield Finding("port", "ok", f"Port {settings.port} on {settings.host} is free.")
+            yield Finding("port", "ok", f"Port {server.port} on {server.host} is free.")
 
 
 def _nodes(nodes: Sequence[Node]) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from heliostat import __version__
 from heliostat.api.app import create_app
 from heliostat.auth.identity import Identities
-from heliostat.config import Home, Settings
+from heliostat.config import Home, ServerSettings, Settings
 from heliostat.controller.accounts import Rules, policy_from
 from heliostat.controller.controller import Controller, Parts
 from heliostat.controller.fleet import Fleet
@@ -70,11 +70,11 @@ def serve(
     _make_home(settings.home)
     zipapp()  # now: an upgrade may replace the installed files while the server runs
     with _lock(settings.home), contextlib.ExitStack() as stack:
-        sockets = [_tcp_socket(settings), _unix_socket(settings.home)]
-        url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings, sockets[0])
+        sockets = [_tcp_socket(settings.server), _unix_socket(settings.home)]
+        url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings.server, sockets[0])
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
-        places = addresses(settings, url, _url(proxy_socket))
+        places = addresses(settings.server, url, _url(proxy_socket))
         context = replace(context, addresses=places)
         _start_loops(context, stack)
         facts = {
@@ -85,7 +85,8 @@ def serve(
             "started_at": utc_now().isoformat(),
         }
         app = create_app(context, facts)
-        _write_status(settings.home, {**facts, "version": __version__, "engine": context.engine.name})
+        status = {**facts, "version": __version__, "engine": context.engine.name, "options": settings.options}
+        _write_status(settings.home, status)
         stack.callback(settings.home.status.unlink, missing_ok=True)
         stack.callback(settings.home.socket.unlink, missing_ok=True)
         proxy = ProxyServer(context, proxy_socket)
@@ -126,8 +127,8 @@ def _start_parts(
     store.write(lambda tx: drop_old_idempotency_keys(tx, utc_now() - _KEYS_KEPT))
     before(store)
     fleet, rules = Fleet(engine, store), Rules(store)
-    controller = Controller(Parts(store, engine, fleet, rules, settings), utc_now, policy_from(settings))
-    identities = Identities(store, settings, utc_now)
+    controller = Controller(Parts(store, engine, fleet, rules, settings), utc_now, policy_from(settings.queue))
+    identities = Identities(store, settings.auth, utc_now)
     stack.callback(identities.close)
     identities.by_peer(os.geteuid())  # whoever starts Heliostat is its first admin
     controller.start()
@@ -135,8 +136,12 @@ def _start_parts(
     forecaster = Forecaster(store, controller, utc_now, foresees=not engine.capabilities.queues_itself)
     forecaster.start()
     stack.callback(forecaster.close)
-    kept = Retention(settings.fine_samples_days, settings.five_minute_samples_days, settings.hourly_samples_days)
-    samples = SampleStore(settings.home.samples, settings.sample_seconds, kept)
+    kept = Retention(
+        settings.monitoring.keep_samples_days,
+        settings.monitoring.keep_five_minute_days,
+        settings.monitoring.keep_hourly_days,
+    )
+    samples = SampleStore(settings.home.samples, settings.monitoring.sample_seconds, kept)
     stack.callback(samples.close)
     uploads = Uploads(settings.home.uploads)
     return Context(settings, store, engine, fleet, controller, identities, rules, forecaster, samples, uploads)
@@ -158,15 +163,15 @@ def _start_loops(context: Context, stack: contextlib.ExitStack) -> None:
 
 def _loops(context: Context) -> Iterator[_Runs]:
     settings, store = context.settings, context.store
-    home, days = settings.home, settings.keep_job_folders_days
-    if settings.keep_records:
-        yield Recorder(Seen(store, context.engine, context.fleet), settings, utc_now)
-    if settings.sample_seconds:
+    home, days = settings.home, settings.storage.keep_job_folders_days
+    if settings.storage.keep_records:
+        yield Recorder(Seen(store, context.engine, context.fleet), settings.containers, utc_now)
+    if settings.monitoring.sample_seconds:
         yield Sampler(Watched(context.engine, context.fleet, context.controller), context.samples, utc_now)
     yield Sweeper(store, home.jobs, days, utc_now)
     yield WorkflowSweeper(store, home.workflows, days, utc_now)
-    yield UploadSweeper(store, context.uploads, settings.keep_uploads_days, utc_now)
-    yield EnvironmentKeeper(store, context.engine, settings, utc_now)
+    yield UploadSweeper(store, context.uploads, settings.storage.keep_uploads_days, utc_now)
+    yield EnvironmentKeeper(store, context.engine, home, settings.environments, utc_now)
     if isinstance(context.engine, SweepsImages):
         yield ImageStoreKeeper(context.engine.image_sweeps)
     yield Accountant(context.engine, store)
@@ -223,15 +228,15 @@ def _could_lock(file: TextIO) -> bool:
     return False
 
 
-def _tcp_socket(settings: Settings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+def _tcp_socket(server: ServerSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in server.host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        listener.bind((settings.host, settings.port))
+        listener.bind((server.host, server.port))
     except (OSError, OverflowError) as error:
         raise Conflict(
-            f"Port {settings.port} on {settings.host} cannot be used: {error}.",
+            f"Port {server.port} on {server.host} cannot be used: {error}.",
             "Choose another: helio up --port 8480 (0 takes any free one).",
         ) from error
     listener.listen(512)

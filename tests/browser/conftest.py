@@ -35,7 +35,7 @@ def chromium() -> Iterator[Browser]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """Two made-up nodes of four GPUs."""
-    server = RunningServer('engine = "simulated"\nsimulated_nodes = "2x4xA100"\n')
+    server = RunningServer('server.engine = "simulated"\nserver.simulated_nodes = "2x4xA100"\n')
     yield server
     server.remove()
 

@@ -28,7 +28,9 @@ def _room(server: RunningServer) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """This machine, with four made-up GPUs."""
-    server = RunningServer('simulate_gpus = "4xA100"\nnode_name = "here"\nsample_seconds = 1\n')
+    server = RunningServer(
+        'server.simulate_gpus = "4xA100"\nserver.node_name = "here"\nmonitoring.sample_seconds = 1\n'
+    )
     yield server
     server.remove()
 

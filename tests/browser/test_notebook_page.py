@@ -15,7 +15,7 @@ PATIENCE_MS = 120_000
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('jupyter_command = "/nowhere/jupyter-lab"\nsimulate_gpus = "2xA100"\n')
+    server = RunningServer('sessions.jupyter_command = "/nowhere/jupyter-lab"\nserver.simulate_gpus = "2xA100"\n')
     (server.folder / "project").mkdir()
     for name in ("analysis.ipynb", "train.ipynb"):
         write_notebook(server.folder / "project" / name, "1")

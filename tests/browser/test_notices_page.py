@@ -17,8 +17,8 @@ def receiver() -> Iterator[Receiver]:
 
 @pytest.fixture(scope="module")
 def server(receiver: Receiver) -> Iterator[RunningServer]:
-    settings = f'notice_hosts = ["{receiver.host}"]\nnotice_networks = ["127.0.0.0/8"]\n'
-    server = RunningServer(f'engine = "simulated"\n{settings}')
+    settings = f'notifications.hosts = ["{receiver.host}"]\nnotifications.networks = ["127.0.0.0/8"]\n'
+    server = RunningServer(f'server.engine = "simulated"\n{settings}')
     yield server
     server.remove()
 

@@ -28,7 +28,9 @@ pytestmark = [
 def server() -> Iterator[RunningServer]:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]  # the same before and after a restart
-    settings = f'proxy_port = {port}\njupyter_command = "{JUPYTER}"\nsimulate_gpus = "2xA100"\n'
+    settings = (
+        f'server.proxy_port = {port}\nsessions.jupyter_command = "{JUPYTER}"\nserver.simulate_gpus = "2xA100"\n'
+    )
     server = RunningServer(settings)
     yield server
     server.remove()

@@ -38,7 +38,9 @@ def index(tmp_path_factory: pytest.TempPathFactory, gate: Path) -> Iterator[Inde
 def server(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     cache = tmp_path_factory.mktemp("cache")
     variables = f'UV_DEFAULT_INDEX = "{index.url}", UV_CACHE_DIR = "{cache}"'
-    server = RunningServer(f'environments_builder = "nobody-has-this"\nuv_variables = {{ {variables} }}\n')
+    server = RunningServer(
+        f'environments.builder = "nobody-has-this"\nenvironments.uv_variables = {{ {variables} }}\n'
+    )
     yield server
     server.remove()
 

@@ -166,7 +166,7 @@ class Stage:
         folder.mkdir(parents=True, exist_ok=True)
         new_database(self.home.database)
         self.store = Store(self.home.database)
-        identities = Identities(self.store, self.settings, self.clock)
+        identities = Identities(self.store, self.settings.auth, self.clock)
         self.caller = Caller(identities.by_peer(os.geteuid()), "socket", "test")
         self._identities = identities
         self._begin_controller()
@@ -214,7 +214,7 @@ class Stage:
                 state=JobState.PENDING,
                 user=self.caller.user.name,
                 unix_user="nobody",
-                project=self.settings.default_project,
+                project=self.settings.auth.default_project,
                 resources=Resources(1, 16, 1),
                 spec=JobSpec(("true",)),
                 submitted_at=self.clock(),

@@ -18,14 +18,16 @@ def test_no_end_is_left_untold_whatever_dies(serve: Callable[..., Server]) -> No
     chance = random.Random(1)
     with mail_receiver() as mailbox, http_receiver(manner=500) as receiver:
         server = serve(
+            notifications={
+                "hosts": (receiver.host,),
+                "networks": ("127.0.0.0/8",),
+                "mail_domains": ("example.org",),
+                "pause_seconds": 3,
+                "smtp_host": "127.0.0.1",
+                "smtp_port": mailbox.port,
+                "smtp_tls": "none",
+            },
             cpus=8,
-            notice_hosts=(receiver.host,),
-            notice_networks=("127.0.0.0/8",),
-            notice_mail_domains=("example.org",),
-            notice_pause_seconds=3,
-            smtp_host="127.0.0.1",
-            smtp_port=mailbox.port,
-            smtp_tls="none",
         )
         server.client.notifications.add("webhook", receiver.url)
         server.client.notifications.add("email", "ada@example.org", [])

@@ -77,7 +77,7 @@ def test_every_firing_happens_exactly_once_whatever_dies_and_whatever_the_clock_
     serve: Callable[..., Server], clock: WrongClock, tmp_path: Path, storm: Storm
 ) -> None:
     print(f"to repeat: HELIOSTAT_CHAOS_SEED={SEED}")
-    history = _history(serve(cpus=8, clock=clock.file, least_schedule_seconds=1), clock, tmp_path, storm)
+    history = _history(serve(queue={"min_schedule_seconds": 1}, cpus=8, clock=clock.file), clock, tmp_path, storm)
     assert problems(history) == []
 
 
@@ -111,7 +111,7 @@ HARM = {
 def test_a_server_that_fires_wrongly_is_found_out(
     serve: Callable[..., Server], clock: WrongClock, tmp_path: Path, harm: str
 ) -> None:
-    server = serve(cpus=8, clock=clock.file, harm=harm, least_schedule_seconds=1)
+    server = serve(queue={"min_schedule_seconds": 1}, cpus=8, clock=clock.file, harm=harm)
     found = problems(_history(server, clock, tmp_path, Storm(kills=0)))
     assert any("fired 0 times" in problem for problem in found), found
 
@@ -135,7 +135,7 @@ def test_children_of_schedules_fire_once_for_each_success_whatever_dies(
     serve: Callable[..., Server], tmp_path: Path
 ) -> None:
     chance = random.Random(SEED)
-    server = serve(cpus=8, least_schedule_seconds=1)
+    server = serve(queue={"min_schedule_seconds": 1}, cpus=8)
     witness = tmp_path / "witness"
     witness.touch()
     job = {"command": f"echo $HELIOSTAT_SCHEDULE >> {witness}", "cpus": 1, "memory": 64}

@@ -18,7 +18,7 @@ def slurm() -> Iterator[TestCluster]:
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """A server with four made-up GPUs, started by whoever runs the tests."""
-    server = RunningServer('simulate_gpus = "4xA100"\nnode_name = "here"\n')
+    server = RunningServer('server.simulate_gpus = "4xA100"\nserver.node_name = "here"\n')
     yield server
     server.remove()
 

@@ -26,7 +26,7 @@ DEADLINE_SECONDS = 90.0
 START_SECONDS = 150.0  # a machine with more to do than it can reads a server's files slowly
 _SERVE = (
     "from heliostat.server import serve; from heliostat.config import find_home, load_settings; "
-    "serve(load_settings(find_home(), port=0))"
+    "serve(load_settings(find_home(), {'server': {'port': 0}}))"
 )
 
 

@@ -31,7 +31,9 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer(f'jupyter_command = "{JUPYTER}"\nsimulate_gpus = "2xA100"\nsample_seconds = 0\n')
+    server = RunningServer(
+        f'sessions.jupyter_command = "{JUPYTER}"\nserver.simulate_gpus = "2xA100"\nmonitoring.sample_seconds = 0\n'
+    )
     yield server
     server.remove()
 

@@ -34,8 +34,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 @pytest.fixture(scope="module")
 def server(index: Index) -> Iterator[RunningServer]:
     pytest.importorskip("uv", reason="uv builds environments, and is not installed")
-    variables = f'uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}'
-    server = RunningServer(f'jupyter_requirements = ["papermill>=2.6"]\n{variables}\n')
+    variables = f'environments.uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}'
+    server = RunningServer(f'sessions.jupyter_requirements = ["papermill>=2.6"]\n{variables}\n')
     yield server
     server.remove()
 

@@ -107,6 +107,13 @@ def test_doctor_looks_at_everything_it_promises(server: Server) -> None:
     assert "port" in {finding["check"] for finding in without_server["findings"]}
 
 
+def test_settings_are_shown_with_the_options_of_the_running_server(server: Server) -> None:
+    shown = json.loads(helio(server.home, "config", "show", "--json").stdout)["settings"]
+    found = {one["key"]: (one["value"], one["source"]) for one in shown}
+    assert found["server.simulate_gpus"] == ("4xA100", "command line")
+    assert found["server.engine"] == ("local", "default")
+
+
 def test_up_and_down_leave_jobs_running_and_no_sign_of_a_server(tmp_path: Path) -> None:
     home = tmp_path / "home"
     assert helio(home, "up", "--background", "--port", "0").returncode == 0

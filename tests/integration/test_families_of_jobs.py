@@ -17,7 +17,7 @@ SMALL = {"cpus": 1, "memory": 64}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('simulate_gpus = "2xA100"\nnode_name = "here"\n')
+    server = RunningServer('server.simulate_gpus = "2xA100"\nserver.node_name = "here"\n')
     yield server
     server.remove()
 

@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.skipif(bool(why_not()), reason=why_not()), pytest.mark
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('simulate_gpus = "2xA100"\nnode_name = "here"\n')
+    server = RunningServer('server.simulate_gpus = "2xA100"\nserver.node_name = "here"\n')
     assert server.ask("PUT", f"/users/{ME}/password", {"password": PASSWORD}).status == 204
     yield server
     server.remove()

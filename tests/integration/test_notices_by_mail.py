@@ -16,14 +16,14 @@ from support.receivers import Mailbox, mail_receiver
 pytestmark = pytest.mark.skipif(why_no_authority() is not None, reason=why_no_authority() or "")
 PASSWORD = "correct-horse-c0ffee"
 SETTINGS = """
-node_name = "here"
-notice_mail_domains = ["example.org"]
-notice_pause_seconds = 1
-smtp_host = "localhost"
-smtp_port = {port}
-smtp_user = "heliostat"
-smtp_password_file = "{file}"
-mail_from = "heliostat@example.org"
+server.node_name = "here"
+notifications.mail_domains = ["example.org"]
+notifications.pause_seconds = 1
+notifications.smtp_host = "localhost"
+notifications.smtp_port = {port}
+notifications.smtp_user = "heliostat"
+notifications.smtp_password_file = "{file}"
+notifications.mail_from = "heliostat@example.org"
 """
 
 

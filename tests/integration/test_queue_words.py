@@ -20,7 +20,7 @@ LONG = {"HELIOSTAT_SIMULATED_SECONDS": "18"}  # while a busy machine starts a fe
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("words") / "home"
-    with Server(home, engine="simulated", simulated_nodes="1x4xA100") as running:
+    with Server(home, server={"engine": "simulated", "simulated_nodes": "1x4xA100"}) as running:
         yield running
 
 

@@ -212,7 +212,7 @@ def test_the_machine_of_an_attempt_is_recorded_though_the_server_was_killed(tmp_
 
 @needs_root
 def test_nobody_gets_at_the_secrets_of_others_by_repeating_or_comparing(ann: Person, bob: Person) -> None:
-    server = RunningServer('simulate_gpus = "2xA100"\n')
+    server = RunningServer('server.simulate_gpus = "2xA100"\n')
     try:
         job_id = server.submit(ann.uid, command=["true"], env={"TOKEN": SECRET})
         own = server.submit(bob.uid, command=["true"], env={"TOKEN": SECRET})

@@ -19,7 +19,9 @@ while :; do sleep 0.05; done
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """Two made-up GPUs."""
-    server = RunningServer('simulate_gpus = "2xA100"\nnode_name = "here"\nassumed_limit_hours = 24.0\n')
+    server = RunningServer(
+        'server.simulate_gpus = "2xA100"\nserver.node_name = "here"\nqueue.assumed_limit_hours = 24.0\n'
+    )
     yield server
     server.remove()
 

@@ -25,7 +25,7 @@ WAIT_SECONDS = 60
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("uploads") / "home"
-    with Server(home, upload_max_size="4M", upload_quota="16M") as server:
+    with Server(home, storage={"upload_max_size": "4M", "upload_quota": "16M"}) as server:
         yield server
 
 
@@ -152,7 +152,7 @@ def test_at_a_terminal_a_bar_shows_how_far_the_upload_is(server: Server, code: P
 
 
 def test_nobody_can_send_more_than_the_quota(server: Server, tmp_path: Path) -> None:
-    with Server(tmp_path / "small", upload_max_size="2M", upload_quota="3M") as small:
+    with Server(tmp_path / "small", storage={"upload_max_size": "2M", "upload_quota": "3M"}) as small:
         for number in range(3):
             folder = tmp_path / str(number)
             folder.mkdir()
@@ -264,7 +264,7 @@ def test_an_upload_that_a_crash_interrupted_goes_on_where_it_was(
 
 @needs_root
 def test_the_copy_belongs_to_the_one_who_runs_the_job(tmp_path: Path, ann: Person, bob: Person) -> None:
-    server = RunningServer('simulate_gpus = "2xA100"\n')
+    server = RunningServer('server.simulate_gpus = "2xA100"\n')
     try:
         content = b"#!/bin/sh\nid -un\n"
         digest = hashlib.sha256(content).hexdigest()

@@ -29,7 +29,7 @@ import os, resource
 from heliostat.config import find_home, load_settings
 from heliostat.server import serve
 {pretend}
-serve(load_settings(find_home(), port=0, **{settings!r}))
+serve(load_settings(find_home(), {settings!r}))
 """
 _WRONG_CLOCK = """
 import datetime, pathlib
@@ -61,7 +61,7 @@ class Server:
 
         `open_files` is the most the server may have open; `clock` a file with the seconds by which its clock is
         wrong, to be written anew at any time; `harm` is code that breaks the server, for tests of who notices
-        it; `settings` are those of `cluster.toml`.
+        it; `settings` are the sections of `cluster.toml`.
         """
         self.home = home
         self.client = Client(home=home)
@@ -72,7 +72,8 @@ class Server:
         if clock:
             pretend.append(_WRONG_CLOCK.format(file=str(clock)))
         pretend.append(harm)
-        self._code = _SERVE.format(pretend="\n".join(pretend), settings={"simulate_gpus": "4xA100", **settings})
+        server = {"port": 0, "simulate_gpus": "4xA100", **settings.pop("server", {})}
+        self._code = _SERVE.format(pretend="\n".join(pretend), settings={"server": server, **settings})
         self._environ = {**os.environ, **(environ or {}), "HELIOSTAT_HOME": str(home)}
         self._start = self._ready_made if ready_made.can_have(self._environ) else self._with_an_interpreter
 

@@ -58,7 +58,7 @@ ALLOWED: dict[str, set[str]] = {
         "services",
         "server_log",
     },
-    "web": {"models", "errors", "services", "auth"},
+    "web": {"models", "errors", "config", "services", "auth"},
     "api": {"models", "errors", "inotify", "schedules", "services", "store", "web", "server_log"},
     "provision": {"models", "errors"},
     "client": {"errors", "config", "models"},

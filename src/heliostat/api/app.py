@@ -109,10 +109,12 @@ def create_app(context: Context, facts: dict[str, Any]) -> FastAPI:
     app.add_exception_handler(Exception, _unexpected)
     app.add_middleware(
         BodyLimit,
-        limit_bytes=context.settings.max_request_bytes,
+        limit_bytes=context.settings.server.max_request_bytes,
         tell=_told,
         is_known=_is_known,
-        stream_limits={PREFIX + uploads.STREAM_PATH: lambda: 2 * bytes_of(context.settings.upload_max_size)},
+        stream_limits={
+            PREFIX + uploads.STREAM_PATH: lambda: 2 * bytes_of(context.settings.storage.upload_max_size)
+        },
     )
     app.add_middleware(ServerTiming)
     return app

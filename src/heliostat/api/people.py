@@ -50,7 +50,7 @@ def log_in(body: LoginBody, request: Request, response: Response, context: Conte
 def make_link(request: Request, response: Response, caller: CallerDep, context: ContextDep) -> LinkAnswer:
     code, lasts = web_logins.make_code(context, caller)
     response.headers["Cache-Control"] = "no-store"
-    address = context.settings.public_url or str(request.app.state.facts["url"])
+    address = context.settings.server.public_url or str(request.app.state.facts["url"])
     url = f"{address.rstrip('/')}/login/link?code={code}"
     return LinkAnswer(url=url, expires_at=context.now() + lasts)
 

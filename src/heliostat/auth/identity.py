@@ -15,7 +15,7 @@ from heliostat.auth.passwords import Passwords
 from heliostat.auth.ratelimit import LoginLimiter
 from heliostat.auth.unix import UnixAccount, UnixAccounts
 from heliostat.auth.web import WebLogins
-from heliostat.config import Settings
+from heliostat.config import AuthSettings
 from heliostat.errors import Forbidden, NotAuthenticated
 from heliostat.models import Caller, Membership, ProjectRole, Role, Token, User
 from heliostat.server_log import get_logger
@@ -41,7 +41,7 @@ class Identities:
     def __init__(
         self,
         store: Store,
-        settings: Settings,
+        auth: AuthSettings,
         now: Callable[[], datetime],
         unix: UnixAccounts | None = None,
         passwords: Passwords | None = None,
@@ -49,7 +49,7 @@ class Identities:
         self.unix = unix or UnixAccounts()
         self.passwords = passwords or Passwords()
         self._store = store
-        self._settings = settings
+        self._auth = auth
         self._now = now
         self._limiter = LoginLimiter(lambda: now().timestamp())
         self._peers: Cache[int, User] = Cache(now)
@@ -107,7 +107,7 @@ class Identities:
             user = people.user_of_unix(conn, account.name)
         if user is not None and (user.is_admin or not rules or not user.active):
             return user
-        if user is None and not rules and not self._settings.admit_local_users:
+        if user is None and not rules and not self._auth.admit_local_users:
             raise Forbidden(f"{account.name} has no account in Heliostat.", "Ask an admin to create one for you.")
         return self._store.write(lambda tx: self._welcome(tx, account, rules))
 
@@ -145,8 +145,8 @@ class Identities:
                 f"The account {name} exists already, but is not that of the Unix user {account.name}.",
                 f"If it is yours, ask an admin to set its unix_user to {account.name}.",
             )
-        project = self._settings.default_project
-        people.ensure_project(tx, project, self._settings.default_department)
+        project = self._auth.default_project
+        people.ensure_project(tx, project, self._auth.default_department)
         memberships = (Membership(project, ProjectRole.MEMBER),)
         user = User(name, role, account.name, True, self._now(), memberships)
         people.add_user(tx, user)

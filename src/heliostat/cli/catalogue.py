@@ -85,6 +85,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("up", "server:up", "Start Heliostat on this machine."),
         Entry("down", "server:down", "Stop Heliostat; running jobs go on."),
         Entry("status", "server:status", "Show whether Heliostat is running."),
+        Entry("config", "config:config", "The settings of this machine: check, show, explain."),
         Entry("migrate", "migrate:migrate", "Move from this machine alone to Slurm."),
         Entry("demo", "server:demo", "Try a throw-away cluster of 40 nodes and 100 GPUs."),
     ),

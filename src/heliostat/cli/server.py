@@ -30,8 +30,8 @@ def up(
     from heliostat.config import find_home, load_settings
 
     home = find_home()
-    options = {"port": port, "host": host, "simulate_gpus": simulate_gpus, "engine": engine}
-    settings = load_settings(home, **options)
+    options = {"server": {"port": port, "host": host, "simulate_gpus": simulate_gpus, "engine": engine}}
+    settings = load_settings(home, options)
     if running := ask(home):
         _say_running(running, as_json, "is already running")
         return

@@ -1,6 +1,6 @@
 """What `helio up --background` starts: the server alone. What only a command line needs would stay in memory.
 
-Its one argument are the options of `helio up`, as JSON.
+Its one argument are the options of `helio up` by section of the settings, as JSON.
 """
 
 import gc
@@ -19,7 +19,7 @@ def main() -> None:
     from heliostat.server import serve
 
     try:
-        serve(load_settings(find_home(), **json.loads(sys.argv[1])))
+        serve(load_settings(find_home(), json.loads(sys.argv[1])))
     except HeliostatError as error:
         complain(error.message, error.hint)
         sys.exit(1)

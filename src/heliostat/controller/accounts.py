@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
-from heliostat.config import Settings
+from heliostat.config import QueueSettings
 from heliostat.models import Quota, Reservation
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.policy import CLASSES, Charges, Policy
@@ -84,23 +84,23 @@ def _quotas(accounts: Accounts) -> list[Quota]:
     return [*accounts.user_quotas.values(), *of_departments, *(one.quota for one in accounts.projects.values())]
 
 
-def policy_from(settings: Settings) -> Policy:
+def policy_from(queue: QueueSettings) -> Policy:
     """The one that the settings ask for; with their defaults, it has its own."""
-    interactive = replace(CLASSES["interactive"], points=float(settings.interactive_points))
-    urgent = replace(CLASSES["urgent"], gpu_hours_per_month=settings.urgent_gpu_hours_per_month)
+    interactive = replace(CLASSES["interactive"], points=float(queue.interactive_points))
+    urgent = replace(CLASSES["urgent"], gpu_hours_per_month=queue.urgent_gpu_hours_per_month)
     return Policy(
-        reservations=settings.backfill_reservations,
-        half_life_seconds=settings.half_life_days * 24 * _HOUR,
-        share_weight=float(settings.share_weight),
-        size_weight=float(settings.size_weight),
-        assumed_limit_seconds=settings.assumed_limit_hours * _HOUR,
-        preempts=settings.preemption,
-        protection_seconds=float(settings.preemption_protection_seconds),
+        reservations=queue.backfill_reservations,
+        half_life_seconds=queue.half_life_days * 24 * _HOUR,
+        share_weight=float(queue.share_weight),
+        size_weight=float(queue.size_weight),
+        assumed_limit_seconds=queue.assumed_limit_hours * _HOUR,
+        preempts=queue.preemption,
+        protection_seconds=float(queue.preemption_protection_seconds),
         classes={**CLASSES, "interactive": interactive, "urgent": urgent},
-        charges=_charges(settings),
+        charges=_charges(queue),
     )
 
 
-def _charges(settings: Settings) -> Charges:
-    by_type = {kind.lower(): float(charge) for kind, charge in settings.gpu_charges.items()}
-    return Charges(gpus=by_type, cpu=float(settings.cpu_charge), memory_gib=float(settings.memory_gib_charge))
+def _charges(queue: QueueSettings) -> Charges:
+    by_type = {kind.lower(): float(charge) for kind, charge in queue.gpu_charges.items()}
+    return Charges(gpus=by_type, cpu=float(queue.cpu_charge), memory_gib=float(queue.memory_gib_charge))

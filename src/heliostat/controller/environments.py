@@ -45,7 +45,7 @@ def settle_build(settings: Settings, engine: Engine, job: Job, seen: Ended) -> E
     if seen.exit_code != 0:
         return replace(seen, detail=CANNOT_BUILD + _why(engine, job, seen.exit_code))
     try:
-        _take_over(settings, job.environment, work, is_shared=job.unix_user == settings.environments_builder)
+        _take_over(settings, job.environment, work, is_shared=job.unix_user == settings.environments.builder)
     except (OSError, subprocess.SubprocessError, CannotTakeOver) as error:
         log.warning("environment_not_taken_over", environment=job.environment, error=str(error))
         return replace(seen, exit_code=1, detail=f"{CANNOT_BUILD}{error}")

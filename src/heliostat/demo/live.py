@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from itertools import groupby, islice
 from pathlib import Path
 
-from heliostat.config import Home, Settings
+from heliostat.config import AuthSettings, Home, ServerSettings, Settings
 from heliostat.demo.jobs import DemoJob
 from heliostat.demo.past_use import Month, past_use
 from heliostat.demo.people import PEOPLE
@@ -41,7 +41,9 @@ def run_demo(port: int = 0, speed: float = DEFAULT_SPEED, seed: int = 1) -> None
     with tempfile.TemporaryDirectory(prefix="heliostat-demo-") as folder:
         home = Home(Path(folder))
         settings = Settings(
-            home, port=port, engine="simulated", default_department="visitors", default_project="tour"
+            home,
+            server=ServerSettings(port=port, engine="simulated"),
+            auth=AuthSettings(default_department="visitors", default_project="tour"),
         )
         demo = _Demo(speed, seed)
         clock = RealClock()

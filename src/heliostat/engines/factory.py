@@ -11,26 +11,28 @@ from heliostat.models import Node
 
 def make_engine(settings: Settings) -> Engine:
     """The one that the settings name, running."""
-    if settings.engine == "local":
+    if settings.server.engine == "local":
         from heliostat.engines.local.engine import LocalEngine
 
         return LocalEngine(settings)
-    if settings.engine == "simulated":
+    if settings.server.engine == "simulated":
         from heliostat.engines.simulated.clock import RealClock
         from heliostat.engines.simulated.cluster import parse_nodes
         from heliostat.engines.simulated.engine import SimulatedEngine
 
-        return SimulatedEngine(parse_nodes(settings.simulated_nodes), RealClock(settings.simulated_speed))
-    if settings.engine == "slurm":
+        return SimulatedEngine(
+            parse_nodes(settings.server.simulated_nodes), RealClock(settings.server.simulated_speed)
+        )
+    if settings.server.engine == "slurm":
         from heliostat.engines.slurm.engine import SlurmEngine
 
         return SlurmEngine(settings)
-    raise Invalid(f"There is no engine {settings.engine!r}.", "Engines are: local, simulated, slurm.")
+    raise Invalid(f"There is no engine {settings.server.engine!r}.", "Engines are: local, simulated, slurm.")
 
 
 def examine_engine(settings: Settings) -> list[Finding]:
     """What is wrong with what the engine needs, and what to do about it; the engine need not run."""
-    if settings.engine == "slurm":
+    if settings.server.engine == "slurm":
         from heliostat.engines.slurm.checks import examine_slurm
 
         return [Finding(*found) for found in examine_slurm(settings)]
@@ -41,7 +43,7 @@ def examine_engine(settings: Settings) -> list[Finding]:
 
 def nodes_here(settings: Settings) -> list[Node]:
     """This machine as the engine would see it; the engine need not run. None where its nodes are others."""
-    if settings.engine == "slurm":
+    if settings.server.engine == "slurm":
         return []
     from heliostat.engines.local.checks import look_at_machine
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import partial
 
-from heliostat.config import Settings
+from heliostat.config import EnvironmentSettings, Home
 from heliostat.controller.environments import to_trash
 from heliostat.controller.leftovers import left_by
 from heliostat.controller.loop import Loop
@@ -35,8 +35,10 @@ _MOST = 100_000  # environments looked at in one go
 class EnvironmentKeeper:
     """A thread of its own: measures what was built, and removes what is due."""
 
-    def __init__(self, store: Store, engine: Engine, settings: Settings, now: Callable[[], datetime]) -> None:
-        self._store, self._engine, self._settings, self._now = store, engine, settings, now
+    def __init__(
+        self, store: Store, engine: Engine, home: Home, limits: EnvironmentSettings, now: Callable[[], datetime]
+    ) -> None:
+        self._store, self._engine, self._home, self._limits, self._now = store, engine, home, limits, now
         self._builds: set[JobId] = set()  # that are not over
         self._loop = Loop("environments", self.tidy, _EVERY_SECONDS, failure="environments_not_tidied")
 
@@ -58,13 +60,13 @@ class EnvironmentKeeper:
             if one.environment.size_bytes is None and one.build_state is JobState.COMPLETED:
                 self._measure(one)
         note_pushes(self._store, self._engine)
-        sweep_logins(self._store, self._settings.home, self._now())
+        sweep_logins(self._store, self._home, self._now())
         self._remove_strays({one.environment.digest for one in kept})
-        empty_trash(self._settings.home)
-        days, most = self._settings.environments_keep_days, self._settings.environments_max_size
+        empty_trash(self._home)
+        days, most = self._limits.keep_days, self._limits.max_size
         before = self._now() - timedelta(days=days) if days else None
         going = due(kept, before, parse_memory(most) * 2**20 if most else None)
-        if gone := collect(self._store, self._settings.home, going):
+        if gone := collect(self._store, self._home, going):
             log.info("environments_removed", count=gone)
 
     def _on_commit(self, changes: Changes) -> None:
@@ -76,7 +78,7 @@ class EnvironmentKeeper:
             self._loop.wake()
 
     def _measure(self, one: Kept) -> None:
-        home, digest = self._settings.home, one.environment.digest
+        home, digest = self._home, one.environment.digest
         size = _size(environment_folder(str(home.path), digest))
         places = (
             left_by(self._engine, one.environment.build_job, f"work/{name}", _MOST_LOCK_BYTES) for name in _LOCKS
@@ -87,13 +89,13 @@ class EnvironmentKeeper:
     def _remove_strays(self, known: set[str]) -> None:
         """What a crash between two steps has left: folders no row knows of, now nor in a moment."""
         with contextlib.suppress(FileNotFoundError):
-            for entry in os.scandir(self._settings.home.environments / "ready"):
+            for entry in os.scandir(self._home.environments / "ready"):
                 if entry.name not in known:
                     self._store.write(partial(self._remove_stray, name=entry.name))
 
     def _remove_stray(self, tx: Transaction, name: str) -> None:
         if stored.find(tx.conn, name) is None:
-            to_trash(self._settings.home, name)
+            to_trash(self._home, name)
 
 
 def _size(folder: str) -> int:

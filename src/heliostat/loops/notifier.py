@@ -75,8 +75,10 @@ class Desk:
 def make_notifier(context: Context) -> "Notifier":
     """The one of a running server."""
     settings = context.settings
-    late = Lateness(context.store, context.forecaster.of, settings.notice_late_seconds, context.now)
-    return Notifier(Desk(context.store, settings, Sender(settings).send, context.now, late.note))
+    late = Lateness(context.store, context.forecaster.of, settings.notifications.late_seconds, context.now)
+    return Notifier(
+        Desk(context.store, settings, Sender(settings.home, settings.notifications).send, context.now, late.note)
+    )
 
 
 class Notifier:
@@ -206,7 +208,9 @@ class Notifier:
 
     def _pause(self, notice: Notice) -> float:
         is_webhook = notice.channel is Channel.WEBHOOK
-        return self._timing.webhook_pause_seconds if is_webhook else self._desk.settings.notice_pause_seconds
+        return (
+            self._timing.webhook_pause_seconds if is_webhook else self._desk.settings.notifications.pause_seconds
+        )
 
     def _hand_out(self) -> datetime | None:
         """To the senders: one at a time for each notice, in order."""
@@ -249,7 +253,7 @@ class Notifier:
         try:
             if not _may_be_told(maker, notice):
                 raise Undelivered(f"{notice.user} may no longer be told of this", is_final=True)
-            self._desk.send(notice, compose(notice, delivery, told, self._desk.settings.public_url), now)
+            self._desk.send(notice, compose(notice, delivery, told, self._desk.settings.server.public_url), now)
         except Undelivered as error:
             problem, is_final = error.problem, error.is_final or delivery.tries >= self._timing.most_tries
             log.warning("notice_not_delivered", notice=notice.id, tries=delivery.tries, problem=problem)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from heliostat import __version__
-from heliostat.config import Settings
+from heliostat.config import ContainerSettings
 from heliostat.controller.fleet import Fleet
 from heliostat.controller.leftovers import left_by
 from heliostat.engines.contract import Engine
@@ -39,9 +39,9 @@ class Seen:
 class Recorder:
     """Hears of starts from commits; what the last server left out is caught up with at the start."""
 
-    def __init__(self, seen: Seen, settings: Settings, now: Callable[[], datetime]) -> None:
+    def __init__(self, seen: Seen, containers: ContainerSettings, now: Callable[[], datetime]) -> None:
         self._store, self._engine, self._fleet, self._now = seen.store, seen.engine, seen.fleet, now
-        self._datasets = Datasets(settings.mount_paths)
+        self._datasets = Datasets(containers.mount_paths)
         self._nameless: set[tuple[JobId, int]] = set()  # that run in an image of which nobody knows yet what it is
         self._waiting: set[tuple[JobId, int]] = set()
         self._lock = threading.Lock()

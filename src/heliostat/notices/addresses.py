@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from urllib.parse import urlsplit
 
-from heliostat.config import Settings
+from heliostat.config import NotificationSettings
 from heliostat.errors import Invalid
 from heliostat.models.notices import Channel
 
@@ -47,17 +47,17 @@ class Target:
         return f"[{self.host}]" if ":" in self.host else self.host
 
 
-def check_address(settings: Settings, channel: Channel, address: str) -> str:
+def check_address(notifications: NotificationSettings, channel: Channel, address: str) -> str:
     """As it is kept. Raises Invalid, with what an admin would have to allow."""
     if channel is Channel.EMAIL:
-        return _checked_mail(settings, address)
+        return _checked_mail(notifications, address)
     target = read_url(address)
-    if not _is_allowed(settings, target):
-        allowed = ", ".join(settings.notice_hosts) or "none yet"
+    if not _is_allowed(notifications, target):
+        allowed = ", ".join(notifications.hosts) or "none yet"
         name = target.named if target.port == _PORTS[target.scheme] else f"{target.named}:{target.port}"
         raise _invalid(
             f"notices may not be posted to {name}",
-            f'Allowed are: {allowed}. An admin can allow it in cluster.toml: notice_hosts = ["{name}"].',
+            f'Allowed are: {allowed}. An admin can allow it in [notifications]: hosts = ["{name}"].',
         )
     return address.strip()
 
@@ -81,19 +81,19 @@ def read_url(text: str) -> Target:
     return Target(parts.scheme, parts.hostname, port or _PORTS[parts.scheme], path)
 
 
-def resolve(settings: Settings, target: Target) -> tuple[socket.AddressFamily, tuple[str, int]]:
+def resolve(notifications: NotificationSettings, target: Target) -> tuple[socket.AddressFamily, tuple[str, int]]:
     """Where to connect: looked up once, and checked. Raises Undelivered."""
-    if not _is_allowed(settings, target):
+    if not _is_allowed(notifications, target):
         raise Undelivered(f"admins no longer allow notices to {target.named}", is_final=True)
     try:
         found = socket.getaddrinfo(target.host, target.port, type=socket.SOCK_STREAM)
     except (OSError, UnicodeError):
         raise Undelivered(f"there is no host {target.named}") from None
     for family, _, _, _, place in found:
-        if family in (socket.AF_INET, socket.AF_INET6) and _may_be_reached(settings, str(place[0])):
+        if family in (socket.AF_INET, socket.AF_INET6) and _may_be_reached(notifications, str(place[0])):
             return family, (str(place[0]), target.port)
     raise Undelivered(
-        f"{target.named} is at a private address; an admin can allow its network with notice_networks"
+        f"{target.named} is at a private address; an admin can allow its network with networks in [notifications]"
     )
 
 
@@ -102,11 +102,9 @@ def shown_address(channel: Channel, address: str) -> str:
     return address if channel is Channel.EMAIL else read_url(address).shown
 
 
-def _is_allowed(settings: Settings, target: Target) -> bool:
+def _is_allowed(notifications: NotificationSettings, target: Target) -> bool:
     usual = target.port == _PORTS[target.scheme]
-    return any(
-        _fits(pattern.lower(), target.host.lower(), target.port, usual) for pattern in settings.notice_hosts
-    )
+    return any(_fits(pattern.lower(), target.host.lower(), target.port, usual) for pattern in notifications.hosts)
 
 
 def _fits(pattern: str, host: str, port: int, usual: bool) -> bool:
@@ -117,32 +115,32 @@ def _fits(pattern: str, host: str, port: int, usual: bool) -> bool:
     return name in ("*", host) or (name.startswith("*.") and host.endswith(name[1:]))
 
 
-def _may_be_reached(settings: Settings, text: str) -> bool:
+def _may_be_reached(notifications: NotificationSettings, text: str) -> bool:
     address: IPv4Address | IPv6Address = ip_address(text.partition("%")[0])
     if isinstance(address, IPv6Address):
         if address.ipv4_mapped is not None:
             address = address.ipv4_mapped
         elif address.sixtofour or address.teredo or address in _TRANSLATED:
             return False
-    networks = [ip_network(one, strict=False) for one in settings.notice_networks]
+    networks = [ip_network(one, strict=False) for one in notifications.networks]
     if any(address in network for network in networks):
         return True
     return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
-def _checked_mail(settings: Settings, address: str) -> str:
+def _checked_mail(notifications: NotificationSettings, address: str) -> str:
     address = address.strip()
     found = _MAIL.fullmatch(address)
-    if settings.smtp_host is None:
-        hint = "An admin can set smtp_host in cluster.toml; until then take a webhook."
+    if notifications.smtp_host is None:
+        hint = "An admin can set smtp_host in [notifications]; until then take a webhook."
         raise _invalid("this Heliostat sends no e-mail", hint)
     if found is None or len(address) > 254 or ".." in address:
         raise _invalid("is not an address of e-mail", "Write one: ada@example.org.")
-    if found[1].lower() not in {one.lower() for one in settings.notice_mail_domains}:
-        allowed = ", ".join(settings.notice_mail_domains) or "none yet"
+    if found[1].lower() not in {one.lower() for one in notifications.mail_domains}:
+        allowed = ", ".join(notifications.mail_domains) or "none yet"
         raise _invalid(
             f"no e-mail is sent to {found[1]}",
-            f'Allowed are: {allowed}. An admin can allow it: notice_mail_domains = ["{found[1]}"].',
+            f'Allowed are: {allowed}. An admin can allow it in [notifications]: mail_domains = ["{found[1]}"].',
         )
     return address
 

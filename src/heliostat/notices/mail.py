@@ -8,22 +8,22 @@ from email.message import EmailMessage
 from email.utils import format_datetime
 from pathlib import Path
 
-from heliostat.config import Settings
+from heliostat.config import NotificationSettings
 from heliostat.notices.addresses import Undelivered
 from heliostat.notices.letters import Letter
 
 SECONDS = 20.0
 
 
-def send_mail(settings: Settings, to: str, letter: Letter, at: datetime) -> None:
+def send_mail(notifications: NotificationSettings, to: str, letter: Letter, at: datetime) -> None:
     """Returns once the mail server has taken it. Raises Undelivered."""
-    if settings.smtp_host is None:
+    if notifications.smtp_host is None:
         raise Undelivered("admins have not said who takes our mails (smtp_host)")
-    message = _message(settings, to, letter, at)
+    message = _message(notifications, to, letter, at)
     try:
-        with _connected(settings, settings.smtp_host) as server:
-            if settings.smtp_user is not None:
-                server.login(settings.smtp_user, _password(settings))
+        with _connected(notifications, notifications.smtp_host) as server:
+            if notifications.smtp_user is not None:
+                server.login(notifications.smtp_user, _password(notifications))
             server.send_message(message)
     except (smtplib.SMTPException, OSError, UnicodeError) as error:
         raise Undelivered(_in_words(error)) from None
@@ -45,12 +45,12 @@ def _in_words(error: Exception) -> str:
     return f"the mail server cannot be reached: {type(error).__name__}"
 
 
-def _connected(settings: Settings, host: str) -> smtplib.SMTP:
+def _connected(notifications: NotificationSettings, host: str) -> smtplib.SMTP:
     tls = ssl.create_default_context()
-    if settings.smtp_tls == "tls":
-        return smtplib.SMTP_SSL(host, settings.smtp_port, timeout=SECONDS, context=tls)
-    server = smtplib.SMTP(host, settings.smtp_port, timeout=SECONDS)
-    if settings.smtp_tls == "starttls":
+    if notifications.smtp_tls == "tls":
+        return smtplib.SMTP_SSL(host, notifications.smtp_port, timeout=SECONDS, context=tls)
+    server = smtplib.SMTP(host, notifications.smtp_port, timeout=SECONDS)
+    if notifications.smtp_tls == "starttls":
         try:
             server.starttls(context=tls)
         except BaseException:
@@ -59,17 +59,17 @@ def _connected(settings: Settings, host: str) -> smtplib.SMTP:
     return server
 
 
-def _password(settings: Settings) -> str:
-    if settings.smtp_password_file is None:
+def _password(notifications: NotificationSettings) -> str:
+    if notifications.smtp_password_file is None:
         return ""
     try:
-        return Path(settings.smtp_password_file).read_text(encoding="utf-8").strip()
+        return Path(notifications.smtp_password_file).read_text(encoding="utf-8").strip()
     except (OSError, UnicodeDecodeError):
         raise Undelivered("smtp_password_file cannot be read by the server") from None
 
 
-def _message(settings: Settings, to: str, letter: Letter, at: datetime) -> EmailMessage:
-    sender = settings.mail_from or f"heliostat@{socket.getfqdn()}"
+def _message(notifications: NotificationSettings, to: str, letter: Letter, at: datetime) -> EmailMessage:
+    sender = notifications.mail_from or f"heliostat@{socket.getfqdn()}"
     message = EmailMessage()
     message["From"] = sender
     message["To"] = to

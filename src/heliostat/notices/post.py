@@ -9,7 +9,7 @@ import ssl
 import time
 from collections.abc import Mapping
 
-from heliostat.config import Settings
+from heliostat.config import NotificationSettings
 from heliostat.notices.addresses import Target, Undelivered, read_url, resolve
 
 SECONDS = 10.0
@@ -17,10 +17,16 @@ _LONGEST_LINE = 4096
 _GONE = 410
 
 
-def post(settings: Settings, url: str, body: bytes, headers: Mapping[str, str], seconds: float = SECONDS) -> None:
+def post(
+    notifications: NotificationSettings,
+    url: str,
+    body: bytes,
+    headers: Mapping[str, str],
+    seconds: float = SECONDS,
+) -> None:
     """Returns once the other side has taken it. Raises Undelivered."""
     target = read_url(url)
-    family, place = resolve(settings, target)
+    family, place = resolve(notifications, target)
     deadline = time.monotonic() + seconds
     try:
         with _connected(target, family, place, deadline) as connection:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from heliostat.config import Settings
+from heliostat.config import Home, NotificationSettings
 from heliostat.models.notices import Channel, Notice
 from heliostat.notices.letters import Letter, chat_body
 from heliostat.notices.mail import send_mail
@@ -19,22 +19,23 @@ from heliostat.notices.post import post
 class Sender:
     """Says what was sent to whom; raises Undelivered."""
 
-    settings: Settings
+    home: Home
+    notifications: NotificationSettings
 
     def send(self, notice: Notice, letter: Letter, at: datetime) -> None:
         if notice.channel is Channel.EMAIL:
-            send_mail(self.settings, notice.address, letter, at)
+            send_mail(self.notifications, notice.address, letter, at)
             return
         body = letter.body if notice.channel is Channel.WEBHOOK else chat_body(letter)
         headers = {"Content-Type": "application/json", "Heliostat-Delivery": letter.id}
         if notice.channel is Channel.WEBHOOK:
             seconds = int(at.timestamp())
-            secret = secret_of(self.settings.home.notice_key, notice.salt)
+            secret = secret_of(self.home.notice_key, notice.salt)
             headers |= {
                 "Heliostat-Timestamp": str(seconds),
                 "Heliostat-Signature": signature(secret, seconds, body),
             }
-        post(self.settings, notice.address, body, headers)
+        post(self.notifications, notice.address, body, headers)
 
 
 def new_salt() -> str:

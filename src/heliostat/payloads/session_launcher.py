@@ -25,7 +25,7 @@ EARLY_SECONDS = 20.0
 NO_JUPYTER = """JupyterLab is not installed where this session runs, and could not be built for it.
 Bring it along: helio notebook --env requirements.txt, with a line jupyterlab in that file;
 or put an environment on its PATH in which pip install jupyterlab was run;
-or ask an admin to install uv (pip install 'heliostat[environments]') or to set jupyter_command in cluster.toml."""
+or ask an admin to install uv (pip install 'heliostat[environments]') or to set jupyter_command in [sessions]."""
 NO_VSCODE = """code-server (VS Code in the browser) is not installed where this session runs.
 Ask an admin to install it on every node (https://coder.com/docs/code-server/install), or put it on its PATH:
 helio session start --env PATH=$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin vscode"""

@@ -1,9 +1,9 @@
 """What the admins allow, held against what a job asks for: before it is taken, and again before it starts."""
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from heliostat.config import Settings
+from heliostat.config import ContainerSettings, Settings
 from heliostat.errors import Invalid
 from heliostat.models import JobSpec, Mount
 from heliostat.models.jobs import NETWORKS
@@ -23,23 +23,22 @@ class Asker:
 
 @dataclass(frozen=True, slots=True)
 class Rules:
-    settings: Settings
+    containers: ContainerSettings
     private: str  # the installation, which nobody may mount
-    oci_runtimes: Mapping[str, str] = field(default_factory=dict)
 
     def requires_container(self, project: str) -> bool:
-        return self.settings.containers_required or project in self.settings.containers_required_for
+        return self.containers.required or project in self.containers.required_for
 
     def roots(self, asker: Asker) -> list[Root]:
         names = {"user": asker.user, "project": asker.project}
         names = {name: value for name, value in names.items() if "/" not in value and value.strip(".")}
         if asker.home and asker.home != "/":
             names["home"] = asker.home
-        return roots_of(self.settings.mount_paths, names)
+        return roots_of(self.containers.mount_paths, names)
 
 
 def rules_of(settings: Settings) -> Rules:
-    return Rules(settings, str(settings.home.path), settings.oci_runtimes)
+    return Rules(settings.containers, str(settings.home.path))
 
 
 def admitted(spec: JobSpec, asker: Asker, rules: Rules, *, is_own: bool = False) -> JobSpec:
@@ -48,7 +47,7 @@ def admitted(spec: JobSpec, asker: Asker, rules: Rules, *, is_own: bool = False)
     if not spec.wants_container:
         _check_plain(spec, asker, rules)
         return spec
-    runtime = spec.runtime or rules.settings.container_runtime
+    runtime = spec.runtime or rules.containers.default_runtime
     _check_runtime(runtime, spec, rules)
     image = _own_image(spec.image, runtime, rules) if is_own else _image(spec.image, runtime, rules)
     settled = replace(spec, runtime=runtime, image=image, network=_network(spec, rules))
@@ -79,7 +78,7 @@ def _check_plain(spec: JobSpec, asker: Asker, rules: Rules) -> None:
             "Add --image NAME, or --isolate to use the node's own software.",
             fields={"runtime": "must not be process"},
         )
-    if spec.runtime is not None and "process" not in rules.settings.runtimes:
+    if spec.runtime is not None and "process" not in rules.containers.runtimes:
         raise _no_runtime("process", rules)
     if spec.mounts or spec.network is not None:
         field_name = "mounts" if spec.mounts else "network"
@@ -91,7 +90,7 @@ def _check_plain(spec: JobSpec, asker: Asker, rules: Rules) -> None:
 
 
 def _check_runtime(runtime: str, spec: JobSpec, rules: Rules) -> None:
-    if runtime not in rules.settings.runtimes or runtime not in RUNTIMES:
+    if runtime not in rules.containers.runtimes or runtime not in RUNTIMES:
         raise _no_runtime(runtime, rules)
     takes_images = RUNTIMES[runtime].takes_images
     if takes_images and spec.image is None:
@@ -99,13 +98,13 @@ def _check_runtime(runtime: str, spec: JobSpec, rules: Rules) -> None:
     if not takes_images and spec.image is not None:
         raise Invalid(
             f"{runtime} runs the node's own software, not an image.",
-            f"Leave the image out, or choose --runtime {rules.settings.container_runtime}.",
+            f"Leave the image out, or choose --runtime {rules.containers.default_runtime}.",
             fields={"runtime": "takes no image"},
         )
 
 
 def _no_runtime(runtime: str, rules: Rules) -> Invalid:
-    known = ", ".join(rules.settings.runtimes)
+    known = ", ".join(rules.containers.runtimes)
     return Invalid(
         f"The runtime {runtime[:60]!a} is not allowed here.",
         f"Choose one of: {known}.",
@@ -140,15 +139,15 @@ def _own_image(text: str | None, runtime: str, rules: Rules) -> str | None:
             fields={"runtime": "must be apptainer"},
         )
     check_registry(OWN if is_file(text) else parse_image(text), rules)
-    if rules.settings.known_digests:
+    if rules.containers.allowed_digests:
         raise _unknown("An image that was built here is none of those", "Push it to a registry, and ask")
     return text
 
 
 def _check_image(image: Image, rules: Rules) -> None:
     check_registry(image, rules)
-    known = rules.settings.known_digests
-    if (rules.settings.images_by_digest or known) and image.digest is None:
+    known = rules.containers.allowed_digests
+    if (rules.containers.require_digest or known) and image.digest is None:
         raise Invalid(
             "Images must be named by their digest here.",
             "Write NAME@sha256:…; podman image inspect --format '{{.Digest}}' NAME tells it.",
@@ -160,12 +159,12 @@ def _check_image(image: Image, rules: Rules) -> None:
 
 def _unknown(what: str, how: str) -> Invalid:
     message = f"{what} that may run here."
-    return Invalid(message, f"{how} an admin to add its digest to known_digests.", fields={"image": message})
+    return Invalid(message, f"{how} an admin to add its digest to allowed_digests.", fields={"image": message})
 
 
 def check_registry(image: Image, rules: Rules) -> None:
     """Raises Invalid for one the admins do not allow."""
-    registries = rules.settings.allowed_registries
+    registries = rules.containers.allowed_registries
     if registries and not any(f"{image.repository}/".startswith(f"{one.rstrip('/')}/") for one in registries):
         known = ", ".join(registries)
         raise Invalid(
@@ -180,8 +179,8 @@ def _image_file(path: str, runtime: str, rules: Rules) -> str:
         raise Invalid(
             "Only apptainer runs an image from a file.", "Add --runtime apptainer.", fields={"image": "is a file"}
         )
-    settings = rules.settings
-    if settings.allowed_registries or settings.images_by_digest or settings.known_digests:
+    containers = rules.containers
+    if containers.allowed_registries or containers.require_digest or containers.allowed_digests:
         raise Invalid(
             "Images from files are not allowed here.", "Name one in a registry.", fields={"image": "a file"}
         )
@@ -189,7 +188,7 @@ def _image_file(path: str, runtime: str, rules: Rules) -> str:
 
 
 def _network(spec: JobSpec, rules: Rules) -> str:
-    usable = [name for name in rules.settings.container_networks if name in NETWORKS]
+    usable = [name for name in rules.containers.networks if name in NETWORKS]
     wanted = spec.network or (usable[0] if usable else "none")
     if wanted in usable or wanted == "none":
         return wanted

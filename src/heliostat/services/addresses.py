@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from urllib.parse import quote, urlsplit
 
-from heliostat.config import Settings
+from heliostat.config import ServerSettings
 from heliostat.models.sessions import Target
 
 ENTER = "_heliostat/enter"
@@ -42,13 +42,13 @@ class Addresses:
         return f"{self.of(target)}{ENTER}?code={quote(code, safe='')}&next={quote(goal, safe='')}"
 
 
-def addresses(settings: Settings, url: str, proxy_url: str) -> Addresses:
+def addresses(server: ServerSettings, url: str, proxy_url: str) -> Addresses:
     """`url` and `proxy_url` are where the two listen."""
     return Addresses(
-        control=(settings.public_url or url).rstrip("/"),
-        proxy=(settings.proxy_url or proxy_url).rstrip("/"),
-        is_control_told=settings.public_url is not None,
-        is_proxy_told=settings.proxy_url is not None,
+        control=(server.public_url or url).rstrip("/"),
+        proxy=(server.proxy_url or proxy_url).rstrip("/"),
+        is_control_told=server.public_url is not None,
+        is_proxy_told=server.proxy_url is not None,
     )
 
 

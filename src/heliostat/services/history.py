@@ -156,7 +156,7 @@ class Imported:
 def import_slurm(context: Context, caller: Caller, given: SacctText) -> Imported:
     """All of it or, when an account has no project, nothing. Done again it changes nothing. Admins only."""
     require_admin(caller.user)
-    reader = reader_of_slurm(ZoneInfo(context.settings.zone), given.delimiter)
+    reader = reader_of_slurm(ZoneInfo(context.settings.server.zone), given.delimiter)
     past = list(reader.jobs(given.text.split("\n")))
     projects = _projects(context, {job.account for job in past}, given.projects)
     users, made = _users(context, caller, {job.user for job in past}, given.users)
@@ -224,7 +224,7 @@ def _users(
 def _admitted(context: Context, name: str) -> str | None:
     """A Unix user of this machine gets the account that their first contact would make, if that is let in."""
     unix = context.identities.unix.by_name(name)
-    if unix is None or not context.settings.admit_local_users or unix.name != name:
+    if unix is None or not context.settings.auth.admit_local_users or unix.name != name:
         return None
     try:
         return context.identities.by_peer(unix.uid).name

@@ -8,7 +8,6 @@ import fcntl
 import os
 import re
 import sqlite3
-import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -16,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from heliostat.config import Home, Settings
+from heliostat.config.edit import with_setting
 from heliostat.doctor import examine
 from heliostat.engines.contract import ChecksRequests, Finding
 from heliostat.engines.factory import checks_of_slurm
@@ -82,11 +82,11 @@ Look = Callable[[Settings], tuple[Sequence[Finding], ChecksRequests]]
 
 def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
     """Looks and changes nothing; a server may be running."""
-    if settings.engine == "slurm":
+    if settings.server.engine == "slurm":
         return Plan(True, 0, (), (), ())
-    if settings.engine != "local":
+    if settings.server.engine != "local":
         raise Conflict(
-            f"The engine is {settings.engine}, not local.", "Only what runs on this machine can be moved."
+            f"The engine is {settings.server.engine}, not local.", "Only what runs on this machine can be moved."
         )
     findings, slurm = (look or _look)(settings)
     jobs, classes = _unfinished(settings.home)
@@ -102,13 +102,13 @@ def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
 def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | None = None) -> Moved:
     """Raises Conflict when something is in the way: then nothing has changed."""
     home = settings.home
-    if settings.engine == "slurm":
+    if settings.server.engine == "slurm":
         return Moved(plan_migration(settings), ())
     with _no_server(home):
         plan = plan_migration(settings, look)
         plan.check(hold_unfit)
         text = _read(home.config)
-        changed = with_setting(text, "engine", "slurm")
+        changed = with_setting(text, "server", "engine", "slurm")
         copies = tuple(_copies(home))
         _hold(home, plan.unfit)
         _write(home.config, changed, home.config)
@@ -116,7 +116,8 @@ def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | 
 
 
 def _look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
-    return examine(replace(settings, engine="slurm")), checks_of_slurm(settings)
+    on_slurm = replace(settings, server=replace(settings.server, engine="slurm"))
+    return examine(on_slurm), checks_of_slurm(settings)
 
 
 def _why_not(job: Job, data_class: int, slurm: ChecksRequests) -> str | None:
@@ -232,27 +233,3 @@ def _keep(draft: Path, path: Path) -> None:
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:20])) + (f" and {len(numbers) - 20} more" if len(numbers) > 20 else "")
-
-
-def with_setting(text: str, name: str, value: str) -> str:
-    """Comments, order and line ends stay. Raises Invalid where it cannot be done without harm."""
-    table = _TABLE.search(text)
-    top, rest = (text, "") if table is None else (text[: table.start()], text[table.start() :])
-    line = re.compile(rf"^([ \t]*{re.escape(name)}[ \t]*=[ \t]*)(\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE)
-    changed, count = line.subn(lambda found: f'{found[1]}"{value}"', top, count=1)
-    if not count:
-        end = "\r\n" if "\r\n" in text else "\n"
-        changed = f'{name} = "{value}"{end}{top}'
-    changed += rest
-    if _values(changed) != (_values(text) or {}) | {name: value}:
-        raise Invalid(
-            f"cluster.toml: {name} cannot be set there safely.", f'Write {name} = "{value}" into it yourself.'
-        )
-    return changed
-
-
-def _values(text: str) -> dict[str, object] | None:
-    try:
-        return tomllib.loads(text)
-    except tomllib.TOMLDecodeError:
-        return None

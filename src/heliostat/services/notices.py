@@ -59,7 +59,7 @@ def list_notices(context: Context, caller: Caller, *, everybodys: bool = False) 
 
 def add_notice(context: Context, caller: Caller, wish: Wish) -> tuple[Shown, str | None]:
     """With the secret that signs it, which is told this once; None: it is not signed."""
-    address = check_address(context.settings, wish.channel, wish.address)
+    address = check_address(context.settings.notifications, wish.channel, wish.address)
     _check_occasions(wish)
     now = context.now()
     draft = Notice(
@@ -71,7 +71,7 @@ def add_notice(context: Context, caller: Caller, wish: Wish) -> tuple[Shown, str
         if wish.project is not None:
             _check_manages(actor, wish.project)
             found_project(tx, wish.project)
-        most = context.settings.max_notices_per_user
+        most = context.settings.notifications.max_per_user
         if len(stored.list_notices(tx.conn, actor.name)) >= most:
             raise Conflict(
                 f"You have {most} notices, and may not have more.", "Remove one: helio notice remove ID."
@@ -105,9 +105,9 @@ def try_notice(context: Context, caller: Caller, notice_id: NoticeId) -> Outcome
 
     notice = write_as(context, caller, change)
     nothing = Delivery(str(uuid.uuid4()), notice_id, (), 0, DeliveryState.WAITING, now, now)
-    letter = compose(notice, nothing, (), context.settings.public_url)
+    letter = compose(notice, nothing, (), context.settings.server.public_url)
     try:
-        Sender(context.settings).send(notice, letter, now)
+        Sender(context.settings.home, context.settings.notifications).send(notice, letter, now)
     except Undelivered as error:
         return Outcome(False, error.problem)
     return Outcome(True, None)

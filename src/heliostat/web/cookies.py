@@ -45,5 +45,5 @@ def _read(request: Request, name: str) -> str:
 
 
 def _is_encrypted(request: Request) -> bool:
-    public = request.app.state.context.settings.public_url or ""
+    public = request.app.state.context.settings.server.public_url or ""
     return request.url.scheme == "https" or public.startswith("https://")

@@ -135,7 +135,7 @@ def _check_origin(request: Request) -> None:
     site = request.headers.get("sec-fetch-site", "same-origin")
     origin = request.headers.get("origin")
     own = {request.headers.get("host", "")}
-    if public := request.app.state.context.settings.public_url:
+    if public := request.app.state.context.settings.server.public_url:
         own.add(urlsplit(public).netloc)
     if site not in ("same-origin", "none") or (origin is not None and urlsplit(origin).netloc not in own):
         raise Forbidden("This request came from another site.", "Open the page here and try again.")

@@ -30,7 +30,7 @@ enter() {
     else
         mkdir -m 700 "$1" 2>/dev/null
         if [ -L "$1" ] || [ ! -d "$1" ] || [ ! -O "$1" ]; then
-            echo "$1 on $HELIOSTAT_NODE cannot be made, or is not yours; tell an admin: container_scratch" | tee ../said
+            echo "$1 on $HELIOSTAT_NODE cannot be made, or is not yours; tell an admin: scratch in [containers]" | tee ../said
             fail
         fi
         run=$1/b$HELIOSTAT_ATTEMPT_ID scratch=$1/b$HELIOSTAT_ATTEMPT_ID/s store=$1/images

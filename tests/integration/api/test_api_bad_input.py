@@ -16,7 +16,9 @@ LONGEST_ECHO = 1000
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """On the simulated engine: should a hostile command slip through, nothing runs it."""
-    server = RunningServer('engine = "simulated"\nsimulated_nodes = "1x8xA100"\nmax_request_bytes = 1048576\n')
+    server = RunningServer(
+        'server.engine = "simulated"\nserver.simulated_nodes = "1x8xA100"\nserver.max_request_bytes = 1048576\n'
+    )
     server.submit(command="true", held=True)
     yield server
     server.remove()

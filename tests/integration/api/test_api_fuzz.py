@@ -31,7 +31,9 @@ hostile = st.recursive(
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """On the simulated engine: nothing of what is made up here ever runs."""
-    server = RunningServer('engine = "simulated"\nsimulated_nodes = "2x4xA100"\nsimulated_speed = 1000.0\n')
+    server = RunningServer(
+        'server.engine = "simulated"\nserver.simulated_nodes = "2x4xA100"\nserver.simulated_speed = 1000.0\n'
+    )
     server.ask("POST", "/jobs/bulk", {"jobs": [{"command": "true"}] * 20})
     yield server
     server.remove()

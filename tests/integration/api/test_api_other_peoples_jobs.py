@@ -13,7 +13,9 @@ SECRET = "hunter2"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('engine = "simulated"\nsimulated_nodes = "1x4xA100"\nmax_queued_jobs_per_user = 3000\n')
+    server = RunningServer(
+        'server.engine = "simulated"\nserver.simulated_nodes = "1x4xA100"\nqueue.max_jobs_per_user = 3000\n'
+    )
     yield server
     server.remove()
 

@@ -13,7 +13,7 @@ BRIEF = {"HELIOSTAT_SIMULATED_SECONDS": "0.2"}
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('engine = "simulated"\nsimulated_nodes = "1x4xA100,1x2xT4"\n')
+    server = RunningServer('server.engine = "simulated"\nserver.simulated_nodes = "1x4xA100,1x2xT4"\n')
     yield server
     server.remove()
 

@@ -20,7 +20,7 @@ COURSE = {
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('engine = "simulated"\nsimulated_nodes = "2x4xA100"\n')
+    server = RunningServer('server.engine = "simulated"\nserver.simulated_nodes = "2x4xA100"\n')
     yield server
     server.remove()
 

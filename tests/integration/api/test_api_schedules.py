@@ -19,7 +19,9 @@ PASSWORD = "correct horse battery"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('simulate_gpus = "4xA100"\nnode_name = "here"\nleast_schedule_seconds = 1\n')
+    server = RunningServer(
+        'server.simulate_gpus = "4xA100"\nserver.node_name = "here"\nqueue.min_schedule_seconds = 1\n'
+    )
     yield server
     server.remove()
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from bench.slurm_up import PrivateSlurm
 
-from heliostat.config import Home, Settings
+from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.contract import Engine
 from heliostat.engines.local.engine import LocalEngine
 from heliostat.engines.simulated.clock import ManualClock, RealClock
@@ -86,7 +86,7 @@ def simulated_surviving_restart(folder: Path) -> EngineUnderTest:
 
 def local(folder: Path) -> EngineUnderTest:
     """Real processes of this user, limits and all, in an installation of its own."""
-    settings = Settings(_made(Home(folder / "home")), simulate_gpus="4xA100")
+    settings = Settings(_made(Home(folder / "home")), server=ServerSettings(simulate_gpus="4xA100"))
     return EngineUnderTest(make=lambda: LocalEngine(settings))
 
 

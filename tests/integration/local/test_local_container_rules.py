@@ -34,7 +34,9 @@ def data(two_people: list[Person], tmp_path_factory: pytest.TempPathFactory) -> 
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person], data: Path) -> Iterator[RunningServer]:
-    server = RunningServer(f'node_name = "here"\npids_limit = 200\nmount_paths = ["{{home}}", "{data}:ro"]\n')
+    server = RunningServer(
+        f'server.node_name = "here"\nqueue.pids_limit = 200\ncontainers.mount_paths = ["{{home}}", "{data}:ro"]\n'
+    )
     put_image(server.home, two_people[0].name)
     yield server
     server.remove()
@@ -202,8 +204,8 @@ def test_a_script_runs_inside_with_its_words(server: RunningServer, ann: Person)
 @pytest.fixture
 def strict(two_people: list[Person]) -> Iterator[RunningServer]:
     server = RunningServer(
-        'node_name = "here"\ncontainers_required = true\nallowed_registries = ["localhost"]\n'
-        'read_only_root = true\ncontainer_networks = ["none"]\nruntimes = ["podman"]\n'
+        'server.node_name = "here"\ncontainers.required = true\ncontainers.allowed_registries = ["localhost"]\n'
+        'containers.read_only_root = true\ncontainers.networks = ["none"]\ncontainers.runtimes = ["podman"]\n'
     )
     put_image(server.home, two_people[0].name)
     yield server
@@ -236,7 +238,8 @@ def kata() -> Iterator[Path]:
 @pytest.fixture
 def vault(two_people: list[Person], kata: Path) -> Iterator[RunningServer]:
     server = RunningServer(
-        f'node_name = "here"\noci_runtimes = {{ vault = "{kata}" }}\ncontainers_required_for = ["vault"]\n'
+        f'server.node_name = "here"\ncontainers.oci_runtimes = {{ vault = "{kata}" }}\n'
+        'containers.required_for = ["vault"]\n'
     )
     put_image(server.home, two_people[0].name)
     server.ask("POST", "/projects", {"name": "vault", "department": "default"})
@@ -269,7 +272,7 @@ def on_gpus(two_people: list[Person], tmp_path: Path) -> Iterator[RunningServer]
     spec = Path("/etc/cdi") / f"heliostat-test-{os.getpid()}.json"
     spec.parent.mkdir(exist_ok=True)
     spec.write_text(json.dumps({"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": devices}))
-    server = RunningServer('node_name = "here"\n', fake.environment())
+    server = RunningServer('server.node_name = "here"\n', fake.environment())
     put_image(server.home, two_people[0].name)
     yield server
     server.remove()
@@ -309,7 +312,9 @@ def test_apptainer_is_called_as_it_should_be(server: RunningServer, ann: Person)
 
 
 def test_docker_is_called_as_it_should_be_where_it_is_allowed(ann: Person) -> None:
-    server = RunningServer('node_name = "here"\nruntimes = ["docker"]\ncontainer_runtime = "docker"\n')
+    server = RunningServer(
+        'server.node_name = "here"\ncontainers.runtimes = ["docker"]\ncontainers.default_runtime = "docker"\n'
+    )
     body = {"command": ["python", "a b"], "image": "python:3.11"}
     try:
         with stand_in("docker"):

@@ -50,7 +50,7 @@ class Way:
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
-    server = RunningServer('simulate_gpus = "2xA100"\nnode_name = "here"\npids_limit = 200\n')
+    server = RunningServer('server.simulate_gpus = "2xA100"\nserver.node_name = "here"\nqueue.pids_limit = 200\n')
     put_image(server.home, two_people[0].name)
     put_image(server.home, "root")
     yield server

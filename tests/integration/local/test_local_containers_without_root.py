@@ -16,7 +16,7 @@ pytestmark = [needs_root, pytest.mark.skipif(why_no_podman() is not None, reason
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
     python, environment = python_for(two_people[0])
-    server = RunningServer('node_name = "here"\n', environment, two_people[0].name, python)
+    server = RunningServer('server.node_name = "here"\n', environment, two_people[0].name, python)
     put_image(server.home, two_people[0].name)
     yield server
     server.remove()

@@ -42,7 +42,9 @@ def builder() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def server(index: Index, builder: str) -> Iterator[RunningServer]:
     pytest.importorskip("uv", reason="uv builds environments, and is not installed")
-    settings = f'environments_builder = "{builder}"\nuv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
+    settings = (
+        f'environments.builder = "{builder}"\nenvironments.uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
+    )
     server = RunningServer(settings, {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"})
     yield server
     server.remove()

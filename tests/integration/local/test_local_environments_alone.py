@@ -32,7 +32,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 def server(index: Index, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     home = tmp_path_factory.mktemp("home")
     variables = {"UV_DEFAULT_INDEX": index.url, "UV_CACHE_DIR": str(home / "uv")}
-    with Server(home, environments_builder="nobody-has-this", uv_variables=variables) as server:
+    with Server(home, environments={"builder": "nobody-has-this", "uv_variables": variables}) as server:
         yield server
 
 

@@ -21,7 +21,7 @@ STRANGE = {"TOKEN": "sword 'fish'\n$(id)", "LD_PRELOAD": "", "DOCKER_HOST": "tcp
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
-    server = RunningServer('node_name = "here"\n')
+    server = RunningServer('server.node_name = "here"\n')
     put_image(server.home, two_people[0].name)
     put_image(server.home, "root")
     yield server

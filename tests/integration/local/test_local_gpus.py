@@ -25,7 +25,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> FakeNvml:
 
 @pytest.fixture(scope="module")
 def server(driver: FakeNvml) -> Iterator[RunningServer]:
-    server = RunningServer('node_name = "here"\n', driver.environment())
+    server = RunningServer('server.node_name = "here"\n', driver.environment())
     yield server
     server.remove()
 

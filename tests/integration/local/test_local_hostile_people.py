@@ -56,8 +56,8 @@ def server(index: Index, two_people: list[Person]) -> Iterator[RunningServer]:
     pytest.importorskip("uv", reason="uv builds environments, and is not installed")
     with people(f"ht{os.getpid()}make") as [builder]:
         server = RunningServer(
-            f'node_name = "here"\nenvironments_builder = "{builder.name}"\n'
-            f'uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n',
+            f'server.node_name = "here"\nenvironments.builder = "{builder.name}"\n'
+            f'environments.uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n',
         )
         yield server
         server.remove()
@@ -225,7 +225,9 @@ def test_settings_of_ones_own_lead_no_name_of_an_allowed_registry_elsewhere(
         text = f'[[registry]]\nprefix = "{address}/lab"\nlocation = "{address}/evil"\ninsecure = true\n'
         (own / "registries.conf.d").mkdir()
         (own / "registries.conf.d/mine.conf").write_text(text)
-        server = RunningServer(f'node_name = "here"\nallowed_registries = ["{address}/lab", "localhost"]\n')
+        server = RunningServer(
+            f'server.node_name = "here"\ncontainers.allowed_registries = ["{address}/lab", "localhost"]\n'
+        )
         try:
             for name, what in (("evil", "evil"), ("lab", "the-image")):
                 put_image(server.home, "root", what=what)

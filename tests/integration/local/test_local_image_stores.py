@@ -10,10 +10,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import ContainerSettings, Home
 from heliostat.engines.folders import person_of
 from heliostat.engines.local.containers import tool_room
 from heliostat.engines.local.image_stores import ImageStore, begin_sweep, end_sweep, store_bytes, sweep_stores
@@ -33,7 +34,7 @@ LONG_AGO = time.time() - 100 * 86400
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
-    server = RunningServer('node_name = "here"\n')
+    server = RunningServer('server.node_name = "here"\n')
     yield server
     server.remove()
 
@@ -48,14 +49,17 @@ def store(server: RunningServer, ann: Person) -> ImageStore:
     return ImageStore(str(path), person_of(ann.name))
 
 
-def settings(server: RunningServer, **limits: object) -> Settings:
-    none = Settings(Home(server.home), images_keep_days=0, images_max_size="0")
-    return replace(none, **limits)  # type: ignore[arg-type]
+def limited(**limits: Any) -> ContainerSettings:
+    return replace(ContainerSettings(keep_days=0, max_size="0"), **limits)
 
 
-def sweep(store: ImageStore, limits: Settings) -> list[str]:
+def sweep(store: ImageStore, limits: ContainerSettings) -> list[str]:
     """The names of what went."""
-    return [line.split()[-1] for line in end_sweep(store, begin_sweep(store, limits))]
+    return [line.split()[-1] for line in end_sweep(store, begin_sweep(store, home_of(store), limits))]
+
+
+def home_of(store: ImageStore) -> Home:
+    return Home(Path(store.path).parents[1])
 
 
 def names(store: ImageStore) -> set[str]:
@@ -76,7 +80,7 @@ def used(store: ImageStore, image: str, at: float) -> Path:
 
 def left_of_sweeps(server: RunningServer, store: ImageStore) -> list[str]:
     """Files, and processes that podman needs without root."""
-    room = tool_room(settings(server), store.owner)
+    room = tool_room(home_of(store), store.owner)
     found = os.listdir(room)
     for folder in Path("/proc").glob("[0-9]*"):
         try:
@@ -88,10 +92,10 @@ def left_of_sweeps(server: RunningServer, store: ImageStore) -> list[str]:
 
 
 def test_what_was_not_used_for_long_goes_and_leaves_nothing(server: RunningServer, store: ImageStore) -> None:
-    assert sweep(store, settings(server, images_keep_days=30)) == []  # never seen before counts as used now
+    assert sweep(store, limited(keep_days=30)) == []  # never seen before counts as used now
     used(store, OTHER, LONG_AGO)
     before = store_bytes(store)
-    assert sweep(store, settings(server, images_keep_days=30)) == [OTHER]
+    assert sweep(store, limited(keep_days=30)) == [OTHER]
     assert names(store) == {IMAGE}
     assert 0 < store_bytes(store) < before
     wait_for(
@@ -103,9 +107,12 @@ def test_what_was_not_used_for_long_goes_and_leaves_nothing(server: RunningServe
 
 def test_the_server_removes_what_is_due_of_everybody(server: RunningServer, store: ImageStore) -> None:
     used(store, OTHER, LONG_AGO)
-    assert ImageStoreKeeper(partial(sweep_stores, settings(server))).sweep() == 0  # without limits nobody looks
-    limited = settings(server, images_keep_days=30)
-    assert ImageStoreKeeper(partial(sweep_stores, limited)).sweep() == 1
+
+    def keeper(**limits: Any) -> ImageStoreKeeper:
+        return ImageStoreKeeper(partial(sweep_stores, home_of(store), limited(**limits)))
+
+    assert keeper().sweep() == 0  # without limits nobody looks
+    assert keeper(keep_days=30).sweep() == 1
     assert names(store) == {IMAGE}
 
 
@@ -115,7 +122,7 @@ def test_while_all_are_too_large_what_was_not_used_longest_goes_first(
     used(store, IMAGE, LONG_AGO)
     used(store, OTHER, LONG_AGO + 86400)
     most = f"{store_bytes(store) * 3 // 4 // 2**20}M"
-    assert sweep(store, settings(server, images_max_size=most)) == [IMAGE]
+    assert sweep(store, limited(max_size=most)) == [IMAGE]
     assert server.run(ann.uid, command=["/bin/true"], image=OTHER)["state"] == "completed"
 
 
@@ -129,13 +136,13 @@ def test_an_image_in_use_stays_until_its_container_has_ended(
     )
     used(store, IMAGE, LONG_AGO)
     used(store, OTHER, LONG_AGO)
-    assert sweep(store, settings(server, images_keep_days=30, images_max_size=SMALL)) == [OTHER]
+    assert sweep(store, limited(keep_days=30, max_size=SMALL)) == [OTHER]
     assert os.stat(in_use(store.path, IMAGE)).st_mtime > LONG_AGO + 86400  # it is used now
     (server.home / f"jobs/{job}/work/go").touch()
     assert server.finished(job, ann.uid)["state"] == "completed"
     assert "this-is-the-image" in server.output(job, ann.uid)
     used(store, IMAGE, LONG_AGO)
-    assert sweep(store, settings(server, images_keep_days=30)) == [IMAGE]
+    assert sweep(store, limited(keep_days=30)) == [IMAGE]
 
 
 @pytest.mark.parametrize("what", ["lock", "building"])
@@ -143,7 +150,7 @@ def test_nothing_goes_while_she_fetches_or_builds(server: RunningServer, store: 
     with open(Path(store.path, what), "a") as held:
         os.fchown(held.fileno(), store.owner.uid, store.owner.gid)
         fcntl.flock(held, fcntl.LOCK_SH)
-        assert sweep(store, settings(server, images_max_size=SMALL)) == []
+        assert sweep(store, limited(max_size=SMALL)) == []
     assert names(store) == {IMAGE, OTHER}
 
 
@@ -157,7 +164,7 @@ def test_a_job_whose_image_was_removed_fetches_it_again(
         push(server.home, ann.name, image)
         body = {"command": ["/bin/sh", "-c", "id -u"], "image": image}
         assert server.run(ann.uid, **body)["state"] == "completed"
-        sweep(store, settings(server, images_max_size=SMALL))
+        sweep(store, limited(max_size=SMALL))
         assert image not in names(store)
         again = server.run(ann.uid, **body)
         assert again["state"] == "completed", server.output(again["id"], ann.uid, "stderr")
@@ -185,7 +192,7 @@ def build(server: RunningServer, person: Person, number: int) -> None:
 def test_layers_that_no_build_has_used_for_long_go_and_leave_nothing(
     server: RunningServer, store: ImageStore, layers: Path
 ) -> None:
-    limits = settings(server, images_keep_days=30)
+    limits = limited(keep_days=30)
     assert sweep(store, limits) == []
     os.utime(f"{store.path}/layers.lock", (LONG_AGO, LONG_AGO))
     before = store_bytes(store)
@@ -206,10 +213,10 @@ def test_layers_go_before_images_and_before_the_image_they_lie_upon(
 ) -> None:
     used(store, IMAGE, LONG_AGO)
     too_little = f"{store_bytes(store) // 2**20 - 2}M"
-    assert sweep(store, settings(server, images_max_size=too_little)) == ["builds"]
+    assert sweep(store, limited(max_size=too_little)) == ["builds"]
     build(server, ann, 2)
     used(store, IMAGE, LONG_AGO)
-    assert sweep(store, settings(server, images_keep_days=30)) == ["builds", IMAGE]
+    assert sweep(store, limited(keep_days=30)) == ["builds", IMAGE]
     put_image(server.home, ann.name)
     build(server, ann, 3)
 
@@ -218,7 +225,7 @@ def test_no_layers_go_while_she_builds_and_half_removed_ones_are_nobodys(
     server: RunningServer, store: ImageStore, layers: Path, ann: Person
 ) -> None:
     os.utime(f"{store.path}/layers.lock", (LONG_AGO, LONG_AGO))
-    limits = settings(server, images_keep_days=30)
+    limits = limited(keep_days=30)
     with open(Path(store.path, "building"), "a") as held:
         fcntl.flock(held, fcntl.LOCK_SH)
         assert sweep(store, limits) == []
@@ -236,14 +243,14 @@ def test_a_sweep_that_is_killed_leaves_no_half_image(
     server: RunningServer, store: ImageStore, ann: Person, moment: str
 ) -> None:
     used(store, IMAGE, LONG_AGO)
-    limits = settings(server, images_keep_days=30)
-    room = Path(tool_room(limits, store.owner))
+    limits = limited(keep_days=30)
+    room = Path(tool_room(home_of(store), store.owner))
     reached = {
         "it has begun": (room / "list").exists,
         "podman runs": (room / "i").exists,
         "the image is off the list": lambda: IMAGE not in names(store),
     }[moment]
-    with begin_sweep(store, limits) as process:
+    with begin_sweep(store, home_of(store), limits) as process:
         wait_until(lambda: reached() or process.poll() is not None, f"the moment that {moment}")
         if process.poll() is None:
             os.killpg(process.pid, signal.SIGKILL)

@@ -41,7 +41,7 @@ def dataset() -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person], dataset: Path) -> Iterator[RunningServer]:
-    server = RunningServer(f'node_name = "here"\nmount_paths = ["{{home}}", "{dataset}:ro"]\n')
+    server = RunningServer(f'server.node_name = "here"\ncontainers.mount_paths = ["{{home}}", "{dataset}:ro"]\n')
     put_image(server.home, two_people[0].name)
     yield server
     server.remove()

@@ -21,7 +21,7 @@ FILE = 'FROM scratch\nCOPY busybox /bin/busybox\nRUN ["/bin/busybox", "touch", "
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('node_name = "here"\n')
+    server = RunningServer('server.node_name = "here"\n')
     yield server
     server.remove()
 

@@ -35,7 +35,7 @@ print((used.children_user + used.children_system) / (time.monotonic() - started)
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    settings = f'simulate_gpus = "2xA100"\nnode_name = "here"\npids_limit = {MOST_PROCESSES}\n'
+    settings = f'server.simulate_gpus = "2xA100"\nserver.node_name = "here"\nqueue.pids_limit = {MOST_PROCESSES}\n'
     server = RunningServer(settings)
     yield server
     server.remove()

@@ -29,7 +29,7 @@ __attribute__((constructor)) static void tell(void) {
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     environment = {**os.environ, OF_THE_SERVER: SECRET, "PYTHONDONTWRITEBYTECODE": "1"}
-    server = RunningServer('simulate_gpus = "2xA100"\nnode_name = "here"\n', environment)
+    server = RunningServer('server.simulate_gpus = "2xA100"\nserver.node_name = "here"\n', environment)
     yield server
     server.remove()
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fakes.nvml.build import FakeNvml, gpu, why_not
-from heliostat.config import Home, Settings
+from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.local import engine as local
 from heliostat.engines.local.cgroups import NoCgroups
 from heliostat.engines.local.sampling import UsageReader
@@ -20,7 +20,7 @@ from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 
 BURN = "held = b'x' * (200 << 20)\nwhile True: pass"
-SETTINGS = 'node_name = "here"\nsample_seconds = 1\n'
+SETTINGS = 'server.node_name = "here"\nmonitoring.sample_seconds = 1\n'
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_a_machine_without_cgroups_counts_by_process_tree(tmp_path: Path, monkey
     for made in (home.jobs, home.attempts):
         made.mkdir()
     monkeypatch.setattr(local, "find_cgroups", lambda instance: NoCgroups("none here"))
-    engine = local.LocalEngine(Settings(home, simulate_gpus="1xT4"))
+    engine = local.LocalEngine(Settings(home, server=ServerSettings(simulate_gpus="1xT4")))
     worker = subprocess.Popen(["sh", "-c", f"'{sys.executable}' -c \"{BURN}\"; :"], start_new_session=True)
     try:
         running = _as_running(worker.pid)

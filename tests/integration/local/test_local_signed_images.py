@@ -32,7 +32,7 @@ def node() -> Iterator[SigningNode]:
 
 @pytest.fixture(scope="module")
 def server(node: SigningNode) -> Iterator[RunningServer]:
-    server = RunningServer('node_name = "here"\n', python=node.python)
+    server = RunningServer('server.node_name = "here"\n', python=node.python)
     yield server
     server.remove()
 

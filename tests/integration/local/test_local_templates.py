@@ -51,7 +51,9 @@ done <"$file"
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with Server(tmp_path_factory.mktemp("templates") / "home", cpus=8, simulate_gpus="6xA100") as server:
+    with Server(
+        tmp_path_factory.mktemp("templates") / "home", server={"simulate_gpus": "6xA100"}, cpus=8
+    ) as server:
         yield server.client
 
 

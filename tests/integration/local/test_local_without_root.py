@@ -15,7 +15,9 @@ pytestmark = needs_root
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
     ann = two_people[0]
     python, environment = python_for(ann)
-    server = RunningServer('simulate_gpus = "1xT4"\nnode_name = "hers"\n', environment, ann.name, python)
+    server = RunningServer(
+        'server.simulate_gpus = "1xT4"\nserver.node_name = "hers"\n', environment, ann.name, python
+    )
     yield server
     server.remove()
 

@@ -18,7 +18,7 @@ WAYS: dict[str, dict[str, Any]] = {"bubblewrap": {"runtime": "bubblewrap"}, "pod
 
 @pytest.fixture(scope="module")
 def server(two_people: list[Person]) -> Iterator[RunningServer]:
-    server = RunningServer('node_name = "here"\n')
+    server = RunningServer('server.node_name = "here"\n')
     put_image(server.home, two_people[0].name)
     yield server
     server.remove()

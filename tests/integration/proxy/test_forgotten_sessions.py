@@ -26,7 +26,10 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    settings = f'jupyter_command = "{JUPYTER}"\nsession_idle_after = "{IDLE_SECONDS}s"\nsample_seconds = 0\n'
+    settings = (
+        f'sessions.jupyter_command = "{JUPYTER}"\n'
+        f'sessions.idle_after = "{IDLE_SECONDS}s"\nmonitoring.sample_seconds = 0\n'
+    )
     server = RunningServer(settings)
     yield server
     server.remove()

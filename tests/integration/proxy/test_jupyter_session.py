@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer(f'jupyter_command = "{JUPYTER}"\nsimulate_gpus = "2xA100"\n')
+    server = RunningServer(f'sessions.jupyter_command = "{JUPYTER}"\nserver.simulate_gpus = "2xA100"\n')
     yield server
     server.remove()
 

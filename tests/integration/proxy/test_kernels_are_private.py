@@ -30,7 +30,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer(f'jupyter_command = "{JUPYTER}"\n')
+    server = RunningServer(f'sessions.jupyter_command = "{JUPYTER}"\n')
     yield server
     server.remove()
 

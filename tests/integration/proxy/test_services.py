@@ -324,7 +324,7 @@ def test_others_see_and_use_only_what_they_may(server: RunningServer, ann: Perso
 def test_with_a_host_name_each_a_public_service_opens_in_anybodys_browser(ann: Person, bob: Person) -> None:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    settings = f'proxy_port = {port}\nproxy_url = "http://*.sessions.test:{port}"\n'
+    settings = f'server.proxy_port = {port}\nserver.proxy_url = "http://*.sessions.test:{port}"\n'
     server = RunningServer(settings)
     try:
         with running(server, "shown", ann.uid, visibility="public") as url:

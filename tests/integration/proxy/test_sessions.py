@@ -17,7 +17,9 @@ from support.proxied import ECHO, PYTHON, Visitor, proxy_url
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
     """One that brings no JupyterLab along."""
-    server = RunningServer('simulate_gpus = "4xA100"\nnode_name = "here"\njupyter_requirements = []\n')
+    server = RunningServer(
+        'server.simulate_gpus = "4xA100"\nserver.node_name = "here"\nsessions.jupyter_requirements = []\n'
+    )
     yield server
     server.remove()
 

@@ -23,7 +23,7 @@ def server() -> Iterator[RunningServer]:
     """Each session has a host name of its own."""
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port = probe.getsockname()[1]
-    server = RunningServer(f'proxy_port = {port}\nproxy_url = "http://*.lab.test:{port}"\n')
+    server = RunningServer(f'server.proxy_port = {port}\nserver.proxy_url = "http://*.lab.test:{port}"\n')
     yield server
     server.remove()
 
@@ -58,7 +58,7 @@ def key_of(server: RunningServer, session: int, person: Person) -> str:
 
 def through(server: RunningServer, session: int, key: str, host: int | None = None) -> int:
     """The status of a request of a program with this key, under the host name of that session."""
-    [port] = re.findall(r"proxy_port = (\d+)", (server.home / "cluster.toml").read_text())
+    [port] = re.findall(r"server\.proxy_port = (\d+)", (server.home / "cluster.toml").read_text())
     said = [("Host", f"{host or session}.lab.test:{port}"), ("Authorization", f"Bearer {key}")]
     return Visitor(server).get(f"http://127.0.0.1:{port}/s/{session}/echo", headers=said).status
 

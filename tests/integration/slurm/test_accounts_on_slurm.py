@@ -17,7 +17,9 @@ pytestmark = needs_root
 
 @pytest.fixture(scope="module")
 def server(slurm: TestCluster) -> Iterator[RunningServer]:
-    server = RunningServer('engine = "slurm"\ndefault_project = "begin"\n', {**os.environ, **slurm.env})
+    server = RunningServer(
+        'server.engine = "slurm"\nauth.default_project = "begin"\n', {**os.environ, **slurm.env}
+    )
     yield server
     server.remove()
 

@@ -13,7 +13,7 @@ from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from support.slurm import TestCluster
 
-SETTINGS = 'engine = "slurm"\n'
+SETTINGS = 'server.engine = "slurm"\n'
 pytestmark = needs_root
 
 

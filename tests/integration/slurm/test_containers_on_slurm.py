@@ -96,7 +96,7 @@ def scratch(two_people: list[Person]) -> Iterator[Path]:
 
 
 def settings_of(scratch: Path) -> str:
-    return f'engine = "slurm"\ncontainer_scratch = "{scratch.parent}"\n'
+    return f'server.engine = "slurm"\ncontainers.scratch = "{scratch.parent}"\n'
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def scratch(two_people: list[Person]) -> Iterator[Path]:
 
 @pytest.fixture(scope="module")
 def server(own: OurOwn, two_people: list[Person], scratch: Path) -> Iterator[RunningServer]:
-    server = RunningServer(f'engine = "slurm"\ncontainer_scratch = "{scratch}"\n', own.env)
+    server = RunningServer(f'server.engine = "slurm"\ncontainers.scratch = "{scratch}"\n', own.env)
     for person in two_people:
         server.ask("GET", "/status", uid=person.uid)
     assert server.ask("POST", "/slurm/apply").status == 200

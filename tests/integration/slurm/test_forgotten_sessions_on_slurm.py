@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def server(slurm: TestCluster) -> Iterator[RunningServer]:
-    settings = f'engine = "slurm"\njupyter_command = "{JUPYTER}"\nsession_idle_after = "24s"\n'
+    settings = f'server.engine = "slurm"\nsessions.jupyter_command = "{JUPYTER}"\nsessions.idle_after = "24s"\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})
     yield server
     server.remove()

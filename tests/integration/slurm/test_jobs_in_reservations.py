@@ -16,7 +16,7 @@ pytestmark = needs_root
 @pytest.fixture
 def on_slurm(slurm: TestCluster) -> Iterator[RunningServer]:
     slurm.admit("root")
-    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.ask("DELETE", "/reservations/course")
     server.remove()

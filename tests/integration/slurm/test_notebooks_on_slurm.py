@@ -25,7 +25,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def server(slurm: TestCluster) -> Iterator[RunningServer]:
-    settings = f'engine = "slurm"\njupyter_command = "{JUPYTER}"\n'
+    settings = f'server.engine = "slurm"\nsessions.jupyter_command = "{JUPYTER}"\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})
     yield server
     server.remove()

@@ -14,12 +14,12 @@ from integration.unix_users import Person, needs_root
 from support.slurm import TestCluster
 
 SETTINGS = """\
-engine = "slurm"
-slurm_partition = "main"
-slurm_data_classes = { 2 = "partition=secure" }
-slurm_labels = { "disk=ssd" = "feature=fast", short = "partition=short", gone = "partition=gone" }
-slurm_qos = { urgent = "normal" }
-slurm_gpu_types = { Tesla-T4 = "t4" }
+server.engine = "slurm"
+slurm.partition = "main"
+slurm.data_classes = { 2 = "partition=secure" }
+slurm.labels = { "disk=ssd" = "feature=fast", short = "partition=short", gone = "partition=gone" }
+slurm.qos = { urgent = "normal" }
+slurm.gpu_types = { Tesla-T4 = "t4" }
 """
 pytestmark = needs_root
 
@@ -68,7 +68,7 @@ def test_labels_classes_types_and_data_go_where_the_settings_say(server: Running
     assert where(server, project="tumours") == "n4 secure normal"
     assert "data of class 2" in refused(server, project="tumours", gpus=1, gpu_type="a100")
     assert server.ask("PATCH", "/projects/tumours", {"data_class": 1}).status == 200
-    assert "slurm_data_classes" in refused(server, project="tumours")
+    assert "[slurm] data_classes" in refused(server, project="tumours")
 
 
 def test_what_slurm_could_never_run_is_refused_before_it_is_submitted(server: RunningServer) -> None:
@@ -161,7 +161,7 @@ def test_a_server_that_has_never_seen_slurm_accepts_and_hands_over_later(slurm: 
     slurm.end("slurmctld")
     started = False
     try:
-        server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+        server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
         try:
             job = server.submit(command=["echo", "once"])
             slurm.start_controller()

@@ -24,7 +24,7 @@ LARGE = 50_000_000
 def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
     for person in two_people:
         slurm.admit(person.name)
-    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
 

@@ -21,7 +21,7 @@ PATIENCE_SECONDS = 120.0
 def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
     for person in two_people:
         slurm.admit(person.name)
-    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
 

@@ -24,7 +24,7 @@ JUPYTER = Path(sys.executable).parents[1] / "jupyter" / "bin" / "jupyter-lab"
 def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
     for person in two_people:
         slurm.admit(person.name)
-    settings = f'engine = "slurm"\njupyter_command = "{JUPYTER}"\n'
+    settings = f'server.engine = "slurm"\nsessions.jupyter_command = "{JUPYTER}"\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})
     yield server
     server.remove()

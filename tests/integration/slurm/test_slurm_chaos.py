@@ -40,7 +40,7 @@ def slurm() -> Iterator[TestCluster]:
 
 @pytest.fixture
 def server(slurm: TestCluster) -> Iterator[RunningServer]:
-    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
 

@@ -14,7 +14,7 @@ pytestmark = needs_root
 
 @pytest.fixture(scope="module")
 def server(slurm: TestCluster) -> Iterator[RunningServer]:
-    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
 

@@ -26,7 +26,7 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 
 @pytest.fixture(scope="module")
 def server(slurm: TestCluster, index: Index) -> Iterator[RunningServer]:
-    settings = f'engine = "slurm"\nuv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
+    settings = f'server.engine = "slurm"\nenvironments.uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})
     yield server
     server.remove()
@@ -60,7 +60,8 @@ def test_a_broken_requirement_ends_the_job_with_the_resolvers_words(server: Runn
 def test_where_containers_are_required_our_own_builds_are_left_alone(slurm: TestCluster, index: Index) -> None:
     """A build is a script of ours, which must see the shared folder: only jobs of people are contained."""
     settings = (
-        f'engine = "slurm"\ncontainers_required = true\nuv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
+        'server.engine = "slurm"\ncontainers.required = true\n'
+        f'environments.uv_variables = {{ UV_DEFAULT_INDEX = "{index.url}" }}\n'
     )
     server = RunningServer(settings, {**os.environ, **slurm.env})
     try:

@@ -10,7 +10,7 @@ from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from support.slurm import TestCluster
 
-SETTINGS = 'engine = "slurm"\n'
+SETTINGS = 'server.engine = "slurm"\n'
 OF_ROOT = {"HELIO_TEST_OF_ROOT": "a password", "SUDO_USER": "root", "SBATCH_ACCOUNT": "nobodys"}
 SECRET = "swordfish"
 # Says of each command that works that it does.

@@ -10,7 +10,7 @@ from integration.unix_users import Person, needs_root
 from support.slurm import TestCluster
 
 pytestmark = needs_root
-SETTINGS = '# one machine\nsimulate_gpus = "1xA100"\nnode_name = "here"\n'
+SETTINGS = '# one machine\nserver.simulate_gpus = "1xA100"\nserver.node_name = "here"\n'
 
 
 def helio(server: RunningServer, slurm: TestCluster, *words: str) -> "subprocess.CompletedProcess[str]":
@@ -43,7 +43,7 @@ def test_people_history_numbers_and_waiting_jobs_come_along(slurm: TestCluster, 
         assert (refused.returncode != 0, f"these jobs: {unfit}" in refused.stderr) == (True, True), refused
         moved = helio(server, slurm, "migrate", "slurm", "--hold")
         assert moved.returncode == 0, moved
-        assert (server.home / "cluster.toml").read_text() == 'engine = "slurm"\n' + SETTINGS
+        assert (server.home / "cluster.toml").read_text() == 'server.engine = "slurm"\n' + SETTINGS
 
         server.start()
         job = server.finished(waiting, ann.uid)

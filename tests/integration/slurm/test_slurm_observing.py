@@ -19,7 +19,7 @@ pytestmark = needs_root
 
 @pytest.fixture(scope="module")
 def server(slurm: TestCluster) -> Iterator[RunningServer]:
-    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
 
@@ -182,7 +182,7 @@ def test_jobs_of_a_node_that_fails_are_lost_or_wait_again_as_slurm_was_told(
 def test_a_server_killed_while_a_job_is_requeued_loses_and_doubles_nothing(
     slurm: TestCluster,
 ) -> None:
-    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     try:
         job, number = running(server)
         os.kill(server.pid, signal.SIGKILL)

@@ -21,7 +21,7 @@ pytestmark = needs_root
 
 @pytest.fixture(scope="module")
 def server(own: OurOwn) -> Iterator[RunningServer]:
-    server = RunningServer('engine = "slurm"\n', own.env)
+    server = RunningServer('server.engine = "slurm"\n', own.env)
     yield server
     server.remove()
 

@@ -28,7 +28,7 @@ def node(slurm: TestCluster) -> Iterator[DynamicNode]:
 @pytest.fixture(scope="module")
 def server(slurm: TestCluster, node: DynamicNode) -> Iterator[RunningServer]:
     command = json.dumps([str(node.command), "{verb}", "{node}", "{conf}"])
-    settings = f'engine = "slurm"\nslurm_node_command = {command}\n'
+    settings = f'server.engine = "slurm"\nslurm.node_command = {command}\n'
     server = RunningServer(settings, {**os.environ, **slurm.env})
     yield server
     server.remove()

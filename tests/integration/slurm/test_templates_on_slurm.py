@@ -40,7 +40,7 @@ echo "np=$2"; cat "$4"; shift 4; exec "$@"
 
 @pytest.fixture(scope="module")
 def server(slurm: TestCluster) -> Iterator[RunningServer]:
-    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
 

@@ -18,7 +18,8 @@ BUSY = "import time; kept = bytearray(150 << 20)\nwhile time.process_time() < 2:
 @pytest.fixture
 def server(slurm: TestCluster) -> Iterator[RunningServer]:
     server = RunningServer(
-        'engine = "slurm"\nsample_seconds = 1\nslurm_live_seconds = 1\n', {**os.environ, **slurm.env}
+        'server.engine = "slurm"\nmonitoring.sample_seconds = 1\nslurm.sample_seconds = 1\n',
+        {**os.environ, **slurm.env},
     )
     yield server
     server.remove()

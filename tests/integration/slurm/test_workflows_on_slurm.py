@@ -21,7 +21,7 @@ SMALL: dict[str, Any] = {"memory": "64M", "cpus": 1, "workdir": "/"}
 @pytest.fixture(scope="module")
 def server(slurm: TestCluster, two_people: list[Person]) -> Iterator[RunningServer]:
     slurm.admit(two_people[0].name)
-    server = RunningServer('engine = "slurm"\n', {**os.environ, **slurm.env})
+    server = RunningServer('server.engine = "slurm"\n', {**os.environ, **slurm.env})
     yield server
     server.remove()
 

@@ -17,7 +17,7 @@ ZONE = "Europe/Berlin"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    settings = f'engine = "simulated"\nsimulated_nodes = "2x4xA100"\ntime_zone = "{ZONE}"\n'
+    settings = f'server.engine = "simulated"\nserver.simulated_nodes = "2x4xA100"\nserver.time_zone = "{ZONE}"\n'
     server = RunningServer(settings)
     for name in ("plain", "boss", "newcomer"):
         assert server.ask("POST", "/users", {"name": name, "password": PASSWORD}).status == 201
@@ -363,11 +363,11 @@ def test_the_audit_log_is_filtered_and_paged(server: RunningServer, admin: Surfe
 
 def test_settings_say_where_they_come_from(admin: Surfer) -> None:
     text = admin.get("/admin/settings").text
-    rows = dict(re.findall(r'<tr id="setting-([a-z_]+)">(.*?)</tr>', text, re.DOTALL))
-    assert ZONE in rows["time_zone"]
-    assert "cluster.toml" in rows["time_zone"]
-    assert "command line" in rows["port"]
-    assert "default" in rows["share_weight"]
+    rows = dict(re.findall(r'<tr id="setting-([a-z_.]+)">(.*?)</tr>', text, re.DOTALL))
+    assert ZONE in rows["server.time_zone"]
+    assert "cluster.toml" in rows["server.time_zone"]
+    assert "command line" in rows["server.port"]
+    assert "default" in rows["queue.share_weight"]
     assert "sources" not in rows
 
 

@@ -26,7 +26,7 @@ ELSEWHERE = [
 @pytest.fixture(scope="module")
 def encrypted() -> Iterator[RunningServer]:
     """Behind a proxy that speaks TLS."""
-    server = RunningServer('engine = "simulated"\npublic_url = "https://helio.example"\n')
+    server = RunningServer('server.engine = "simulated"\nserver.public_url = "https://helio.example"\n')
     yield server
     server.remove()
 

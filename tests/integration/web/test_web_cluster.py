@@ -13,7 +13,7 @@ PASSWORD = "correct horse battery"
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[RunningServer]:
-    server = RunningServer('engine = "simulated"\nsimulated_nodes = "2x4xA100"\n')
+    server = RunningServer('server.engine = "simulated"\nserver.simulated_nodes = "2x4xA100"\n')
     server.ask("POST", "/users", {"name": "nora", "password": PASSWORD})
     yield server
     server.remove()

@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
     for name in ("papermill", "python"):
         (tools / name).write_text(STAND_IN.format(python=sys.executable))
         (tools / name).chmod(0o755)
-    server = RunningServer(f'jupyter_command = "{tools}/jupyter-lab"\nsimulate_gpus = "2xA100"\n')
+    server = RunningServer(f'sessions.jupyter_command = "{tools}/jupyter-lab"\nserver.simulate_gpus = "2xA100"\n')
     yield server
     server.remove()
 

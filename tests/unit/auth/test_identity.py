@@ -13,7 +13,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
 from heliostat.auth.identity import Identities, new_token
-from heliostat.config import Home, Settings
+from heliostat.config import AuthSettings
 from heliostat.errors import Forbidden, HeliostatError, NotAuthenticated, StoreUnavailable, TooManyRequests
 from heliostat.models import Role, Token, User
 from heliostat.store import people
@@ -29,8 +29,8 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def settings(tmp_path: Path) -> Settings:
-    return Settings(Home(tmp_path))
+def auth() -> AuthSettings:
+    return AuthSettings()
 
 
 @pytest.fixture
@@ -40,8 +40,8 @@ def store(tmp_path: Path) -> Iterator[Store]:
 
 
 @pytest.fixture
-def identities(store: Store, settings: Settings, clock: Clock) -> Iterator[Identities]:
-    identities = Identities(store, settings, clock, FakeUnix(), CHEAP_PASSWORDS)
+def identities(store: Store, auth: AuthSettings, clock: Clock) -> Iterator[Identities]:
+    identities = Identities(store, auth, clock, FakeUnix(), CHEAP_PASSWORDS)
     yield identities
     identities.close()
 
@@ -117,9 +117,15 @@ def test_system_accounts_and_strangers_are_refused(identities: Identities, store
 
 
 def test_nobody_is_admitted_by_themselves_when_the_setting_says_so(
-    store: Store, settings: Settings, clock: Clock
+    store: Store, auth: AuthSettings, clock: Clock
 ) -> None:
-    closed = Identities(store, replace(settings, admit_local_users=False), clock, FakeUnix(), CHEAP_PASSWORDS)
+    closed = Identities(
+        store,
+        replace(auth, admit_local_users=False),
+        clock,
+        FakeUnix(),
+        CHEAP_PASSWORDS,
+    )
     with pytest.raises(Forbidden, match="has no account"):
         closed.by_peer(ALICE)
     assert closed.by_peer(ROOT).is_admin
@@ -127,8 +133,8 @@ def test_nobody_is_admitted_by_themselves_when_the_setting_says_so(
     assert closed.by_peer(ALICE).name == "alice"
 
 
-def test_without_root_only_the_servers_own_user_is_served(store: Store, settings: Settings, clock: Clock) -> None:
-    private = Identities(store, settings, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS)
+def test_without_root_only_the_servers_own_user_is_served(store: Store, auth: AuthSettings, clock: Clock) -> None:
+    private = Identities(store, auth, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS)
     assert private.by_peer(ALICE).is_admin
     for uid in (ROOT, BOB):
         with pytest.raises(Forbidden) as caught:
@@ -137,10 +143,10 @@ def test_without_root_only_the_servers_own_user_is_served(store: Store, settings
 
 
 def test_whoever_the_server_runs_as_is_made_admin_of_what_they_own(
-    store: Store, settings: Settings, clock: Clock
+    store: Store, auth: AuthSettings, clock: Clock
 ) -> None:
     add_user(store, clock, "alice", "alice")
-    user = Identities(store, settings, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).by_peer(ALICE)
+    user = Identities(store, auth, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).by_peer(ALICE)
     assert user.is_admin
     assert audit_actions(store) == [("user.role", "alice")]
 
@@ -162,11 +168,11 @@ def test_an_account_mapped_to_the_unix_user_is_theirs_under_any_name(
 
 
 def test_an_odd_unix_name_needs_a_mapping_unless_it_runs_the_server(
-    identities: Identities, store: Store, settings: Settings, clock: Clock
+    identities: Identities, store: Store, auth: AuthSettings, clock: Clock
 ) -> None:
     with pytest.raises(Forbidden, match="cannot be an account name"):
         identities.by_peer(ODD)
-    owner = Identities(store, settings, clock, FakeUnix(server_uid=ODD), CHEAP_PASSWORDS).by_peer(ODD)
+    owner = Identities(store, auth, clock, FakeUnix(server_uid=ODD), CHEAP_PASSWORDS).by_peer(ODD)
     assert (owner.name, owner.unix_user, owner.is_admin) == ("_odd_lab", "Odd@lab", True)
 
 
@@ -189,10 +195,10 @@ def test_a_deactivated_account_is_refused_by_every_way_in(
             way()
 
 
-def test_a_deactivated_server_user_is_not_made_admin(store: Store, settings: Settings, clock: Clock) -> None:
+def test_a_deactivated_server_user_is_not_made_admin(store: Store, auth: AuthSettings, clock: Clock) -> None:
     add_user(store, clock, "alice", "alice", active=False)
     with pytest.raises(Forbidden, match="deactivated"):
-        Identities(store, settings, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).by_peer(ALICE)
+        Identities(store, auth, clock, FakeUnix(server_uid=ALICE), CHEAP_PASSWORDS).by_peer(ALICE)
     assert audit_actions(store) == []
 
 
@@ -209,9 +215,9 @@ def test_many_threads_at_once_make_one_account(identities: Identities, store: St
     assert audit_actions(store) == [("user.create", "alice")]
 
 
-def test_a_warm_caller_costs_no_look_at_the_database(store: Store, settings: Settings, clock: Clock) -> None:
+def test_a_warm_caller_costs_no_look_at_the_database(store: Store, auth: AuthSettings, clock: Clock) -> None:
     counting = CountingReads(store)
-    identities = Identities(counting, settings, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
+    identities = Identities(counting, auth, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
     identities.by_peer(ALICE)
     secret, _ = add_token(store, clock, "alice")
     identities.by_token(secret)
@@ -304,11 +310,11 @@ def test_the_use_of_a_token_is_noted_once_a_minute(identities: Identities, store
     assert last_used() == clock()
 
 
-def test_a_full_disk_does_not_keep_token_holders_out(store: Store, settings: Settings, clock: Clock) -> None:
+def test_a_full_disk_does_not_keep_token_holders_out(store: Store, auth: AuthSettings, clock: Clock) -> None:
     add_user(store, clock, "alice")
     secret, _ = add_token(store, clock, "alice")
     disk = FullDisk(store)
-    identities = Identities(disk, settings, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
+    identities = Identities(disk, auth, clock, FakeUnix(), CHEAP_PASSWORDS)  # type: ignore[arg-type]
     assert identities.by_token(secret).name == "alice"
     assert disk.tried.wait(120)
     identities.close()

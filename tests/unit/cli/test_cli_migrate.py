@@ -18,6 +18,6 @@ def test_without_slurm_it_says_what_is_missing_and_changes_nothing(helio, tmp_pa
 
 def test_where_it_is_done_already_that_is_all_there_is_to_say(helio, tmp_path):
     (tmp_path / "home").mkdir()
-    (tmp_path / "home" / "cluster.toml").write_text('engine = "slurm"\n')
+    (tmp_path / "home" / "cluster.toml").write_text('server.engine = "slurm"\n')
     assert helio("migrate", "slurm").out == "Heliostat is set to Slurm already.\n"
     assert json.loads(helio("migrate", "slurm", "--json").out)["is_done"] is True

@@ -11,7 +11,7 @@ from heliostat.config import Home
 
 def last_words(home: Path) -> str:
     done = subprocess.run(
-        [sys.executable, "-m", "heliostat.cli.serving", '{"port": 0, "host": null}'],
+        [sys.executable, "-m", "heliostat.cli.serving", '{"server": {"port": 0, "host": null}}'],
         env={**os.environ, "HELIOSTAT_HOME": str(home)},
         capture_output=True,
         text=True,
@@ -30,6 +30,8 @@ def test_what_nobody_expected_is_one_line_with_the_place_above_it(tmp_path: Path
 
 
 def test_what_is_wrong_with_the_settings_is_said_with_a_hint(tmp_path: Path) -> None:
-    (tmp_path / "cluster.toml").write_text('engine = "wooden"\n')
-    expected = "There is no engine 'wooden'. / hint: Engines are: local, simulated, slurm."
-    assert last_words(tmp_path) == expected
+    (tmp_path / "cluster.toml").write_text('server.engine = "wooden"\n')
+    assert last_words(tmp_path) == (
+        f'{tmp_path}/cluster.toml: [server] engine = "wooden" is not valid.'
+        " / hint: Choose from: local, simulated, slurm."
+    )

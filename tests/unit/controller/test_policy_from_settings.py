@@ -1,20 +1,15 @@
-from pathlib import Path
-
-from heliostat.config import Home, Settings
+from heliostat.config import QueueSettings
 from heliostat.controller.accounts import policy_from
 from heliostat.models import Resources
 from heliostat.scheduling.policy import Policy
 
-HOME = Home(Path("/"))
-
 
 def test_the_defaults_of_the_settings_are_those_of_the_policy() -> None:
-    assert policy_from(Settings(HOME)) == Policy()
+    assert policy_from(QueueSettings()) == Policy()
 
 
 def test_every_setting_reaches_the_policy() -> None:
-    settings = Settings(
-        HOME,
+    queue = QueueSettings(
         half_life_days=1,
         share_weight=2,
         size_weight=3,
@@ -28,7 +23,7 @@ def test_every_setting_reaches_the_policy() -> None:
         urgent_gpu_hours_per_month=7,
         interactive_points=8,
     )
-    policy = policy_from(settings)
+    policy = policy_from(queue)
     assert (policy.half_life_seconds, policy.assumed_limit_seconds) == (86400, 4 * 3600)
     assert (policy.share_weight, policy.size_weight) == (2, 3)
     assert (policy.reservations, policy.preempts, policy.protection_seconds) == (5, False, 9)

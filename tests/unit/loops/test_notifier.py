@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.config import Settings
+from heliostat.config import NotificationSettings
 from heliostat.loops.notifier import Desk, NoticeTiming, Notifier, wanted_of
 from heliostat.models import JobEvent, JobState
 from heliostat.models.notices import ENDS_SOON, OCCASIONS, Channel, Notice, occasions_of
@@ -57,7 +57,7 @@ class Post:
 
 @contextmanager
 def notifying(site: Site, post: Post, timing: NoticeTiming = HASTY, **settings: Any) -> Iterator[Notifier]:
-    said: Settings = replace(site.context.settings, **settings)
+    said = replace(site.context.settings, notifications=NotificationSettings(**settings))
     notifier = Notifier(Desk(site.context.store, said, post.send, lambda: datetime.now(UTC), timing=timing))
     notifier.start()
     yield notifier
@@ -152,7 +152,7 @@ def test_ten_thousand_ends_are_a_few_mails_and_none_is_left_out(site: Site) -> N
     post = Post()
     a_notice(site, channel=Channel.EMAIL)
     began = time.monotonic()
-    with notifying(site, post, notice_pause_seconds=3):
+    with notifying(site, post, pause_seconds=3):
         for first in range(1, 10_001, 500):
             ends(site, first, 500)
         wait_until(lambda: _told(post) == 10_000, "all are told", SECONDS)

@@ -28,7 +28,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def recorder_of(site: Site) -> Recorder:
     context = site.context
     engine: Any = FilesEngine(context.settings.home.path)
-    return Recorder(Seen(context.store, engine, context.fleet), context.settings, context.now)
+    return Recorder(Seen(context.store, engine, context.fleet), context.settings.containers, context.now)
 
 
 def digest_of(site: Site, job_id: int) -> str | None:

@@ -6,10 +6,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import Home, NotificationSettings
 from heliostat.models.notices import Channel, Notice
 from heliostat.notices.addresses import Undelivered
 from heliostat.notices.letters import Letter
@@ -33,13 +34,13 @@ def mailbox() -> Iterator[Mailbox]:
         yield mailbox
 
 
-def settings_for(folder: Path, receiver: Receiver | None = None, mailbox: Mailbox | None = None) -> Settings:
-    settings = Settings(Home(folder), notice_networks=("127.0.0.0/8",))
-    if receiver is not None:
-        settings = replace(settings, notice_hosts=(receiver.host,))
-    if mailbox is not None:
-        settings = replace(settings, smtp_host="127.0.0.1", smtp_port=mailbox.port, smtp_tls="none")
-    return settings
+def sender(
+    folder: Path, receiver: Receiver | None = None, mailbox: Mailbox | None = None, **changes: Any
+) -> Sender:
+    mail = {"smtp_host": "127.0.0.1", "smtp_port": mailbox.port, "smtp_tls": "none"} if mailbox else {}
+    hosts = (receiver.host,) if receiver else ()
+    allowed: dict[str, Any] = {"networks": ("127.0.0.0/8",), "hosts": hosts, **mail, **changes}
+    return Sender(Home(folder), NotificationSettings(**allowed))
 
 
 def a_notice(channel: Channel, address: str) -> Notice:
@@ -47,21 +48,20 @@ def a_notice(channel: Channel, address: str) -> Notice:
 
 
 def test_a_webhook_gets_json_that_only_its_owner_can_have_signed(receiver: Receiver, tmp_path: Path) -> None:
-    settings = settings_for(tmp_path, receiver)
-    Sender(settings).send(a_notice(Channel.WEBHOOK, receiver.url), LETTER, NOW)
+    sender(tmp_path, receiver).send(a_notice(Channel.WEBHOOK, receiver.url), LETTER, NOW)
     (got,) = receiver.received
     assert (got.path, got.body, got.headers["Heliostat-Delivery"]) == ("/hook/secret", LETTER.body, "0b9d")
-    secret = secret_of(settings.home.notice_key, "salt")
+    secret = secret_of(Home(tmp_path).notice_key, "salt")
     signed = got.headers["Heliostat-Timestamp"].encode() + b"." + got.body
     expected = hmac.new(secret.encode(), signed, hashlib.sha256).hexdigest()
     assert got.headers["Heliostat-Signature"] == f"v1={expected}"
-    assert secret_of(settings.home.notice_key, "other salt") != secret
-    assert settings.home.notice_key.stat().st_mode & 0o777 == 0o600
+    assert secret_of(Home(tmp_path).notice_key, "other salt") != secret
+    assert Home(tmp_path).notice_key.stat().st_mode & 0o777 == 0o600
 
 
 def test_a_chat_gets_words_that_call_nobody(receiver: Receiver, tmp_path: Path) -> None:
     letter = replace(LETTER, subject="<!channel> @all `x`", text="<!here> @channel ```\n\n-- \nfoot")
-    Sender(settings_for(tmp_path, receiver)).send(a_notice(Channel.CHAT, receiver.url), letter, NOW)
+    sender(tmp_path, receiver).send(a_notice(Channel.CHAT, receiver.url), letter, NOW)
     text = receiver.received[0].json["text"]
     assert "<!" not in text
     assert "@channel" not in text
@@ -79,7 +79,7 @@ def test_what_is_not_taken_says_why(
 ) -> None:
     receiver.manner = status
     with pytest.raises(Undelivered, match=words) as refused:
-        post(settings_for(tmp_path, receiver), receiver.url, b"{}", {})
+        post(sender(tmp_path, receiver).notifications, receiver.url, b"{}", {})
     assert refused.value.is_final is is_final
     assert len(receiver.received) == 1, "a redirect was followed"
 
@@ -88,17 +88,17 @@ def test_what_is_not_taken_says_why(
 def test_nobody_is_waited_for_longer_than_was_said(receiver: Receiver, tmp_path: Path, manner: str) -> None:
     receiver.manner = manner
     with pytest.raises(Undelivered, match=r"did not answer within 0.5 s|does not speak HTTP"):
-        post(settings_for(tmp_path, receiver), receiver.url, b"{}", {}, seconds=0.5)
+        post(sender(tmp_path, receiver).notifications, receiver.url, b"{}", {}, seconds=0.5)
 
 
 def test_where_nobody_listens_the_problem_is_named(tmp_path: Path) -> None:
     with http_receiver() as gone:
         pass
     with pytest.raises(Undelivered, match="cannot be reached"):
-        post(settings_for(tmp_path, gone), gone.url, b"{}", {})
+        post(sender(tmp_path, gone).notifications, gone.url, b"{}", {})
 
 
-def test_one_who_does_not_speak_http_or_tls_is_told_apart(tmp_path: Path) -> None:
+def test_one_who_does_not_speak_http_or_tls_is_told_apart() -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
 
@@ -111,17 +111,18 @@ def test_one_who_does_not_speak_http_or_tls_is_told_apart(tmp_path: Path) -> Non
 
         thread = threading.Thread(target=greet)
         thread.start()
-        settings = Settings(Home(tmp_path), notice_networks=("127.0.0.0/8",), notice_hosts=(f"127.0.0.1:{port}",))
+        notifications = NotificationSettings(networks=("127.0.0.0/8",), hosts=(f"127.0.0.1:{port}",))
         with pytest.raises(Undelivered, match="does not speak HTTP"):
-            post(settings, f"http://127.0.0.1:{port}/", b"{}", {})
+            post(notifications, f"http://127.0.0.1:{port}/", b"{}", {})
         with pytest.raises(Undelivered, match=r"cannot be trusted|cannot be reached"):
-            post(settings, f"https://127.0.0.1:{port}/", b"{}", {})
+            post(notifications, f"https://127.0.0.1:{port}/", b"{}", {})
         thread.join(120)
 
 
 def test_a_mail_arrives_with_its_words_and_an_id_of_its_own(mailbox: Mailbox, tmp_path: Path) -> None:
-    settings = replace(settings_for(tmp_path, mailbox=mailbox), mail_from="heliostat@example.org")
-    Sender(settings).send(a_notice(Channel.EMAIL, "ada@example.org"), LETTER, NOW)
+    sender(tmp_path, mailbox=mailbox, mail_from="heliostat@example.org").send(
+        a_notice(Channel.EMAIL, "ada@example.org"), LETTER, NOW
+    )
     (mail,) = mailbox.mails
     assert (mail["To"], mail["From"], mail["Subject"]) == (
         "ada@example.org",
@@ -133,20 +134,20 @@ def test_a_mail_arrives_with_its_words_and_an_id_of_its_own(mailbox: Mailbox, tm
 
 
 def test_a_mail_server_that_refuses_or_is_away_is_told_apart(mailbox: Mailbox, tmp_path: Path) -> None:
-    settings = settings_for(tmp_path, mailbox=mailbox)
     mailbox.refuses = True
     with pytest.raises(Undelivered, match=r"refused it .451."):
-        Sender(settings).send(a_notice(Channel.EMAIL, "ada@example.org"), LETTER, NOW)
+        sender(tmp_path, mailbox=mailbox).send(a_notice(Channel.EMAIL, "ada@example.org"), LETTER, NOW)
     with http_receiver() as gone:
         pass
     with pytest.raises(Undelivered, match="cannot be reached"):
-        Sender(replace(settings, smtp_port=gone.port)).send(
+        sender(tmp_path, mailbox=mailbox, smtp_port=gone.port).send(
             a_notice(Channel.EMAIL, "ada@example.org"), LETTER, NOW
         )
 
 
 def test_without_tls_where_tls_is_wanted_nothing_is_sent(mailbox: Mailbox, tmp_path: Path) -> None:
-    settings = replace(settings_for(tmp_path, mailbox=mailbox), smtp_tls="starttls", smtp_user="helio")
     with pytest.raises(Undelivered, match="cannot do what we need: STARTTLS extension not supported"):
-        Sender(settings).send(a_notice(Channel.EMAIL, "ada@example.org"), LETTER, NOW)
+        sender(tmp_path, mailbox=mailbox, smtp_tls="starttls", smtp_user="helio").send(
+            a_notice(Channel.EMAIL, "ada@example.org"), LETTER, NOW
+        )
     assert not mailbox.mails

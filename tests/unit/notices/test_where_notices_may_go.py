@@ -1,22 +1,20 @@
 import socket
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import NotificationSettings
 from heliostat.errors import Invalid
 from heliostat.models.notices import Channel
 from heliostat.notices.addresses import Undelivered, check_address, read_url, resolve, shown_address
 
-PLAIN = Settings(Home(Path("/")))
-ALLOWING = replace(
-    PLAIN,
-    notice_hosts=("hooks.slack.com", "*.example.org", "chat.lab:8065"),
-    notice_mail_domains=("example.org",),
+PLAIN = NotificationSettings()
+ALLOWING = NotificationSettings(
+    hosts=("hooks.slack.com", "*.example.org", "chat.lab:8065"),
+    mail_domains=("example.org",),
     smtp_host="mail",
 )
-EVERYWHERE = replace(PLAIN, notice_hosts=("*", "*:8080"))
+EVERYWHERE = NotificationSettings(hosts=("*", "*:8080"))
 
 
 @pytest.mark.parametrize(
@@ -46,7 +44,7 @@ def test_what_admins_allow_is_taken_as_it_was_written(url: str) -> None:
 def test_a_host_or_port_that_nobody_allowed_is_refused_with_what_to_ask_for(url: str) -> None:
     with pytest.raises(Invalid, match="may not be posted") as refused:
         check_address(ALLOWING, Channel.CHAT, url)
-    assert "notice_hosts = [" in str(refused.value.hint)
+    assert "hosts = [" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(
@@ -100,8 +98,8 @@ def test_a_name_that_leads_inside_is_refused_unless_admins_allow_the_network(
     with pytest.raises(Undelivered, match="private"):
         resolve(ALLOWING, target)
     with pytest.raises(Undelivered, match="private"):
-        resolve(replace(ALLOWING, notice_networks=("10.2.0.0/16",)), target)
-    found = resolve(replace(ALLOWING, notice_networks=("10.1.0.0/16",)), target)
+        resolve(replace(ALLOWING, networks=("10.2.0.0/16",)), target)
+    found = resolve(replace(ALLOWING, networks=("10.1.0.0/16",)), target)
     assert found == (socket.AF_INET, ("10.1.2.3", 443))
 
 

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import ContainerSettings
 from heliostat.errors import Invalid
 from heliostat.models import JobSpec, Mount
 from heliostat.models.jobs import parse_mount
-from heliostat.runtimes.policy import Asker, admitted, admitted_mounts, rules_of
+from heliostat.runtimes.policy import Asker, Rules, admitted, admitted_mounts
 
 DIGEST = f"sha256:{'0a' * 32}"
 PLAIN = JobSpec(("true",))
@@ -34,9 +34,9 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def rules(site: Path, **changes: Any) -> Any:
+def rules(site: Path, **changes: Any) -> Rules:
     paths = ("{home}", f"{site}/projects/{{project}}", f"{site}/data:ro")
-    return rules_of(replace(Settings(Home(site / "heliostat"), mount_paths=paths), **changes))
+    return Rules(replace(ContainerSettings(mount_paths=paths), **changes), str(site / "heliostat"))
 
 
 def ann(site: Path, project: str = "vision") -> Asker:
@@ -67,12 +67,12 @@ def test_a_plain_job_stays_as_it_is(site: Path) -> None:
 
 
 def test_containers_can_be_required_of_all_or_of_some(site: Path) -> None:
-    assert "--image" in str(refusal(site, PLAIN, containers_required=True).hint)
-    assert refusal(site, PLAIN, containers_required_for=("vision",)).fields == {"runtime": "must not be process"}
-    assert refusal(site, replace(PLAIN, runtime="process"), containers_required=True)
-    assert admitted(PLAIN, ann(site), rules(site, containers_required_for=("other",))) is PLAIN
+    assert "--image" in str(refusal(site, PLAIN, required=True).hint)
+    assert refusal(site, PLAIN, required_for=("vision",)).fields == {"runtime": "must not be process"}
+    assert refusal(site, replace(PLAIN, runtime="process"), required=True)
+    assert admitted(PLAIN, ann(site), rules(site, required_for=("other",))) is PLAIN
     isolated = replace(PLAIN, runtime="bubblewrap")
-    assert admitted(isolated, ann(site), rules(site, containers_required=True)).runtime == "bubblewrap"
+    assert admitted(isolated, ann(site), rules(site, required=True)).runtime == "bubblewrap"
 
 
 def test_only_allowed_runtimes_are_used(site: Path) -> None:
@@ -96,22 +96,22 @@ def test_only_allowed_registries_are_used(site: Path) -> None:
 
 
 def test_images_may_have_to_be_named_by_digest(site: Path) -> None:
-    assert "sha256" in str(refusal(site, BOXED, images_by_digest=True).hint)
+    assert "sha256" in str(refusal(site, BOXED, require_digest=True).hint)
     exact = replace(BOXED, image=f"python@{DIGEST}")
-    assert admitted(exact, ann(site), rules(site, images_by_digest=True))
+    assert admitted(exact, ann(site), rules(site, require_digest=True))
 
 
 def test_only_images_the_admins_know_may_be_all_that_run(site: Path) -> None:
-    only = {"known_digests": (DIGEST,)}
+    only = {"allowed_digests": (DIGEST,)}
     exact = replace(BOXED, image=f"python@{DIGEST}")
     assert admitted(exact, ann(site), rules(site, **only)).image == f"docker.io/library/python@{DIGEST}"
     assert "@sha256" in str(refusal(site, BOXED, **only).hint)
     other = replace(BOXED, image=f"python@sha256:{'f' * 64}")
-    assert "known_digests" in str(refusal(site, other, **only).hint)
+    assert "allowed_digests" in str(refusal(site, other, **only).hint)
     refusal(site, replace(BOXED, image=str(site / "home/ann/torch.sif"), runtime="apptainer"), **only)
     with pytest.raises(Invalid) as own:  # its digest is known once it is built, and pushed
         admitted(replace(BOXED, image="localhost/x:1-ab"), ann(site), rules(site, **only), is_own=True)
-    assert "known_digests" in str(own.value.hint)
+    assert "allowed_digests" in str(own.value.hint)
     isolated = replace(PLAIN, runtime="bubblewrap")
     assert admitted(isolated, ann(site), rules(site, **only)).image is None
 
@@ -121,12 +121,12 @@ def test_an_image_in_a_file_is_for_apptainer_and_only_where_one_may_read(site: P
     refusal(site, file)
     in_apptainer = replace(file, runtime="apptainer")
     assert admitted(in_apptainer, ann(site), rules(site))
-    refusal(site, in_apptainer, images_by_digest=True)
+    refusal(site, in_apptainer, require_digest=True)
     refusal(site, replace(in_apptainer, image=str(site / "home/bob/x.sif")))
 
 
 def test_a_network_must_be_allowed_and_none_always_is(site: Path) -> None:
-    only = {"container_networks": ("private",)}
+    only = {"networks": ("private",)}
     assert admitted(BOXED, ann(site), rules(site, **only)).network == "private"
     assert admitted(replace(BOXED, network="none"), ann(site), rules(site, **only)).network == "none"
     refusal(site, replace(BOXED, network="host"), **only)

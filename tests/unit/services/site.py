@@ -68,7 +68,7 @@ def new_site(folder: Path) -> Iterator[Site]:
     clock = Clock()
     with new_store(folder) as store:
         settings = Settings(Home(folder))
-        identities = Identities(store, settings, clock, FakeUnix(), CHEAP_PASSWORDS)
+        identities = Identities(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
         machines = Machines([a_node("n1"), a_node("n2"), a_node("n3", gpus=0)])
         parts = SimpleNamespace(
             settings=settings,

@@ -37,6 +37,8 @@ def test_an_engine_that_cannot_contain_takes_plain_jobs_only(site: Site) -> None
 
 
 def test_a_rule_of_the_admins_is_told_before_what_an_engine_can_do(site: Site) -> None:
-    site.context.settings = replace(site.context.settings, containers_required=True)  # type: ignore[misc]
+    site.context.settings = replace(
+        site.context.settings, containers=replace(site.context.settings.containers, required=True)
+    )  # type: ignore[misc]
     with pytest.raises(Invalid, match="must run in a container"):
         settled(site, PLAIN, contains=False)

@@ -177,7 +177,9 @@ def test_what_is_a_minute_late_was_not_missed(site: Site) -> None:
 
 
 def test_years_of_seconds_that_were_missed_cost_no_time(site: Site) -> None:
-    site.context.settings = replace(site.context.settings, least_schedule_seconds=1)  # type: ignore[misc]
+    site.context.settings = replace(
+        site.context.settings, queue=replace(site.context.settings.queue, min_schedule_seconds=1)
+    )  # type: ignore[misc]
     schedule = create(site, timing="R//PT1S", catch_up=CatchUp.LAST, overlap=Overlap.ALLOW)
     site.clock.turn(days=700)
     tend(site.context, EVERYTHING)

@@ -2,21 +2,25 @@
 
 import time
 from dataclasses import replace
-from pathlib import Path
+from typing import Any
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import ContainerSettings
 from heliostat.errors import Invalid
 from heliostat.models import JobSpec
 from heliostat.models.environments import Software
 from heliostat.models.images import parse_own_name, push_words, stored_name
-from heliostat.runtimes.policy import Asker, Rules, admitted, rules_of
+from heliostat.runtimes.policy import Asker, Rules, admitted
 from heliostat.services.environments.image_contents import checked_containerfile, checked_definition, written_for
 
-SETTINGS = Settings(Home(Path("/srv/h")))
-OPEN = rules_of(SETTINGS)
-STRICT = rules_of(replace(SETTINGS, allowed_registries=("registry.example.org/lab", "localhost")))
+
+def rules(**containers: Any) -> Rules:
+    return Rules(ContainerSettings(**containers), "/srv/h")
+
+
+OPEN = rules()
+STRICT = rules(allowed_registries=("registry.example.org/lab", "localhost"))
 
 
 def test_images_to_begin_with_are_written_in_full():
@@ -128,22 +132,15 @@ def test_packages_become_a_file_that_installs_them(kind, files, word):
 def test_an_own_image_may_be_used_where_digests_are_required_but_not_where_its_registry_is_not_allowed():
     spec = JobSpec(("true",), image=stored_name("x:1", "ab" * 32))
     asker = Asker("ann", "/home/ann", "lab")
-    by_digest = rules_of(replace(SETTINGS, images_by_digest=True))
+    by_digest = rules(require_digest=True)
     assert admitted(spec, asker, by_digest, is_own=True).runtime == "podman"
     assert admitted(spec, asker, STRICT, is_own=True).image == spec.image
-    for rules, is_own in ((by_digest, False), (_only_elsewhere(), True)):
+    elsewhere = rules(allowed_registries=("registry.example.org",))
+    for refusing, is_own in ((by_digest, False), (elsewhere, True)):
         with pytest.raises(Invalid):
-            admitted(spec, asker, rules, is_own=is_own)
+            admitted(spec, asker, refusing, is_own=is_own)
     with pytest.raises(Invalid):
-        admitted(replace(spec, runtime="docker"), asker, _with_docker(), is_own=True)
-
-
-def _only_elsewhere() -> Rules:
-    return rules_of(replace(SETTINGS, allowed_registries=("registry.example.org",)))
-
-
-def _with_docker() -> Rules:
-    return rules_of(replace(SETTINGS, runtimes=("podman", "docker")))
+        admitted(replace(spec, runtime="docker"), asker, rules(runtimes=("podman", "docker")), is_own=True)
 
 
 def test_names_are_read_strictly():

@@ -14,7 +14,8 @@ def test_output_that_was_swept_away_is_told_as_that_and_output_that_is_not_there
     site: Site, tmp_path: Path
 ) -> None:
     site.context.engine = FilesEngine(tmp_path)  # type: ignore[misc, assignment]
-    site.context.settings = replace(site.context.settings, keep_job_folders_days=30)  # type: ignore[misc]
+    storage = replace(site.context.settings.storage, keep_job_folders_days=30)
+    site.context.settings = replace(site.context.settings, storage=storage)  # type: ignore[misc]
     running = replace(a_job(1, site.clock.at), state=JobState.RUNNING, attempt=1)
     over = replace(running, state=JobState.COMPLETED, ended_at=site.clock.at)
     assert read_log(site.context, running, LogRange()).data == b""

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.config import Home, Settings, load_settings
+from heliostat.config import Home, ServerSettings, Settings, load_settings
+from heliostat.config.edit import with_setting
 from heliostat.engines.contract import ChecksRequests, Finding
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.parse import SlurmNode
@@ -23,7 +24,7 @@ from heliostat.engines.slurm.terms import terms_of
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Job, JobSpec, JobState, Placement, Resources
 from heliostat.services import migration
-from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration, with_setting
+from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration
 from heliostat.store.database import Store
 from heliostat.store.jobs import get_job
 from heliostat.store.moves import add_jobs
@@ -35,7 +36,7 @@ PICTURE = Picture(
     (SlurmNode("n1", "idle", 16, 16000, (("a100", 4),), ("fast",), None),),
     (),
 )
-TOML = '# our lab\nport = 9000\nengine = "local"  # for now\n\n[gpu_charges]\nengine = 2.0\n'
+TOML = '# our lab\n[server]\nport = 9000\nengine = "local"  # for now\n\n[queue.gpu_charges]\nengine = 2.0\n'
 
 
 class Accounts:
@@ -49,7 +50,7 @@ ACCOUNTS = cast(SlurmAccounts, Accounts())
 
 
 def look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
-    terms = terms_of(settings).seeing(PICTURE.gpu_types)
+    terms = terms_of(settings.slurm).seeing(PICTURE.gpu_types)
     return [Finding("slurm", "ok", "slurmctld answers.")], Preview(PICTURE, terms, ACCOUNTS)
 
 
@@ -104,7 +105,7 @@ def test_the_line_is_changed_and_all_else_stays_as_it_was_with_copies_beside_it(
 def test_without_any_file_there_is_one_afterwards(tmp_path: Path) -> None:
     home = Home(tmp_path)
     assert move(home).copies == ()
-    assert load_settings(home).engine == "slurm"
+    assert load_settings(home).server.engine == "slurm"
 
 
 def test_running_jobs_are_in_the_way_and_named(home: Home) -> None:
@@ -169,37 +170,59 @@ def test_interrupted_anywhere_it_can_be_done_again(home: Home, monkeypatch: pyte
     monkeypatch.setattr(migration, step, broken)
     with pytest.raises(OSError, match="No space"):
         move(home, hold_unfit=True)
-    assert load_settings(home).engine == "local"
+    assert load_settings(home).server.engine == "local"
     monkeypatch.setattr(migration, step, whole)
     move(home, hold_unfit=True)
-    assert load_settings(home).engine == "slurm"
+    assert load_settings(home).server.engine == "slurm"
     assert [stored(home, number).state for number in (1, 2)] == [JobState.PENDING, JobState.HELD]
 
 
 def test_only_what_runs_on_this_machine_can_be_moved(home: Home) -> None:
     with pytest.raises(Conflict, match="simulated"):
-        plan_migration(replace(load_settings(home), engine="simulated"), look)
+        plan_migration(replace(load_settings(home), server=ServerSettings(engine="simulated")), look)
 
 
 @pytest.mark.parametrize(
-    "text", ["", "port = 1", "port = 1\r\n", "[gpu_charges]\na = 1\n", "  engine='x' # y", '[a]\nengine = "b"\n']
+    "text",
+    [
+        "",
+        "[server]",
+        "[server]\r\nport = 1\r\n",
+        "[queue.gpu_charges]\na = 1",
+        " [ server ] # x\n  engine='x' # y\n[a]\nb = 1\n",
+        "server.engine = 'x'",
+        "server.port = 1",
+        '[a]\nengine = "b"\n',
+        '[a]\nengine = "b"\n[server]\nport = 1\n[b]\nengine = 2\n',
+        '# [server]\n[server]\n# engine = "x"\n',
+        "[server.x]\ny = 1\n",
+    ],
 )
 def test_one_setting_changes_and_nothing_else(text: str) -> None:
-    changed = with_setting(text, "engine", "slurm")
-    assert tomllib.loads(changed) == tomllib.loads(text) | {"engine": "slurm"}
-    assert with_setting(changed, "engine", "slurm") == changed
+    changed, before = with_setting(text, "server", "engine", "slurm"), tomllib.loads(text)
+    assert tomllib.loads(changed) == before | {"server": before.get("server", {}) | {"engine": "slurm"}}
+    assert with_setting(changed, "server", "engine", "slurm") == changed
 
 
-@pytest.mark.parametrize("text", ['"engine" = "local"\n', 'time_zone = """\nengine = "x"\n"""\n', "engine = 3\n"])
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[server]\n"engine" = "local"\n',
+        '[server]\ntime_zone = """\nengine = "x"\n"""\nengine = 3\n',
+        "[server]\nengine = 3\n",
+        "server = { port = 1 }\n",
+        "server = 3\n",
+    ],
+)
 def test_what_cannot_be_changed_safely_is_left_to_the_admin(text: str) -> None:
     with pytest.raises(Invalid, match="cannot be set"):
-        with_setting(text, "engine", "slurm")
+        with_setting(text, "server", "engine", "slurm")
 
 
 @given(st.text())
 def test_any_text_gives_a_good_file_or_a_refusal(text: str) -> None:
     try:
-        changed = with_setting(text, "engine", "slurm")
+        changed = with_setting(text, "server", "engine", "slurm")
     except Invalid:
         return
-    assert tomllib.loads(changed)["engine"] == "slurm"
+    assert tomllib.loads(changed)["server"]["engine"] == "slurm"

@@ -17,11 +17,12 @@ HOOK = Wish(Channel.WEBHOOK, "https://hooks.example.org/secret")
 
 @pytest.fixture(autouse=True)
 def allowing(site: Site) -> None:
-    allow(site, notice_hosts=("hooks.example.org",), max_notices_per_user=3)
+    allow(site, hosts=("hooks.example.org",), max_per_user=3)
 
 
 def allow(site: Site, **settings: object) -> None:
-    site.context.settings = replace(site.context.settings, **settings)  # type: ignore[misc,arg-type]
+    notifications = replace(site.context.settings.notifications, **settings)  # type: ignore[arg-type]
+    site.context.settings = replace(site.context.settings, notifications=notifications)  # type: ignore[misc]
 
 
 def test_a_secret_is_told_once_and_a_path_never_again(site: Site) -> None:
@@ -86,14 +87,14 @@ def test_what_cannot_happen_cannot_be_told(site: Site) -> None:
 
 def test_a_test_says_whether_it_arrived_and_is_not_a_way_to_flood(site: Site) -> None:
     with http_receiver() as receiver:
-        allow(site, notice_hosts=(receiver.host,), notice_networks=("127.0.0.0/8",))
+        allow(site, hosts=(receiver.host,), networks=("127.0.0.0/8",))
         made, _ = notices.add_notice(site.context, site.root, Wish(Channel.CHAT, receiver.url))
         assert notices.try_notice(site.context, site.root, made.notice.id).arrived
         assert "a test" in receiver.received[0].json["text"]
         with pytest.raises(TooManyRequests):
             notices.try_notice(site.context, site.root, made.notice.id)
         site.clock.turn(seconds=6)
-        allow(site, notice_networks=())
+        allow(site, networks=())
         outcome = notices.try_notice(site.context, site.root, made.notice.id)
         assert not outcome.arrived
         assert "private address" in str(outcome.problem)

@@ -90,7 +90,7 @@ def house(tmp_path: Path) -> Iterator[House]:
     clock = Clock()
     with new_store(tmp_path) as store:
         settings = Settings(Home(tmp_path))
-        identities = Identities(store, settings, clock, FakeUnix(), CHEAP_PASSWORDS)
+        identities = Identities(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
         engine = SimpleNamespace(capabilities=Capabilities(runs_here=True))
         parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock, engine=engine)
         yield House(cast(Context, parts), clock, Caller(identities.by_peer(ROOT), "socket", "local"))
@@ -159,7 +159,7 @@ def test_an_account_is_never_mapped_to_root_a_system_account_or_nobody(house: Ho
 def test_the_servers_own_user_is_not_given_to_anybody(house: House) -> None:
     parts = cast(Any, house.context)
     parts.identities = Identities(
-        house.context.store, house.context.settings, house.clock, FakeUnix(ALICE), CHEAP_PASSWORDS
+        house.context.store, house.context.settings.auth, house.clock, FakeUnix(ALICE), CHEAP_PASSWORDS
     )
     with pytest.raises(Invalid, match="runs Heliostat"):
         people.create_user(house.context, house.root, NewUser("carol", unix_user="alice"))

@@ -55,16 +55,18 @@ def test_what_is_over_is_listed_only_on_request_and_its_name_is_free_again(site:
 
 def test_it_keeps_the_zone_of_the_cluster_at_the_time_it_was_made(site: Site) -> None:
     settings = site.context.settings
-    site.context.settings = replace(settings, time_zone="Europe/Berlin")  # type: ignore[misc]
+    site.context.settings = replace(settings, server=replace(settings.server, time_zone="Europe/Berlin"))  # type: ignore[misc]
     assert create(site).time_zone == "Europe/Berlin"
-    site.context.settings = replace(settings, time_zone="Asia/Tokyo")  # type: ignore[misc]
+    site.context.settings = replace(settings, server=replace(settings.server, time_zone="Asia/Tokyo"))  # type: ignore[misc]
     assert [one.time_zone for one in list_reservations(site.context, site.root)] == ["Europe/Berlin"]
 
 
 @pytest.mark.parametrize("year", [1, 9998])
 def test_times_at_the_edge_of_the_calendar_are_refused(site: Site, year: int) -> None:
     begin = datetime(year, 1, 1, tzinfo=UTC)
-    site.context.settings = replace(site.context.settings, time_zone="America/New_York")  # type: ignore[misc]
+    site.context.settings = replace(
+        site.context.settings, server=replace(site.context.settings.server, time_zone="America/New_York")
+    )  # type: ignore[misc]
     with pytest.raises(Invalid):
         create(site, starts_at=begin, ends_at=begin + DAY, weeks=60)
 

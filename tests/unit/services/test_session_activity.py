@@ -12,6 +12,7 @@ from typing import Any, cast
 
 import pytest
 
+from heliostat.config import SessionSettings
 from heliostat.models import Attempt, JobState
 from heliostat.models.sessions import Listening, Session, Target
 from heliostat.services.context import Context
@@ -97,7 +98,8 @@ def test_one_on_another_machine_that_says_nonsense_has_not_said(
 
 
 def test_one_on_another_machine_is_only_asked_when_it_may_have_been_idle_for_long() -> None:
-    context = a_context(engine=ElsewhereEngine(), settings=SimpleNamespace(session_idle_after="4h"))
+    settings = SimpleNamespace(sessions=SessionSettings(idle_after="4h"))
+    context = a_context(engine=ElsewhereEngine(), settings=settings)
 
     def is_asked(**known: Any) -> bool:
         return session_watch._is_worth_asking(context, Session(7, "jupyter", "s", **known))

@@ -43,7 +43,7 @@ def door(tmp_path: Path) -> Iterator[Door]:
     clock = Clock()
     with new_store(tmp_path) as store:
         settings = Settings(Home(tmp_path))
-        identities = Identities(store, settings, clock, FakeUnix(), CHEAP_PASSWORDS)
+        identities = Identities(store, settings.auth, clock, FakeUnix(), CHEAP_PASSWORDS)
         parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock)
         yield Door(cast(Context, parts), clock, Caller(identities.by_peer(ROOT), "socket", "local"))
         identities.close()

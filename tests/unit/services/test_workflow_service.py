@@ -135,7 +135,9 @@ def test_a_number_larger_than_any_is_refused_before_anything_runs(site: Site) ->
 
 
 def test_jobs_that_are_no_array_are_too_large_together_too(site: Site, ann: Caller) -> None:
-    settings = replace(site.context.settings, max_request_bytes=10_000)
+    settings = replace(
+        site.context.settings, server=replace(site.context.settings.server, max_request_bytes=10_000)
+    )
     site.context.settings = settings  # type: ignore[misc]
     jobs = {"a": job(env={"A": "y" * 1000}, matrix={"x": list(range(11))})}
     with pytest.raises(TooLarge, match="Written out") as caught:

@@ -53,20 +53,20 @@ def examine_local(settings: Settings) -> Iterator[Finding]:
     yield from _tools()
     yield from _containers(settings)
     yield from findings(settings, _this_machine())
-    if taken := describe_stores(settings):
+    if taken := describe_stores(settings.home.images, settings.containers):
         yield Finding("image stores", "ok", taken)
 
 
 def look_at_machine(settings: Settings) -> Node:
     """This machine and its GPUs, as they are now."""
-    gpus = find_gpus(settings.simulate_gpus)
-    return this_node(settings.node_name, tuple(gpus.read()), (gpus.note,) if gpus.note else ())
+    gpus = find_gpus(settings.server.simulate_gpus)
+    return this_node(settings.server.node_name, tuple(gpus.read()), (gpus.note,) if gpus.note else ())
 
 
 def findings(settings: Settings, machine: Machine) -> Iterator[Finding]:
     """Good and bad ones. Pure."""
     yield from _environments(settings, machine)
-    if "podman" in settings.runtimes:
+    if "podman" in settings.containers.runtimes:
         yield from _images(machine)
 
 
@@ -92,13 +92,13 @@ def _tools() -> Iterator[Finding]:
 
 
 def _containers(settings: Settings) -> Iterator[Finding]:
-    tools = {name: RUNTIMES[name].program for name in settings.runtimes if name != "process"}
+    tools = {name: RUNTIMES[name].program for name in settings.containers.runtimes if name != "process"}
     there = [name for name, program in tools.items() if shutil.which(program, path=TOOL_PATH)]
     missing = [name for name in tools if name not in there]
     hint = f"Not installed: {', '.join(missing)}." if missing else None
     if there:
         yield Finding("containers", "ok", f"Jobs can be isolated by {', '.join(there)}.", hint)
-    elif settings.containers_required or settings.containers_required_for:
+    elif settings.containers.required or settings.containers.required_for:
         yield Finding("containers", "problem", "Containers are required, and nothing here can run one.", hint)
     else:
         yield Finding("containers", "ok", "Jobs run as plain processes.", hint)
@@ -127,7 +127,7 @@ def _environments(settings: Settings, machine: Machine) -> Iterator[Finding]:
 
 
 def _builder(settings: Settings, machine: Machine) -> Finding:
-    name, check = settings.environments_builder, "environments"
+    name, check = settings.environments.builder, "environments"
     account = next((one for one in machine.accounts if one.name == name), None)
     hint = f"useradd --system --shell /usr/sbin/nologin {name}"
     if account is None:
@@ -135,7 +135,7 @@ def _builder(settings: Settings, machine: Machine) -> Finding:
         return Finding(check, "warning", message, hint)
     if account.uid == 0:
         message = f"{name} is root, and must not build for others."
-        return Finding(check, "problem", message, f"Set environments_builder. {hint}")
+        return Finding(check, "problem", message, f"Set builder in [environments]. {hint}")
     if not account.shell.endswith(("nologin", "false")):
         message = f"{name} builds for everybody, and can log in."
         return Finding(check, "warning", message, f"usermod --shell /usr/sbin/nologin {name}")

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from resource import RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 
-from heliostat.config import Settings
+from heliostat.config import Home, Settings
 from heliostat.engines.containers import CONFIGURATION, Belongings, Ground, container_of
 from heliostat.engines.containers_inside import Door
 from heliostat.engines.environment import Person
@@ -50,15 +50,15 @@ class Place:
         return tools_folder(self.instance)
 
 
-def instance_of(settings: Settings) -> str:
+def instance_of(home: Home) -> str:
     """Tells this installation from others on the machine."""
-    return hashlib.sha256(str(settings.home.path).encode()).hexdigest()[:8]
+    return hashlib.sha256(str(home.path).encode()).hexdigest()[:8]
 
 
-def tool_room(settings: Settings, person: Person) -> str:
+def tool_room(home: Home, person: Person) -> str:
     """Where a tool of ours keeps its notes that runs for this person beside all attempts. Named like an attempt
     that never is: what is left of it goes like what is left of those."""
-    runs = tools_folder(instance_of(settings))
+    runs = tools_folder(instance_of(home))
     _make_shared(runs)
     make_private(room := f"{runs}/0.{person.uid}", person)
     return room
@@ -66,7 +66,7 @@ def tool_room(settings: Settings, person: Person) -> str:
 
 def commands_of(attempt: Attempt, person: Person, places: Places, place: Place) -> tuple[Command, ...]:
     """One for each of its tasks. Raises Refused."""
-    runtime = RUNTIMES[attempt.job.spec.runtime or place.settings.container_runtime]
+    runtime = RUNTIMES[attempt.job.spec.runtime or place.settings.containers.default_runtime]
     if runtime.program and shutil.which(runtime.program, path=TOOL_PATH) is None:
         raise Refused(f"{runtime.program} is not installed on this machine, so nothing can run by {runtime.name}")
     if runtime.name == "podman":
@@ -142,12 +142,12 @@ def has_container(place: Place, attempt_id: AttemptId) -> bool:
 def _confinement(attempt: Attempt, person: Person, place: Place) -> Confinement:
     settings = place.settings
     store, scratch, run = _rooms(attempt, person, place)
-    named = settings.oci_runtimes.get(attempt.job.project) or settings.oci_runtime
+    named = settings.containers.oci_runtimes.get(attempt.job.project) or settings.containers.oci_runtime
     return Confinement(
         store=store,
         scratch=scratch,
         run=run,
-        read_only_root=settings.read_only_root,
+        read_only_root=settings.containers.read_only_root,
         oci_runtime=named or _usual_oci_runtime(),
         cgroup_parent=f"/heliostat-{place.instance}/{attempt.id}" if os.geteuid() == 0 else None,
         device_files=place.device_files or (),
@@ -179,7 +179,7 @@ def _container(attempt: Attempt, person: Person, places: Places, place: Place) -
     limits = Limits(
         wanted.memory_mib,
         wanted.cpus,
-        settings.pids_limit,
+        settings.queue.pids_limit,
         open_files=getrlimit(RLIMIT_NOFILE)[1],
         processes=_most_processes(),
     )

@@ -48,8 +48,8 @@ class LocalEngine:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._node = node_name(settings.node_name)
-        self._instance = containers.instance_of(settings)
+        self._node = node_name(settings.server.node_name)
+        self._instance = containers.instance_of(settings.home)
         self._traces = Traces(settings.home.attempts)
         found = find_cgroups(self._instance)
         self._no_cgroups = found.reason if isinstance(found, NoCgroups) else None
@@ -79,10 +79,10 @@ class LocalEngine:
 
     def nodes(self) -> list[Node]:
         notes = tuple(note for note in (self._devices.note, self._no_cgroups) if note)
-        return [this_node(self._settings.node_name, self._devices.now(), notes)]
+        return [this_node(self._settings.server.node_name, self._devices.now(), notes)]
 
     def image_sweeps(self) -> Iterator[RunningSweep]:
-        return sweep_stores(self._settings)
+        return sweep_stores(self._settings.home, self._settings.containers)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         """In other threads: to start an attempt may mean to ask a driver that hangs, or to copy many files."""
@@ -228,7 +228,7 @@ class LocalEngine:
         place = Place(self._settings, self._instance, self._devices.files(attempt.devices))
         payload = launch.prepare(attempt, person, folder, launch.Site(self._settings, mark, memory_mib, place))
         with contextlib.ExitStack() as unless_started:
-            group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings))
+            group = self._groups.create(attempt.id, launch.limits_of(attempt, self._settings.queue))
             unless_started.callback(group.remove)
             if payload.commands:
                 containers.open_groups(group.enter_files)

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from heliostat.config import Settings
+from heliostat.config import ContainerSettings, Home
 from heliostat.engines.containers import CONFIGURATION
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import Refused, person_of
@@ -56,12 +56,12 @@ class RunningSweep:
         self.process.terminate()
 
 
-def sweep_stores(settings: Settings) -> Iterator[RunningSweep]:
+def sweep_stores(home: Home, containers: ContainerSettings) -> Iterator[RunningSweep]:
     """One store after the other, if there are limits. Raises Refused, OSError."""
-    if not settings.images_keep_days and not most_bytes(settings):
+    if not containers.keep_days and not most_bytes(containers):
         return
-    for store in image_stores(settings.home.images):
-        yield RunningSweep(store, begin_sweep(store, settings))
+    for store in image_stores(home.images):
+        yield RunningSweep(store, begin_sweep(store, home, containers))
 
 
 def image_stores(images: Path) -> Iterator[ImageStore]:
@@ -80,21 +80,21 @@ def store_bytes(store: ImageStore) -> int:
     return sum(size_bytes(read_below(store.path, _MOST_BYTES, *place, *LAYERS.split("/"))) for place in places)
 
 
-def most_bytes(settings: Settings) -> int | None:
+def most_bytes(containers: ContainerSettings) -> int | None:
     """That the images of one person may take on one node; None: all there is."""
-    return parse_memory(settings.images_max_size) * 2**20 or None
+    return parse_memory(containers.max_size) * 2**20 or None
 
 
-def describe_stores(settings: Settings) -> str | None:
+def describe_stores(images: Path, containers: ContainerSettings) -> str | None:
     """For the doctor; None: there are none, or they cannot be seen."""
-    sizes = {store.owner.name: store_bytes(store) for store in image_stores(settings.home.images)}
+    sizes = {store.owner.name: store_bytes(store) for store in image_stores(images)}
     if not (total := sum(sizes.values())):
         return None
     largest = sorted(sizes, key=lambda name: -sizes[name])[:_MOST_NAMED]
     named = ", ".join(f"{name} {_gib(sizes[name])}" for name in largest)
-    days, most = settings.images_keep_days, settings.images_max_size
+    days, most = containers.keep_days, containers.max_size
     rules = [f"{days} days after their last use"] if days else []
-    rules += [f"beyond {most} of one person"] if most_bytes(settings) else []
+    rules += [f"beyond {most} of one person"] if most_bytes(containers) else []
     return f"Images of jobs and builds take {_gib(total)} ({named}); they go {' and '.join(rules) or 'never'}."
 
 
@@ -102,14 +102,13 @@ def _gib(size: int) -> str:
     return f"{size / 2**30:.1f} GiB"
 
 
-def begin_sweep(store: ImageStore, settings: Settings) -> "subprocess.Popen[bytes]":
+def begin_sweep(store: ImageStore, home: Home, containers: ContainerSettings) -> "subprocess.Popen[bytes]":
     """Removes what is due, as the owner, who may do with that process what they like: nobody listens to it.
     Raises Refused, OSError."""
     owner = store.owner
     kindly = ["timeout", "--kill-after=10", str(_SWEEP_SECONDS), "nice", "-n", "19"]
-    words = sweep_words(
-        Sweeping(store.path, tool_room(settings, owner)), settings.images_keep_days, most_bytes(settings)
-    )
+    place = Sweeping(store.path, tool_room(home, owner))
+    words = sweep_words(place, containers.keep_days, most_bytes(containers))
     files = {name: file if os.path.exists(file) else os.devnull for name, file in CONFIGURATION.items()}
     return subprocess.Popen(
         [*as_user(owner), *kindly, *words],

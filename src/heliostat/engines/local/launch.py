@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from signal import SIGCHLD, SIGHUP, SIGINT, SIGPIPE, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGXFSZ
 
-from heliostat.config import Settings
+from heliostat.config import QueueSettings, Settings
 from heliostat.engines.containers import check_rules
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, check_software, lay_out, new_log
@@ -53,16 +53,16 @@ class Site:
     container: ContainerPlace
 
 
-def limits_of(attempt: Attempt, settings: Settings) -> Limits:
+def limits_of(attempt: Attempt, queue: QueueSettings) -> Limits:
     """Those of all its tasks together."""
     wanted, tasks = attempt.job.resources, len(attempt.task_places)
-    return Limits(wanted.memory_mib * tasks, wanted.cpus * tasks, settings.pids_limit)
+    return Limits(wanted.memory_mib * tasks, wanted.cpus * tasks, queue.pids_limit)
 
 
-def hard_limit_seconds(attempt: Attempt, settings: Settings) -> int:
+def hard_limit_seconds(attempt: Attempt, queue: QueueSettings) -> int:
     """When the wrapper ends it, server or no server; with overtime, only what nobody may exceed. 0: never."""
     limit = attempt.job.time_limit_seconds or 0
-    return max(limit, settings.max_time_limit_seconds) if limit and attempt.job.overtime else limit
+    return max(limit, queue.max_time_limit_seconds) if limit and attempt.job.overtime else limit
 
 
 def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> Payload:
@@ -80,7 +80,7 @@ def prepare(attempt: Attempt, person: Person, folder: JobFolder, site: Site) -> 
         port=free_port(attempt.job.id) if attempt.places else None,
         tool=tool_rooms(attempt, person, site.container),
     )
-    limit = hard_limit_seconds(attempt, site.settings)
+    limit = hard_limit_seconds(attempt, site.settings.queue)
     if not attempt.job.spec.wants_container:
         return Payload(attempt, person, places, limit)
     return Payload(attempt, person, places, limit, commands_of(attempt, person, places, site.container))

@@ -32,7 +32,7 @@ class Supervision:
         self.lock = threading.Lock()
         self.running: dict[AttemptId, Running] = {}
         self.report: Report = lambda observations: None
-        self.devices = Devices(settings.simulate_gpus, instance, self._holders)
+        self.devices = Devices(settings.server.simulate_gpus, instance, self._holders)
         self.watch = Watch()
         self.reapers = ThreadPoolExecutor(4, "reaper")
         self._clearing = Clearing(traces, instance, self.devices)

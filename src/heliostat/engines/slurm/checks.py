@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterator
 
-from heliostat.config import Settings
+from heliostat.config import Settings, SlurmSettings
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.configuration import config_of, judge_configuration
 from heliostat.engines.slurm.probe import last_probe
@@ -30,7 +30,7 @@ def examine_slurm(settings: Settings) -> Iterator[Found]:
         yield "slurm", "ok", "slurmctld answers.", None
         yield from _gpus(commands)
         yield from _configuration(commands)
-        yield from _partitions(commands, settings)
+        yield from _partitions(commands, settings.slurm)
         yield _accounting(commands)
     except (EngineUnavailable, SlurmRefused) as error:
         hint = "Look at `scontrol ping`, at munge (`munge -n | unmunge`) and at slurmctld's log."
@@ -62,16 +62,16 @@ def _configuration(commands: Commands) -> Iterator[Found]:
     return judge_configuration(config_of(commands.ask(["scontrol", "show", "config"])), gpus)
 
 
-def _partitions(commands: Commands, settings: Settings) -> Iterator[Found]:
+def _partitions(commands: Commands, slurm: SlurmSettings) -> Iterator[Found]:
     """Those that the settings name must be there."""
-    terms = terms_of(settings)
+    terms = terms_of(slurm)
     places = [*terms.data_classes.values(), *terms.labels.values(), Place(terms.partition)]
     named = {name for place in places if place.partition for name in place.partition.split(",")}
     if not named:
         return
     known = commands.partitions()
     for name in sorted(named - known.keys()):
-        hint = f"Partitions are: {', '.join(sorted(known))}. Mend the settings slurm_… in cluster.toml."
+        hint = f"Partitions are: {', '.join(sorted(known))}. Correct [slurm] in cluster.toml."
         yield "slurm", "problem", f"Slurm has no partition {name}, which cluster.toml names.", hint
 
 

@@ -78,7 +78,7 @@ def check_container(job: Job) -> None:
 
 def container_base(settings: Settings, person: Person) -> str:
     """The folder in which containers of this person keep their things on each node."""
-    return f"{settings.container_scratch}/heliostat-{person.uid}"
+    return f"{settings.containers.scratch}/heliostat-{person.uid}"
 
 
 def heard_as(signal: str, spec: JobSpec) -> str:
@@ -110,22 +110,25 @@ def contained(attempt: Attempt, person: Person, brought: Belongings, settings: S
 
 def _oci_runtimes(attempt: Attempt, settings: Settings) -> Sequence[str]:
     """The one that is set, or those a node may have; the last is for any other."""
-    named = settings.oci_runtimes.get(attempt.job.project) or settings.oci_runtime
+    named = settings.containers.oci_runtimes.get(attempt.job.project) or settings.containers.oci_runtime
     if named is not None or attempt.job.spec.runtime != "podman":
         return [named or "runc"]
     return ["crun", "runc"]
 
 
 def _command(attempt: Attempt, person: Person, brought: Belongings, settings: Settings, oci: str) -> Command:
-    wanted, runtime = attempt.job.resources, RUNTIMES[attempt.job.spec.runtime or settings.container_runtime]
+    wanted, runtime = (
+        attempt.job.resources,
+        RUNTIMES[attempt.job.spec.runtime or settings.containers.default_runtime],
+    )
     files, processes = blank("heliostat_files"), blank("heliostat_processes")
-    limits = Limits(wanted.memory_mib, wanted.cpus, settings.pids_limit, files, processes)
+    limits = Limits(wanted.memory_mib, wanted.cpus, settings.queue.pids_limit, files, processes)
     count = round(wanted.gpus)
     place = Confinement(
         store=f"{container_base(settings, person)}/images",
         scratch=f"{_FOLDER}/s",
         run=_FOLDER,
-        read_only_root=settings.read_only_root,
+        read_only_root=settings.containers.read_only_root,
         oci_runtime=oci,
         device_files=tuple(blank(f"heliostat_device{number}") for number in range(count)),
         tool_environment=dict(zip(CONFIGURATION, map(blank, _CONFIGURATION), strict=True)),
@@ -183,7 +186,7 @@ def _task(ways: Mapping[str, Command], any_way: Command) -> Iterator[str]:
 
 def _sweep(place: Sweeping, any_way: Command, settings: Settings) -> Iterator[str]:
     """Beside the task, once it has begun: whoever uses images here removes those of theirs that are due."""
-    keep_days, most = settings.images_keep_days, parse_memory(settings.images_max_size) * 2**20 or None
+    keep_days, most = settings.containers.keep_days, parse_memory(settings.containers.max_size) * 2**20 or None
     yield "heliostat_sweep() {"
     if any_way.holds and (keep_days or most):
         tools = ("PATH", "HOME", *CONFIGURATION)

@@ -35,7 +35,7 @@ heliostat_enter() {
     umask 077
     mkdir "$heliostat_base" 2>/dev/null
     if [ -L "$heliostat_base" ] || [ ! -d "$heliostat_base" ] || [ ! -O "$heliostat_base" ]; then
-        heliostat_fail "$heliostat_base on $SLURMD_NODENAME cannot be made, or is not yours; tell an admin: container_scratch"
+        heliostat_fail "$heliostat_base on $SLURMD_NODENAME cannot be made, or is not yours; tell an admin: scratch in [containers]"
     fi
     chmod 700 "$heliostat_base"
     for heliostat_lock in "$heliostat_base"/*.lock; do
@@ -49,7 +49,7 @@ heliostat_enter() {
         [ ! "$heliostat_lock" -ef /proc/self/fd/9 ] || break # it was swept between the two
     done
     trap heliostat_leave EXIT
-    [ "${#heliostat_folder}" -le 48 ] || heliostat_fail "$heliostat_folder is too long a name for podman; tell an admin: container_scratch"
+    [ "${#heliostat_folder}" -le 48 ] || heliostat_fail "$heliostat_folder is too long a name for podman; tell an admin: scratch in [containers]"
     mkdir -p "$heliostat_folder/s" "$heliostat_base/images" || heliostat_fail "$heliostat_folder cannot be made"
     echo "$$ $SLURMD_NODENAME" >"$heliostat_folder/shell"
     umask 022

@@ -58,7 +58,7 @@ class Recomposer:
         if not self._template:
             raise Conflict(
                 "Heliostat has not been told how to stop and start slurmd on a node.",
-                "Set slurm_node_command in cluster.toml; docs/admins.md has an example.",
+                "Set node_command in [slurm] of cluster.toml; docs/admins.md has an example.",
             )
         work = self._wish(node, gpus)
         if work is None:
@@ -223,8 +223,8 @@ def run(argv: Sequence[str]) -> None:
             said.seek(0)
             words = said.read(4096).decode("utf-8", "replace").strip().splitlines()
             why = words[-1][:200] if words else "it said nothing"
-            raise StepFailed(f"slurm_node_command ended with {error.returncode}: {why}") from None
+            raise StepFailed(f"node_command ended with {error.returncode}: {why}") from None
         except subprocess.TimeoutExpired:
-            raise StepFailed(f"slurm_node_command took longer than {_COMMAND_SECONDS:.0f} s.") from None
+            raise StepFailed(f"node_command took longer than {_COMMAND_SECONDS:.0f} s.") from None
         except OSError as error:
-            raise StepFailed(f"slurm_node_command cannot be run: {argv[0]}: {error.strerror}.") from None
+            raise StepFailed(f"node_command cannot be run: {argv[0]}: {error.strerror}.") from None

@@ -86,14 +86,14 @@ class SlurmEngine:
         self.list_job_files, self.open_job_file = files.list_job_files, files.open_job_file
         self.read_job_file = files.read_job_file
         self._owed = OwedUsage(settings.home.attempts)
-        self._live = LiveUse(self._commands, settings.slurm_live_seconds, self._rounds.running)
+        self._live = LiveUse(self._commands, settings.slurm.sample_seconds, self._rounds.running)
         self._sight = Sight(self._commands, self._rounds)
         self._others = Others(self._commands)
         subjects = Subjects(self._rounds, self._sight, self._others, self.accounts, self._owed)
         self._talk = Conversation(subjects, timing)
         self._talk.begin()
         self._recomposer = Recomposer(
-            settings.home.attempts, self._commands, settings.slurm_node_command, self._look_at_nodes
+            settings.home.attempts, self._commands, settings.slurm.node_command, self._look_at_nodes
         )
 
     def on_observation(self, report: Report) -> None:

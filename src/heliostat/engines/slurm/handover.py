@@ -43,7 +43,7 @@ class Handover:
         self, settings: Settings, commands: Commands, instance: str, accounts: SlurmAccounts | None = None
     ) -> None:
         self._settings, self._commands, self._accounts = settings, commands, accounts
-        self.site = Site(instance, os.geteuid() == 0, terms_of(settings))
+        self.site = Site(instance, os.geteuid() == 0, terms_of(settings.slurm))
         self._lookup = Lookup(commands, instance)
         self.traces = Traces(settings.home.attempts)
         self.handed: dict[AttemptId, Handed] = {}

@@ -47,4 +47,4 @@ def preview(settings: Settings) -> Preview:
         accounts = SlurmAccounts(slurm)  # which refuses nothing
     with contextlib.suppress(EngineUnavailable, SlurmRefused):
         picture = slurm.picture()
-    return Preview(picture, terms_of(settings).seeing(picture.gpu_types), accounts)
+    return Preview(picture, terms_of(settings.slurm).seeing(picture.gpu_types), accounts)

@@ -40,9 +40,7 @@ def check_class(job: Job, terms: Terms, accounts: SlurmAccounts) -> None:
     qos = terms.qos_of(job.priority_class)
     if qos is None or (said := accounts.refused_qos(job.unix_user, job.project, qos)) is None:
         return
-    hint = (
-        "Ask for the class normal; or an admin makes the classes known to Slurm: helio slurm apply, or slurm_qos."
-    )
+    hint = "Ask for the class normal; or an admin tells Slurm the classes: helio slurm apply, or qos in [slurm]."
     message = f"Slurm would refuse the class {job.priority_class}: {said}."
     raise _invalid("priority_class", message, hint, "not known to Slurm for this project")
 
@@ -50,7 +48,7 @@ def check_class(job: Job, terms: Terms, accounts: SlurmAccounts) -> None:
 def _names(place: Place, picture: Picture) -> list[str]:
     chosen = place.partition or picture.default
     if chosen is None:
-        hint = "An admin can set slurm_partition in cluster.toml."
+        hint = "An admin can set partition in [slurm] of cluster.toml."
         raise _invalid("labels", "Slurm has no default partition, and none is set here.", hint)
     return chosen.split(",")
 
@@ -59,7 +57,7 @@ def _refusals(job: Job, place: Place, kind: str | None, name: str, picture: Pict
     partition = picture.partitions.get(name)
     if partition is None:
         known = ", ".join(sorted(picture.partitions))
-        hint = f"Partitions are: {known}. An admin can mend the settings slurm_… in cluster.toml."
+        hint = f"Partitions are: {known}. An admin can correct [slurm] in cluster.toml."
         yield _invalid("labels", f"Slurm has no partition {name}, where this job would go.", hint)
         return
     if not partition.is_open:

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from heliostat.config import Settings
+from heliostat.config import SlurmSettings
 from heliostat.models import Job
 
 UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -47,13 +47,13 @@ class Terms:
         return self.qos.get(priority_class, None if priority_class == "normal" else priority_class)
 
 
-def terms_of(settings: Settings) -> Terms:
+def terms_of(slurm: SlurmSettings) -> Terms:
     return Terms(
-        partition=settings.slurm_partition,
-        data_classes={int(number): _read(text) for number, text in settings.slurm_data_classes.items()},
-        labels={label: _read(text) for label, text in settings.slurm_labels.items()},
-        qos=settings.slurm_qos,
-        our_gpu_types=settings.slurm_gpu_types,
+        partition=slurm.partition,
+        data_classes={int(number): _read(text) for number, text in slurm.data_classes.items()},
+        labels={label: _read(text) for label, text in slurm.labels.items()},
+        qos=slurm.qos,
+        our_gpu_types=slurm.gpu_types,
     )
 
 
@@ -61,7 +61,7 @@ def place_of(job: Job, data_class: int, terms: Terms) -> Place:
     """Raises Unfit where the data, or two labels, are at odds."""
     if data_class and data_class not in terms.data_classes:
         raise Unfit(
-            f"nothing says where in Slurm data of class {data_class} may be; an admin can set slurm_data_classes"
+            f"nothing says where in Slurm data of class {data_class} may be; an admin can set [slurm] data_classes"
         )
     wishes = {f"data of class {data_class}": terms.data_classes.get(data_class, Place())}
     wishes |= {f"label {label}": _place_of_label(label, terms) for label in job.placement.labels}

@@ -57,9 +57,7 @@ def partition(text: str) -> str:
 
 def feature(text: str, what: str) -> str:
     if not _WORD.fullmatch(text):
-        hint = (
-            "Letters, digits, and _ . - after the first; labels like disk=ssd need slurm_labels in cluster.toml."
-        )
+        hint = "Letters, digits, and _ . - after the first; for disk=ssd set labels in [slurm] of cluster.toml."
         raise Invalid(f"{what}: {text!r} cannot be a feature.", hint)
     return text
 

@@ -81,7 +81,9 @@ def refuse_foreign(files: list[Wanted]) -> None:
     for path, state in found.items():
         move = f"mv {path} {path}.old"
         if state == Origin.FOREIGN:
-            hint = f'Is there a Slurm already? Then set engine = "slurm" and use it. If it is not needed: {move}'
+            hint = (
+                f'Is there a Slurm already? Then use it: engine = "slurm" in [server]. If it is not needed: {move}'
+            )
             raise Conflict(f"{path} was not made by Heliostat; nothing was changed.", hint)
         if state == Origin.CHANGED:
             hint = f"Put the change into [settings] of nodes.toml, then move the file away: {move}"

@@ -43,8 +43,8 @@ def no_project(name: str) -> NotFound:
 def default_project(context: Context, user: User) -> str | None:
     """Whose share a job uses that names no project."""
     mine = [membership.project for membership in user.memberships]
-    if context.settings.default_project in mine:
-        return context.settings.default_project
+    if context.settings.auth.default_project in mine:
+        return context.settings.auth.default_project
     return mine[0] if len(mine) == 1 else None
 
 

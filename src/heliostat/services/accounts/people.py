@@ -61,7 +61,9 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
         )
     unix_user = None if new.unix_user is None else _checked_unix_user(context, new.unix_user)
     hashed = None if new.password is None else context.identities.passwords.hash(new.password)
-    projects = (context.settings.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
+    projects = (
+        (context.settings.auth.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
+    )
     memberships = tuple(Membership(project, ProjectRole.MEMBER) for project in sorted(projects))
     user = User(new.name, new.role, unix_user, True, context.now(), memberships, hashed is not None)
 
@@ -71,7 +73,9 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
             raise Conflict(f"There is already an account {user.name}.", "Choose another name.")
         _require_free(tx, unix_user)
         if new.projects is None:
-            people.ensure_project(tx, context.settings.default_project, context.settings.default_department)
+            people.ensure_project(
+                tx, context.settings.auth.default_project, context.settings.auth.default_department
+            )
         for project in projects:
             if people.find_project(tx.conn, project) is None:
                 raise invalid_field("projects", f"there is no project {printable(project)}")

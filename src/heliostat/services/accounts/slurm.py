@@ -99,8 +99,8 @@ def _ours(context: Context) -> OurAccounts:
             list_departments(conn),
             people.list_projects(conn),
             people.list_users(conn),
-            context.settings.default_project,
-            context.settings.urgent_gpu_hours_per_month,
+            context.settings.auth.default_project,
+            context.settings.queue.urgent_gpu_hours_per_month,
         )
 
 

@@ -23,7 +23,7 @@ def create_token(
     context: Context, caller: Caller, name: str, days: int | None = None, *, most: int = MAX_TOKENS
 ) -> tuple[str, Token]:
     """A token for the caller alone: its secret, which is shown this once, and what is kept of it."""
-    days = context.settings.token_days if days is None else days
+    days = context.settings.auth.token_days if days is None else days
     _check(name, days)
     now = context.now()
 

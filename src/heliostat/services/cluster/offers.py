@@ -31,8 +31,8 @@ def offer_to(context: Context, caller: Caller) -> Offer:
         gpu_types=_gpu_types(context),
         projects=names,
         default_project=default_project(context, caller.user),
-        default_time_limit_seconds=context.settings.default_time_limit_seconds,
-        max_time_limit_seconds=context.settings.max_time_limit_seconds,
+        default_time_limit_seconds=context.settings.queue.default_time_limit_seconds,
+        max_time_limit_seconds=context.settings.queue.max_time_limit_seconds,
     )
 
 

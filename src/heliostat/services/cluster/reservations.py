@@ -30,7 +30,7 @@ def create_reservation(context: Context, caller: Caller, wish: Reservation) -> R
     """Weekly ones take place at the same time of day in the cluster's zone. A name is free again once the
     reservation that had it is over."""
     require_admin(caller.user)
-    wish = replace(wish, time_zone=context.settings.zone)
+    wish = replace(wish, time_zone=context.settings.server.zone)
     check_group_name(wish.name)
     nodes = _named_nodes(context, wish)
     _check_times(wish, context.now())

@@ -40,7 +40,7 @@ def builder_for(context: Context, user: str, unix_user: str) -> Builder:
     if not is_here or shutil.which("bwrap", path=TOOL_PATH) is None:
         return Builder(unix_user, user, None)
     try:
-        account = pwd.getpwnam(settings.environments_builder)
+        account = pwd.getpwnam(settings.environments.builder)
     except KeyError:
         return Builder(unix_user, user, None)
     if account.pw_uid == 0:
@@ -108,7 +108,7 @@ def draft_build(context: Context, asker: tuple[str, str], software: Software, bu
         resources=build_resources(context),
         spec=JobSpec(script=build_script(_recipe(context, software, builder, digest))),
         submitted_at=context.now(),
-        time_limit_seconds=min(_LIMIT_SECONDS, context.settings.max_time_limit_seconds),
+        time_limit_seconds=min(_LIMIT_SECONDS, context.settings.queue.max_time_limit_seconds),
         max_retries=_RETRIES,
         environment=digest,
     )
@@ -121,7 +121,7 @@ def _recipe(context: Context, software: Software, builder: Builder, digest: str)
         tool=_tool(home, "micromamba" if software.kind == "conda" else "uv"),
         python=pythons().get(software.python or "", ""),
         final=environment_folder(str(home.path), digest),
-        variables=context.settings.uv_variables,
+        variables=context.settings.environments.uv_variables,
         cache=builder.cache,
     )
 

@@ -85,7 +85,7 @@ def _job(context: Context, who: tuple[str, str, str], what: tuple[str, str], spe
         resources=build_resources(context),
         spec=spec,
         submitted_at=context.now(),
-        time_limit_seconds=min(_LIMIT_SECONDS, context.settings.max_time_limit_seconds),
+        time_limit_seconds=min(_LIMIT_SECONDS, context.settings.queue.max_time_limit_seconds),
         max_retries=_RETRIES if what[0] == IMAGE_BUILD else 0,
         environment=digest,
     )
@@ -93,7 +93,7 @@ def _job(context: Context, who: tuple[str, str, str], what: tuple[str, str], spe
 
 def _base(context: Context) -> str:
     """On nodes that are not this machine the number of the Unix user is known there."""
-    return f"{context.settings.container_scratch}/heliostat-"
+    return f"{context.settings.containers.scratch}/heliostat-"
 
 
 def _check_tool(context: Context, program: str) -> None:

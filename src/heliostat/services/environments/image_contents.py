@@ -89,7 +89,7 @@ def checked_definition(text: str, rules: Rules) -> Begun:
         raise _wrong(
             "The definition file has no Bootstrap.", "Begin it with Bootstrap: docker and From: python:3.11."
         )
-    if not rules.settings.allowed_registries:
+    if not rules.containers.allowed_registries:
         return Begun(text, ())
     if said["bootstrap"].lower() != "docker" or len(begun) != 2:
         raise _wrong(
@@ -156,7 +156,7 @@ def _begun(line: str, number: int, known: tuple[list[str], list[str]], rules: Ru
 
 
 def _check_other(named: str, stages: list[str], rules: Rules) -> None:
-    if named.lower() in stages or named.isdecimal() or not rules.settings.allowed_registries:
+    if named.lower() in stages or named.isdecimal() or not rules.containers.allowed_registries:
         return
     if "$" in named:
         _check_open(named, rules)
@@ -164,7 +164,7 @@ def _check_other(named: str, stages: list[str], rules: Rules) -> None:
 
 
 def _check_open(named: str, rules: Rules) -> None:
-    if rules.settings.allowed_registries:
+    if rules.containers.allowed_registries:
         raise _wrong(
             f"{named[:80]!a} leaves open which image it is.",
             "Only images of some registries are allowed here: name it without variables.",

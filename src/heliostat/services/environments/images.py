@@ -93,7 +93,7 @@ def build_image(context: Context, caller: Caller, wish: ImageWish, project: str 
     unix_user, settled = unix_user_and_project(context, caller.user, project)
     name, user = own_name(wish.name), caller.user.name
     check_registry(OWN, rules_of(context.settings))
-    limit = context.settings.max_queued_jobs_per_user
+    limit = context.settings.queue.max_jobs_per_user
     if context.controller.unfinished_jobs_of(user) >= limit:
         raise Conflict(f"You have {limit} unfinished jobs.", "Wait until some are over.", code="queue_full")
     order = take_order(context, caller, _software(context, user, name, wish), (unix_user, settled))

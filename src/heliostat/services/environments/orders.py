@@ -159,7 +159,7 @@ def _software(context: Context, caller: Caller, asked: Software | str) -> Softwa
 
 def trusted_addresses(context: Context) -> tuple[str, ...]:
     """The admins' own."""
-    return tuple(value for value in context.settings.uv_variables.values() if "://" in value)
+    return tuple(value for value in context.settings.environments.uv_variables.values() if "://" in value)
 
 
 def found(context: Context, caller: Caller, digest: str) -> Kept:

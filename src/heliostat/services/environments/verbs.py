@@ -52,7 +52,7 @@ class Shown:
 def build_environment(context: Context, caller: Caller, software: Software, project: str | None = None) -> Shown:
     """The one there is, or a build of it in the queue."""
     unix_user, settled = unix_user_and_project(context, caller.user, project)
-    limit = context.settings.max_queued_jobs_per_user
+    limit = context.settings.queue.max_jobs_per_user
     if context.controller.unfinished_jobs_of(caller.user.name) >= limit:
         raise Conflict(f"You have {limit} unfinished jobs.", "Wait until some are over.", code="queue_full")
     order = take_order(context, caller, software, (unix_user, settled))

@@ -50,7 +50,7 @@ def _new_limit(context: Context, job: Job, seconds: int) -> int:
         raise Conflict(f"Job {job.id} is {job.state}; its time is over.", f"See `helio show {job.id}`.")
     if job.time_limit_seconds is None:
         raise Conflict(f"Job {job.id} has no time limit.", "It needs no more time.")
-    limit, most = job.time_limit_seconds + seconds, context.settings.max_time_limit_seconds
+    limit, most = job.time_limit_seconds + seconds, context.settings.queue.max_time_limit_seconds
     if limit > most:
         said = f"must be at most {max(0, most - job.time_limit_seconds)} seconds more"
         raise Invalid(f"The longest time limit here is {most} seconds.", "Ask for less.", fields={"time": said})

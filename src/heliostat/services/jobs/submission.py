@@ -108,9 +108,9 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
         projects=projects,
         data_classes=_data_classes(context, projects.values()),
         now=context.now(),
-        default_time_limit_seconds=context.settings.default_time_limit_seconds,
-        max_time_limit_seconds=context.settings.max_time_limit_seconds,
-        max_grace_seconds=context.settings.max_grace_seconds,
+        default_time_limit_seconds=context.settings.queue.default_time_limit_seconds,
+        max_time_limit_seconds=context.settings.queue.max_time_limit_seconds,
+        max_grace_seconds=context.settings.queue.max_grace_seconds,
         knows_nodes=_knows_nodes(context),
     )
     requests = settle_containers(context, user, projects, name_images(context, caller, requests))
@@ -153,9 +153,12 @@ def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
 
 def _check_size(context: Context, requests: Sequence[JobRequest]) -> None:
     """Elements of arrays and jobs of workflows keep what they run: a small request must not become gigabytes."""
-    if sum(_count(request) * _size(request.spec) for request in requests) > context.settings.max_request_bytes:
+    if (
+        sum(_count(request) * _size(request.spec) for request in requests)
+        > context.settings.server.max_request_bytes
+    ):
         raise TooLarge(
-            f"Written out, these jobs take more than {context.settings.max_request_bytes // 2**20} MiB.",
+            f"Written out, these jobs take more than {context.settings.server.max_request_bytes // 2**20} MiB.",
             "Put the script, or the values of env, into a file on the node and name the file.",
         )
 
@@ -170,7 +173,7 @@ def _count(request: JobRequest) -> int:
 
 
 def _queue_full(context: Context, user: User, requests: Sequence[JobRequest]) -> Conflict | None:
-    limit = context.settings.max_queued_jobs_per_user
+    limit = context.settings.queue.max_jobs_per_user
     if context.controller.unfinished_jobs_of(user.name) + sum(map(_count, requests)) <= limit:
         return None
     return _full(context)
@@ -178,14 +181,14 @@ def _queue_full(context: Context, user: User, requests: Sequence[JobRequest]) ->
 
 def _is_overtaken(context: Context, tx: Transaction, user: User, requests: Sequence[JobRequest]) -> bool:
     """Whether other requests of the same user have filled the queue meanwhile; asked only where it may be."""
-    limit, more = context.settings.max_queued_jobs_per_user, sum(map(_count, requests))
+    limit, more = context.settings.queue.max_jobs_per_user, sum(map(_count, requests))
     if context.controller.unfinished_jobs_of(user.name) + more <= limit // 2:
         return False
     return stored.count_unfinished_of(tx.conn, user.name) + more > limit
 
 
 def _full(context: Context) -> Conflict:
-    limit = context.settings.max_queued_jobs_per_user
+    limit = context.settings.queue.max_jobs_per_user
     return Conflict(
         f"You would have more than {limit} unfinished jobs.", "Wait until some are over.", code="queue_full"
     )
@@ -225,7 +228,7 @@ def _note_records(context: Context, tx: Transaction, requests: Sequence[JobReque
         ids = [job.id for job in islice(rest, _count(request))]
         if request.rerun_of is not None:
             job_records.add_rerun(tx, ids, request.rerun_of)
-        if request.code is not None and context.settings.keep_records:
+        if request.code is not None and context.settings.storage.keep_records:
             by_code.setdefault(request.code, []).extend(ids)
     for code, ids in by_code.items():
         job_records.add_code(tx, code, ids)

@@ -24,7 +24,7 @@ class Offered:
 def offer_upload(context: Context, caller: Caller, tree: Tree) -> Offered:
     """What of it this person has not sent yet; with nothing missing it is there for jobs. May be repeated."""
     _check_account(caller.user)
-    _check_size(tree, bytes_of(context.settings.upload_max_size))
+    _check_size(tree, bytes_of(context.settings.storage.upload_max_size))
     missing = context.uploads.missing(caller.user.name, tree)
     if missing:
         _check_quota(context, caller.user, sum(tree.blobs[digest] for digest in missing))
@@ -42,8 +42,8 @@ class Receiver:
     def __init__(self, context: Context, caller: Caller) -> None:
         _check_account(caller.user)
         self._uploads, self._user = context.uploads, caller.user
-        self._largest = bytes_of(context.settings.upload_max_size)
-        self._quota = context.settings.upload_quota
+        self._largest = bytes_of(context.settings.storage.upload_max_size)
+        self._quota = context.settings.storage.upload_quota
         self._room = bytes_of(self._quota) - context.uploads.used_bytes(caller.user.name)
         self._head = b""
         self._draft: Draft | None = None
@@ -140,8 +140,8 @@ def _check_size(tree: Tree, most: int) -> None:
 
 
 def _check_quota(context: Context, user: User, more: int) -> None:
-    if context.uploads.used_bytes(user.name) + more > bytes_of(context.settings.upload_quota):
-        raise _quota_full(context.settings.upload_quota)
+    if context.uploads.used_bytes(user.name) + more > bytes_of(context.settings.storage.upload_quota):
+        raise _quota_full(context.settings.storage.upload_quota)
 
 
 def _quota_full(quota: str) -> Conflict:

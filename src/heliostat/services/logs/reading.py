@@ -100,7 +100,7 @@ def check_ran_here(job: Job) -> None:
 
 
 def _check_kept(context: Context, job: Job, ended_at: datetime) -> None:
-    days = context.settings.keep_job_folders_days
+    days = context.settings.storage.keep_job_folders_days
     if days and context.now() - ended_at > timedelta(days=days):
         raise NotFound(
             f"The output of job {job.id} is no longer there: folders of jobs are kept for {days} days.",

@@ -140,12 +140,12 @@ def _as_job(wish: NotebookWish, request: JobRequest, cells: int) -> JobRequest:
 def _with_tools(context: Context, caller: Caller, request: JobRequest) -> tuple[JobRequest, str | None]:
     """Papermill, from what sessions have JupyterLab from: where the admins say, or built once for all; and the
     digest of that."""
-    settings, spec = context.settings, request.spec
-    if settings.jupyter_command is not None:
-        return _started_by(request, settings.jupyter_command), None
-    if not settings.jupyter_requirements or not context.engine.capabilities.equips or spec.image is not None:
+    sessions, spec = context.settings.sessions, request.spec
+    if sessions.jupyter_command is not None:
+        return _started_by(request, sessions.jupyter_command), None
+    if not sessions.jupyter_requirements or not context.engine.capabilities.equips or spec.image is not None:
         return request, None
-    tools = jupyter_software(settings)
+    tools = jupyter_software(sessions)
     digest = digest_of_tools(context, caller, tools, unix_user_and_project(context, caller.user, request.project))
     if digest is None:
         return request, None

@@ -43,8 +43,8 @@ def create_schedule(context: Context, caller: Caller, wish: Wish) -> Schedule:
                 f"You have a schedule {made.name} already.",
                 "Choose another name, or change that one: schedule edit.",
             )
-        if stored.count_of(tx.conn, actor.name) >= context.settings.max_schedules_per_user:
-            most = context.settings.max_schedules_per_user
+        if stored.count_of(tx.conn, actor.name) >= context.settings.queue.max_schedules_per_user:
+            most = context.settings.queue.max_schedules_per_user
             raise Conflict(f"You have {most} schedules; more are not allowed here.", "Remove one first.")
         parents = _parents(tx.conn, actor.name, wish, None)
         number = stored.add_schedule(tx, replace(made, parents=parents))

@@ -101,11 +101,11 @@ def _check_wish(wish: Wish) -> None:
 def read_timing(context: Context, text: str, zone: str | None, now: datetime) -> Timing:
     """Raises Invalid: also when it comes more often than the admins allow."""
     try:
-        timing = parse_timing(text, zone_for(text, zone, context.settings.zone), now)
+        timing = parse_timing(text, zone_for(text, zone, context.settings.server.zone), now)
     except ValueError as error:
         about = "time_zone" if "time zone" in str(error) else "schedule"
         raise invalid_field(about, str(error)) from None
-    least = context.settings.least_schedule_seconds
+    least = context.settings.queue.min_schedule_seconds
     is_once = isinstance(timing, Interval) and timing.times == 1
     if not is_once and timing.usual_seconds < least:
         raise invalid_field("schedule", f"comes more often than every {least} seconds, which is not allowed here")

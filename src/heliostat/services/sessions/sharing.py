@@ -19,7 +19,7 @@ def share_session(context: Context, caller: Caller, job_id: int, guest: str) -> 
     if not context.addresses.has_own_hosts:
         raise Conflict(
             "Sessions can be shared only where each has a host name of its own.",
-            'An admin can set that: proxy_url = "https://*.sessions.example.org".',
+            'An admin can set that in [server]: proxy_url = "https://*.sessions.example.org".',
             code="no_own_hosts",
         )
 

@@ -2,7 +2,7 @@
 
 import re
 
-from heliostat.config import Settings
+from heliostat.config import SessionSettings
 from heliostat.engines.environment import environment_folder
 from heliostat.errors import HeliostatError
 from heliostat.models import Caller, JobRequest
@@ -16,22 +16,22 @@ _OF_ITS_OWN = re.compile(r"^[ \t]*[\"']?jupyterlab\b", re.MULTILINE | re.IGNOREC
 
 def tools_for(context: Context, app: str, request: JobRequest) -> Software | None:
     """The JupyterLab we bring; None: it has its own, or there is none to bring."""
-    settings = context.settings
-    is_wanted = app in JUPYTER_APPS and settings.jupyter_command is None and bool(settings.jupyter_requirements)
+    sessions = context.settings.sessions
+    is_wanted = app in JUPYTER_APPS and sessions.jupyter_command is None and bool(sessions.jupyter_requirements)
     if not is_wanted or not context.engine.capabilities.equips or request.spec.image is not None:
         return None
     asked = request.environment
     if isinstance(asked, Software) and names_jupyterlab(asked):
         return None
-    return jupyter_software(settings)
+    return jupyter_software(sessions)
 
 
 def names_jupyterlab(software: Software) -> bool:
     return any(_OF_ITS_OWN.search(text) for _, text in software.files)
 
 
-def jupyter_software(settings: Settings) -> Software:
-    return Software("requirements", (("requirements.txt", "\n".join(settings.jupyter_requirements) + "\n"),))
+def jupyter_software(sessions: SessionSettings) -> Software:
+    return Software("requirements", (("requirements.txt", "\n".join(sessions.jupyter_requirements) + "\n"),))
 
 
 def digest_of_tools(context: Context, caller: Caller, tools: Software, person: tuple[str, str]) -> str | None:

@@ -127,13 +127,13 @@ def _as_job(context: Context, app: str, request: JobRequest, secret: str) -> Job
         raise invalid_field("command", "say what to run; it finds its port in $PORT")
     if request.spec.script is not None or request.array is not None or request.placement.tasks > 1:
         raise invalid_field("app", "a session is one task that runs a command: no script, array or tasks")
-    settings = context.settings
+    sessions = context.settings.sessions
     words = request.spec.command if app == "custom" else ()
     env = {**request.spec.env, TOKEN: secret}
-    if settings.jupyter_command:
-        env.setdefault("HELIOSTAT_JUPYTER", settings.jupyter_command)
+    if sessions.jupyter_command:
+        env.setdefault("HELIOSTAT_JUPYTER", sessions.jupyter_command)
     spec = replace(request.spec, script=script_for(SESSION_LAUNCHER), command=(app, *words), env=env)
-    limit = request.time_limit_seconds or int(settings.session_hours * 3600)
+    limit = request.time_limit_seconds or int(sessions.default_hours * 3600)
     return replace(request, kind="session", spec=spec, name=request.name or app, time_limit_seconds=limit)
 
 

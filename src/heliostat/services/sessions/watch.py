@@ -19,7 +19,7 @@ _LONGEST_PAUSE_SECONDS, _SHORTEST_PAUSE_SECONDS = 30.0, 0.5
 
 def idle_after(context: Context) -> timedelta | None:
     """None: sessions may be idle for ever."""
-    text = context.settings.session_idle_after
+    text = context.settings.sessions.idle_after
     return None if text == "never" else timedelta(seconds=parse_duration(text))
 
 
@@ -116,7 +116,7 @@ def _carry_out(context: Context, tx: Transaction, job: Job, act: Act) -> None:
     elif act is Act.WARN_END and end is not None:
         moves.note_job(tx, job, ENDS_SOON, _end_words(job, end), now)
     elif act is Act.END_IDLE:
-        told = context.settings.session_idle_after
+        told = context.settings.sessions.idle_after
         reason = f"ended because nobody used it for {told}: its kernels, terminals and GPUs were idle"
         moves.set_job(tx, job.id, {"stop_requested": "cancel", "reason": reason})
         moves.note_job(tx, job, "cancel_requested", reason, now)

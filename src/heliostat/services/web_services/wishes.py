@@ -34,7 +34,7 @@ def check_wish(context: Context, caller: Caller, wish: Wish) -> str:
     programs(context)  # or its replicas could not be reached
     _check_request(wish.request)
     check_replicas(wish.replicas)
-    limit = wish.request.time_limit_seconds or context.settings.max_time_limit_seconds
+    limit = wish.request.time_limit_seconds or context.settings.queue.max_time_limit_seconds
     return draft_jobs(context, caller, [replace(wish.request, time_limit_seconds=limit)])[0].project
 
 
@@ -53,7 +53,7 @@ def replica_request(context: Context, service: Service) -> JobRequest:
         name=service.name,
         project=service.project,
         spec=replace(spec, script=script_for(SESSION_LAUNCHER), command=("service", *spec.command), env=env),
-        time_limit_seconds=request.time_limit_seconds or context.settings.max_time_limit_seconds,
+        time_limit_seconds=request.time_limit_seconds or context.settings.queue.max_time_limit_seconds,
     )
 
 

@@ -5,13 +5,14 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from starlette.responses import Response
 
+from heliostat.config.show import EffectiveSetting
 from heliostat.models import NodeState, Quota
 from heliostat.services.accounts.people import list_users
 from heliostat.services.accounts.projects import list_departments, list_projects
 from heliostat.services.cluster.nodes import examine_installation
 from heliostat.services.cluster.reports import monthly_report
 from heliostat.services.cluster.reservations import list_reservations
-from heliostat.services.settings import EffectiveSetting, effective_settings
+from heliostat.services.settings import effective_settings
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import AdminDep, Visit
 

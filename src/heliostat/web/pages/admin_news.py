@@ -43,7 +43,7 @@ def show_news(visit: AdminDep, page: PageNumber = 1) -> Response:
 def add_news(visit: AdminDep, form: FormDep) -> Response:
     try:
         reading = Reading(form)
-        ends_at = reading.moment("ends_at", visit.context.settings.zone) if form.get("ends_at") else None
+        ends_at = reading.moment("ends_at", visit.context.settings.server.zone) if form.get("ends_at") else None
         reading.check()
         services.add_news(visit.context, visit.caller, form.raw("text"), ends_at)
     except BadRequest as error:
@@ -77,5 +77,5 @@ def _news_page(visit: Visit, form: Filled, page: int = 1) -> Response:
     now = visit.context.now()
     found, pages = paged(services.all_news(visit.context, visit.caller), Address("/admin/news", {}), page)
     rows = tuple(NewsRow(one, one.is_over(now)) for one in found)
-    view = NewsView(form, visit.context.settings.zone, services.LONGEST, rows, pages)
+    view = NewsView(form, visit.context.settings.server.zone, services.LONGEST, rows, pages)
     return render(visit, Page("admin/news.html", "News", status=form.status), view)

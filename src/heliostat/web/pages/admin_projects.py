@@ -76,7 +76,7 @@ def show_projects(visit: VisitDep) -> Response:
 
 @router.get("/admin/new-project")
 def ask_for_project(visit: AdminDep) -> Response:
-    return _new_project_page(visit, Filled({"department": visit.context.settings.default_department}))
+    return _new_project_page(visit, Filled({"department": visit.context.settings.auth.default_department}))
 
 
 @router.post("/admin/new-project")

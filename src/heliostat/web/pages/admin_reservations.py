@@ -64,7 +64,7 @@ def show_reservations(visit: AdminDep, past: bool = False) -> Response:
 
 @router.get("/admin/new-reservation")
 def ask_for_reservation(visit: AdminDep) -> Response:
-    zone = visit.context.settings.zone
+    zone = visit.context.settings.server.zone
     start = visit.context.now().astimezone(ZoneInfo(zone)).replace(minute=0, second=0) + timedelta(hours=1)
     values = {"starts_at": f"{start:%Y-%m-%dT%H:%M}", "ends_at": f"{start + timedelta(hours=2):%Y-%m-%dT%H:%M}"}
     return _new_page(visit, Filled({**values, "weeks": "1"}), ())
@@ -104,7 +104,7 @@ def end_reservation(visit: AdminDep, name: Name, form: FormDep) -> Response:
 
 def _wish(visit: Visit, form: Form, nodes: tuple[str, ...]) -> Reservation:
     """Times are as clocks show them in the cluster's zone, which the form says."""
-    reading, zone = Reading(form), visit.context.settings.zone
+    reading, zone = Reading(form), visit.context.settings.server.zone
     wish = Reservation(
         name=reading.line("name", needed=True),
         nodes=nodes,
@@ -126,7 +126,7 @@ def _new_page(visit: Visit, form: Filled, chosen: tuple[str, ...]) -> Response:
     nodes = visit.context.fleet.nodes()
     view = NewReservationView(
         form=form,
-        zone=visit.context.settings.zone,
+        zone=visit.context.settings.server.zone,
         projects=(("", "nobody: maintenance"), *((one.name, one.name) for one in projects)),
         nodes=tuple((node.name, f"{node.name} · {_gpus(len(node.devices))}") for node in nodes),
         chosen=chosen,

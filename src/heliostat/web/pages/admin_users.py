@@ -75,7 +75,7 @@ def show_users(visit: AdminDep, q: Text = "", page: PageNumber = 1) -> Response:
 
 @router.get("/admin/new-user")
 def ask_for_user(visit: AdminDep) -> Response:
-    return _new_user_page(visit, Filled({"role": "user"}), (visit.context.settings.default_project,), True)
+    return _new_user_page(visit, Filled({"role": "user"}), (visit.context.settings.auth.default_project,), True)
 
 
 @router.post("/admin/new-user")

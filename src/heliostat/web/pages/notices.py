@@ -100,7 +100,7 @@ def _wish(form: Form) -> Wish:
 
 
 def _usual(visit: Visit) -> str:
-    return Channel.EMAIL.value if visit.context.settings.smtp_host else Channel.CHAT.value
+    return Channel.EMAIL.value if visit.context.settings.notifications.smtp_host else Channel.CHAT.value
 
 
 def _page(
@@ -111,7 +111,7 @@ def _page(
     ticked: tuple[str, ...] = ("ended",),
     secret: str = "",
 ) -> Response:
-    user, settings = visit.user, visit.context.settings
+    user, notifications = visit.user, visit.context.settings.notifications
     managed = [one.project for one in user.memberships if user.manages(one.project)]
     view = NoticesView(
         form=form,
@@ -120,8 +120,8 @@ def _page(
         may_see_all=user.is_admin,
         projects=(("", "my own jobs"), *((name, f"all jobs of {name}") for name in managed)),
         ticked=ticked,
-        sends_mail=settings.smtp_host is not None,
-        hosts=", ".join(settings.notice_hosts),
+        sends_mail=notifications.smtp_host is not None,
+        hosts=", ".join(notifications.hosts),
         secret=secret,
     )
     return render(visit, Page("notices.html", "Notices", status=form.status), view)

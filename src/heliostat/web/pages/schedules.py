@@ -251,7 +251,7 @@ def _form_page(
     here = _SCHEDULES if found is None else (found.name, f"/schedules/{found.id}")
     crumbs = (_SCHEDULES,) if found is None else (_SCHEDULES, here)
     title = "New schedule" if found is None else "Edit"
-    view = FormView(form, found, times, visit.context.settings.zone)
+    view = FormView(form, found, times, visit.context.settings.server.zone)
     return render(visit, Page("schedule_form.html", title, crumbs=crumbs, status=form.status), view)
 
 

@@ -53,7 +53,7 @@ def show_share(visit: VisitDep, people: bool | None = None) -> Response:
     """With everybody in it; for admins, whom that would drown, when they ask for it."""
     tree = share_tree(visit.context, visit.caller)
     with_people = not visit.user.is_admin if people is None else people
-    days = visit.context.settings.half_life_days
+    days = visit.context.settings.queue.half_life_days
     view = ShareView(
         rows=tuple(_rows(tree, visit.user, _scale(tree), 3 if with_people else 2)),
         with_people=with_people,

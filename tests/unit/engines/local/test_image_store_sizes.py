@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import ContainerSettings
 from heliostat.engines.local.image_stores import describe_stores, image_stores, most_bytes, store_bytes
 
 GIB = 2**30
@@ -46,12 +46,11 @@ def test_what_is_not_the_store_of_a_user_is_left_alone(images: Path) -> None:
 
 
 def test_the_doctor_tells_what_they_take_and_when_they_go(images: Path) -> None:
-    settings = Settings(Home(images.parent))
-    assert describe_stores(settings) == (
+    assert describe_stores(images, ContainerSettings()) == (
         f"Images of jobs and builds take 2.0 GiB ({getpass.getuser()} 2.0 GiB); they go 30 days after their "
         "last use and beyond 200G of one person."
     )
-    for_ever = Settings(Home(images.parent), images_keep_days=0, images_max_size="0")
+    for_ever = ContainerSettings(keep_days=0, max_size="0")
     assert most_bytes(for_ever) is None
-    assert (describe_stores(for_ever) or "").endswith("they go never.")
-    assert describe_stores(Settings(Home(images / "nowhere"))) is None
+    assert (describe_stores(images, for_ever) or "").endswith("they go never.")
+    assert describe_stores(images / "nowhere", ContainerSettings()) is None

@@ -1,21 +1,20 @@
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import QueueSettings
 from heliostat.engines.local.launch import hard_limit_seconds, limits_of
 from heliostat.models import Attempt, Place, Resources
 from unit.scheduling.made_up import a_job
 
-SETTINGS = Settings(Home(Path("/nowhere")), max_time_limit_seconds=5000)
+QUEUE = QueueSettings(max_time_limit_seconds=5000)
 SINGLE = Attempt("1.1", a_job(1, Resources(2, 100)), "a")
 
 
 def test_the_limits_of_a_gang_are_those_of_all_its_tasks() -> None:
     gang = replace(SINGLE, places=(Place("a"),) * 3)
-    assert (limits_of(SINGLE, SETTINGS).cpus, limits_of(SINGLE, SETTINGS).memory_mib) == (2, 100)
-    assert (limits_of(gang, SETTINGS).cpus, limits_of(gang, SETTINGS).memory_mib) == (6, 300)
+    assert (limits_of(SINGLE, QUEUE).cpus, limits_of(SINGLE, QUEUE).memory_mib) == (2, 100)
+    assert (limits_of(gang, QUEUE).cpus, limits_of(gang, QUEUE).memory_mib) == (6, 300)
 
 
 @pytest.mark.parametrize(
@@ -23,9 +22,9 @@ def test_the_limits_of_a_gang_are_those_of_all_its_tasks() -> None:
 )
 def test_overtime_ends_at_what_nobody_may_exceed(limit: int | None, overtime: bool, hard: int) -> None:
     job = replace(SINGLE.job, time_limit_seconds=limit, overtime=overtime)
-    assert hard_limit_seconds(replace(SINGLE, job=job), SETTINGS) == hard
+    assert hard_limit_seconds(replace(SINGLE, job=job), QUEUE) == hard
 
 
 def test_a_limit_set_before_the_longest_was_lowered_still_holds() -> None:
     job = replace(SINGLE.job, time_limit_seconds=9000, overtime=True)
-    assert hard_limit_seconds(replace(SINGLE, job=job), SETTINGS) == 9000
+    assert hard_limit_seconds(replace(SINGLE, job=job), QUEUE) == 9000

@@ -73,7 +73,9 @@ def test_many_are_not_all_named():
 
 
 def test_where_images_are_not_run_nobody_asks_for_podman():
-    assert "images" not in levels(without("podman"), replace(SETTINGS, runtimes=("process",)))
+    assert "images" not in levels(
+        without("podman"), replace(SETTINGS, containers=replace(SETTINGS.containers, runtimes=("process",)))
+    )
 
 
 def test_this_machine_can_be_looked_at():

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import ContainerSettings, Home, Settings
 from heliostat.engines.containers import Belongings
 from heliostat.engines.environment import Person, job_environment
 from heliostat.engines.folders import Refused
@@ -45,7 +45,7 @@ def asked(spec: dict[str, Any], **fields: Any) -> Attempt:
 
 
 def settings(**more: Any) -> Settings:
-    return Settings(home=Home(Path("/var/lib/heliostat")), **more)
+    return Settings(Home(Path("/var/lib/heliostat")), containers=ContainerSettings(**more))
 
 
 def script_of(attempt: Attempt, person: Person = ANN, folder: str = "/srv/it's/12", **more: Any) -> str:
@@ -103,7 +103,7 @@ def stand_in(node: Path, name: str, line: str) -> None:
 
 def run_on(node: Path, attempt: Attempt, **given: str) -> subprocess.CompletedProcess[bytes]:
     me = replace(ANN, uid=os.getuid(), gid=os.getgid())
-    script = script_of(attempt, me, str(node), container_scratch=str(node))
+    script = script_of(attempt, me, str(node), scratch=str(node))
     script = script.replace(TOOL_PATH, f"{node}/bin:{TOOL_PATH}")
     known = {"SLURM_JOB_ID": "77", "SLURMD_NODENAME": "n1", **given}
     return subprocess.run(["sh"], input=script.encode(), env=known, capture_output=True, cwd="/", check=False)

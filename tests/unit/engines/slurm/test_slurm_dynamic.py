@@ -155,7 +155,7 @@ def test_a_step_that_fails_says_why_and_is_tried_again(
     slurm: FakeSlurm, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(argv: Sequence[str]) -> None:
-        raise StepFailed("slurm_node_command ended with 255: no route to host")
+        raise StepFailed("node_command ended with 255: no route to host")
 
     ours = recomposer(slurm, tmp_path)
     ours.recompose("d1", {"a100": 1})
@@ -163,7 +163,7 @@ def test_a_step_that_fails_says_why_and_is_tried_again(
     ours.advance_by(9)
     told = ours.of("d1")
     assert told is not None
-    assert (told.at, told.error) == (2, "slurm_node_command ended with 255: no route to host")
+    assert (told.at, told.error) == (2, "node_command ended with 255: no route to host")
     ours.advance()  # not at once
     monkeypatch.setattr(dynamic_steps, "run", slurm.command)
     ours.advance_by(9)
@@ -226,7 +226,7 @@ def test_a_node_of_slurm_conf_is_refused(slurm: FakeSlurm, tmp_path: Path) -> No
 def test_without_a_command_it_is_refused(slurm: FakeSlurm, tmp_path: Path) -> None:
     with pytest.raises(Conflict) as refused:
         Still(tmp_path, cast(Commands, slurm), []).recompose("d1", {"a100": 1})
-    assert "slurm_node_command" in (refused.value.hint or "")
+    assert "node_command" in (refused.value.hint or "")
 
 
 def test_words_that_a_shell_would_understand_are_not_passed_on() -> None:
@@ -265,11 +265,11 @@ def test_a_command_is_run_without_a_shell_and_its_last_words_are_kept() -> None:
 
 @pytest.mark.parametrize("value", ['["ssh", "{node}"]', "[1]", '["{node}", "{verb}", "{conf}"]', '"ssh {node}"'])
 def test_a_setting_that_is_no_command_is_refused(value: str, tmp_path: Path) -> None:
-    (tmp_path / "cluster.toml").write_text(f"slurm_node_command = {value}\n")
-    with pytest.raises(Invalid, match="slurm_node_command"):
+    (tmp_path / "cluster.toml").write_text(f"slurm.node_command = {value}\n")
+    with pytest.raises(Invalid, match="node_command"):
         load_settings(Home(tmp_path))
 
 
 def test_a_setting_that_is_a_command_is_taken(tmp_path: Path) -> None:
-    (tmp_path / "cluster.toml").write_text('slurm_node_command = ["ssh", "{node}", "sn", "{verb}", "{conf}"]\n')
-    assert load_settings(Home(tmp_path)).slurm_node_command[0] == "ssh"
+    (tmp_path / "cluster.toml").write_text('slurm.node_command = ["ssh", "{node}", "sn", "{verb}", "{conf}"]\n')
+    assert load_settings(Home(tmp_path)).slurm.node_command[0] == "ssh"

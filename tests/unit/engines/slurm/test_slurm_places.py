@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.config import Home, Settings, load_settings
+from heliostat.config import Home, SlurmSettings, load_settings
 from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.parse import SlurmNode, max_array_size_of
 from heliostat.engines.slurm.partitions import Picture, in_our_words, partitions_of
@@ -37,17 +37,16 @@ NODES = (
     SlurmNode("n4", "idle", 64, 64000, (("t4", 2),), (), None),
 )
 PICTURE = Picture(partitions_of(PARTITIONS), NODES)
-SETTINGS = Settings(
-    Home(Path("/")),
-    slurm_data_classes={"2": "partition=secure"},
-    slurm_labels={
+SETTINGS = SlurmSettings(
+    data_classes={"2": "partition=secure"},
+    labels={
         "disk=ssd": "feature=ssd",
         "quick": "partition=short",
         "far": "partition=gone",
         "off": "partition=closed",
     },
-    slurm_qos={"urgent": "high", "normal": "standard"},
-    slurm_gpu_types={"Tesla": "t4"},
+    qos={"urgent": "high", "normal": "standard"},
+    gpu_types={"Tesla": "t4"},
 )
 TERMS = replace(terms_of(SETTINGS), seen_gpu_types={"a100": "a100", "t4": "t4"})
 
@@ -228,30 +227,30 @@ def test_reservations_of_slurm_are_told_with_whom_they_are_for() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        'slurm_partition = "a b"',
-        'slurm_partition = "-x"',
-        'slurm_data_classes = { x = "partition=a" }',
-        'slurm_data_classes = { 2 = "" }',
-        'slurm_data_classes = { 2 = "secure" }',
-        'slurm_labels = { a = "feature=$(id)" }',
-        "slurm_labels = { a = 3 }",
-        'slurm_qos = { fast = "high" }',
-        'slurm_qos = { urgent = "a,b" }',
-        'slurm_gpu_types = { A100 = "a:4" }',
+        'slurm.partition = "a b"',
+        'slurm.partition = "-x"',
+        'slurm.data_classes = { x = "partition=a" }',
+        'slurm.data_classes = { 2 = "" }',
+        'slurm.data_classes = { 2 = "secure" }',
+        'slurm.labels = { a = "feature=$(id)" }',
+        "slurm.labels = { a = 3 }",
+        'slurm.qos = { fast = "high" }',
+        'slurm.qos = { urgent = "a,b" }',
+        'slurm.gpu_types = { A100 = "a:4" }',
     ],
 )
 def test_settings_that_mean_nothing_to_slurm_are_refused_with_an_example(line: str, tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text(line)
     with pytest.raises(Invalid) as caught:
         load_settings(Home(tmp_path))
-    assert line.partition(" ")[0] in str(caught.value.hint)
+    assert line.partition(" ")[0].removeprefix("slurm.") in str(caught.value.hint)
 
 
 def test_settings_for_slurm_are_read(tmp_path: Path) -> None:
     (tmp_path / "cluster.toml").write_text(
-        'slurm_partition = "gpu,old"\nslurm_data_classes = { 3 = "partition=secure feature=vault feature=cold" }\n'
-        'slurm_labels = { "disk=ssd" = "feature=ssd" }\n'
+        'slurm.partition = "gpu,old"\nslurm.data_classes = { 3 = "partition=secure feature=vault feature=cold" }\n'
+        'slurm.labels = { "disk=ssd" = "feature=ssd" }\n'
     )
-    terms = terms_of(load_settings(Home(tmp_path)))
+    terms = terms_of(load_settings(Home(tmp_path)).slurm)
     assert terms.partition == "gpu,old"
     assert (terms.data_classes[3].partition, terms.data_classes[3].features) == ("secure", ("vault", "cold"))

@@ -9,7 +9,7 @@ from typing import cast
 
 import pytest
 
-from heliostat.config import Home, Settings
+from heliostat.config import Home, ServerSettings, Settings
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.configuration import config_of, judge_configuration
 from heliostat.engines.slurm.partitions import Partition
@@ -120,7 +120,7 @@ class OnePartition:
 def settings(tmp_path: Path) -> Settings:
     home = Home(tmp_path)
     home.attempts.mkdir()
-    return Settings(home, engine="slurm")
+    return Settings(home, server=ServerSettings(engine="slurm"))
 
 
 def test_what_was_found_is_kept_with_its_age_and_nothing_is_left(settings: Settings) -> None:

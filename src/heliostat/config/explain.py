@@ -1,0 +1,67 @@
+"""What one setting means."""
+
+from dataclasses import Field, dataclass
+from typing import Any
+
+from heliostat.config.load import nearest
+from heliostat.config.old_names import MOVED, REMOVED
+from heliostat.config.setting import kind_in_words, range_in_words, setting_of
+from heliostat.config.settings import SECTIONS, settings_of
+from heliostat.config.show import in_toml
+from heliostat.errors import Invalid, NotFound
+
+
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    section: str
+    name: str
+    help: str
+    type: str
+    values: str  # empty: all of that type
+    default: str  # as it is written in the file; empty: not set
+    example: str
+    see: str  # page and heading of the documentation
+
+
+def explain(text: str) -> Explanation:
+    """`containers.keep_days`, or `keep_days` if only one section has it. Raises NotFound, Invalid."""
+    section, one = _find(text)
+    rule = setting_of(one)
+    return Explanation(
+        section=section,
+        name=one.name,
+        help=f"{rule.help[0].upper()}{rule.help[1:]}.".replace("`", ""),
+        type=kind_in_words(one),
+        values=range_in_words(one),
+        default=in_toml(default_of(one)),
+        example=rule.example,
+        see=rule.see,
+    )
+
+
+def default_of(one: "Field[Any]") -> Any:
+    return one.default_factory() if callable(one.default_factory) else one.default
+
+
+def _find(text: str) -> tuple[str, "Field[Any]"]:
+    known = {
+        f"{section}.{name}": (section, one) for section in SECTIONS for name, one in settings_of(section).items()
+    }
+    keys = [text] if text in known else [key for key in known if key.endswith(f".{text}")]
+    if len(keys) == 1:
+        return known[keys[0]]
+    if keys:
+        raise Invalid(f"{len(keys)} sections have a setting {text}.", f"Choose one of: {', '.join(keys)}.")
+    raise NotFound(f"There is no setting {text!r}.", _advice(text, list(known)))
+
+
+def _advice(text: str, keys: list[str]) -> str:
+    if text in REMOVED:
+        return REMOVED[text]
+    if text in MOVED:
+        return f"It is now {MOVED[text]}."
+    near = nearest(text, [*keys, *(key.partition(".")[2] for key in keys), *MOVED])
+    if near is None:
+        return "helio config show lists all."
+    meant = [key for key in keys if key == MOVED.get(near, near) or key.endswith(f".{near}")]
+    return f"Did you mean {' or '.join(meant)}?"

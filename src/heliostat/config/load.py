@@ -1,0 +1,151 @@
+"""Reads `cluster.toml`, checks every key and value, and builds the settings."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from heliostat.config.home import Home
+from heliostat.config.old_names import MOVED, REMOVED
+from heliostat.config.setting import advice_of, fault_of
+from heliostat.config.settings import COMMAND_LINE, SECTIONS, Settings, settings_of
+from heliostat.config.show import in_toml, public
+from heliostat.errors import Invalid
+
+Sections = Mapping[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    key: str  # "containers.keep_days", as it stands in the file
+    message: str
+    hint: str
+
+
+def load_settings(home: Home, options: Sections | None = None) -> Settings:
+    """`cluster.toml` under the home, if there is one. Options, by section, win over it; None is not set.
+
+    Raises Invalid with all that is wrong.
+    """
+    written = read_config(home.config)
+    _refuse(home.config, problems_of(written))
+    chosen = {
+        section: {key: value for key, value in values.items() if value is not None}
+        for section, values in (options or {}).items()
+    }
+    _refuse(COMMAND_LINE, problems_of(chosen))
+    sources = {f"{section}.{key}": home.config.name for section, values in written.items() for key in values}
+    sources |= {f"{section}.{key}": COMMAND_LINE for section, values in chosen.items() for key in values}
+    sections = {
+        name: record(**_frozen({**written.get(name, {}), **chosen.get(name, {})}))
+        for name, record in SECTIONS.items()
+    }
+    return Settings(home, **sections, sources=sources)
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """As it stands there, unchecked; nothing where there is no file. Raises Invalid if it is not TOML."""
+    import tomllib
+
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise Invalid(f"{path} cannot be read: {error}", "Fix that line; the format is TOML.") from error
+
+
+def check_config(path: Path, *, may_be_missing: bool = False) -> list[Problem]:
+    """Everything that is wrong with a file."""
+    if not path.exists() and not may_be_missing:
+        return [Problem("", f"There is no file {path}.", "Check the path.")]
+    try:
+        return problems_of(read_config(path))
+    except Invalid as error:
+        return [Problem("", error.message, error.hint or "")]
+
+
+def problems_of(written: Mapping[str, Any]) -> list[Problem]:
+    """Everything that is wrong with the contents of a file."""
+    return [
+        problem
+        for name, values in written.items()
+        for problem in (
+            _in_section(name, values) if name in SECTIONS and isinstance(values, Mapping) else [_misplaced(name)]
+        )
+    ]
+
+
+def nearest(word: str, known: Iterable[str]) -> str | None:
+    import difflib
+
+    return next(iter(difflib.get_close_matches(word, list(known), n=1)), None)
+
+
+def _refuse(place: object, problems: list[Problem]) -> None:
+    if not problems:
+        return
+    said = "; ".join(problem.message for problem in problems)
+    hints = dict.fromkeys(problem.hint for problem in problems)
+    hint = " ".join(hints) if len(hints) < 3 else "What to write instead: helio config check."
+    raise Invalid(f"{place}: {said}.", hint)
+
+
+def _frozen(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in values.items()}
+
+
+def _in_section(section: str, values: Mapping[str, Any]) -> Iterator[Problem]:
+    known = settings_of(section)
+    for name, value in values.items():
+        if name not in known:
+            yield _unknown(section, name)
+        elif fault := fault_of(known[name], value):
+            message = f"[{section}] {name} = {in_toml(public(name, value))} {fault}"
+            yield Problem(f"{section}.{name}", message, advice_of(known[name]))
+
+
+def _unknown(section: str, name: str) -> Problem:
+    """What the section does not have."""
+    key, known = f"{section}.{name}", settings_of(section)
+    if name in MOVED and MOVED[name].partition(".")[2] != name:
+        return Problem(key, f"[{section}] {name} is now {_place(MOVED[name])}", _how_to_write(MOVED[name]))
+    if near := nearest(name, known):
+        hint = f"Did you mean {near}?"
+    elif others := _sections_with(name):
+        hint = f"It belongs in {others}."
+    else:
+        hint = f"Its settings are: {', '.join(known)}."
+    return Problem(key, f"[{section}] has no setting {name!r}", hint)
+
+
+def _misplaced(name: str) -> Problem:
+    """What stands outside of all sections, or in one that there is not."""
+    if name in REMOVED:
+        return Problem(name, f"there is no setting {name!r}", REMOVED[name])
+    if name in MOVED:
+        return Problem(name, f"{name} is now {_place(MOVED[name], name)}", _how_to_write(MOVED[name]))
+    if name in SECTIONS:
+        return Problem(name, f"{name} is a section", f"Write [{name}] on a line, and its settings below it.")
+    if others := _sections_with(name):
+        return Problem(name, f"{name} is in no section", f"Write it below a line {others}.")
+    if near := nearest(name, SECTIONS):
+        return Problem(name, f"there is no section [{name}]", f"Did you mean [{near}]?")
+    places = {one: f"{section}.{one}" for section in SECTIONS for one in settings_of(section)} | MOVED
+    near = nearest(name, places)
+    hint = f"Did you mean {_place(places[near])}?" if near else f"Sections are: {', '.join(SECTIONS)}."
+    return Problem(name, f"there is no setting or section {name!r}", hint)
+
+
+def _sections_with(name: str) -> str:
+    return " or ".join(f"[{section}]" for section in SECTIONS if name in settings_of(section))
+
+
+def _place(key: str, old_name: str = "") -> str:
+    section, _, name = key.partition(".")
+    return f"in [{section}]" if name == old_name else f"{name} in [{section}]"
+
+
+def _how_to_write(key: str) -> str:
+    section, _, name = key.partition(".")
+    return f"Write {name} = … below a line [{section}]."

@@ -1,0 +1,61 @@
+"""The page of all settings, made from their records: `python -m heliostat.config.reference > docs/settings.md`."""
+
+from collections.abc import Iterator
+from dataclasses import Field
+from typing import Any
+
+from heliostat.config.explain import default_of
+from heliostat.config.setting import range_in_words, setting_of
+from heliostat.config.settings import SECTIONS, settings_of
+from heliostat.config.show import in_toml
+
+_HEAD = """# Settings
+
+This page is made from the code: `python -m heliostat.config.reference > docs/settings.md`.
+
+`cluster.toml` under `HELIOSTAT_HOME`: one section for each part, all optional, read when the server starts. A
+wrong name, type or number stops the start and is named. Options of `helio up` win over the file.
+
+```toml
+[server]
+host = "0.0.0.0"
+
+[queue]
+default_time_limit_seconds = 86400
+gpu_charges = { a100 = 2.0, t4 = 0.5 }
+```
+
+- `helio config check FILE` checks a file before it is used.
+- `helio config show` shows every value and where it comes from.
+- `helio config explain containers.keep_days` says what a setting means.
+"""
+
+
+def settings_page() -> str:
+    return "\n".join([_HEAD, *(_section(name) for name in SECTIONS)])
+
+
+def _section(name: str) -> str:
+    rows = "".join(f"{_row(one)}\n" for one in settings_of(name).values())
+    head = "| setting | default | meaning |\n|---|---|---|\n"
+    return f"## [{name}]\n\n{SECTIONS[name].__doc__}\n\n{head}{rows}"
+
+
+def _row(one: "Field[Any]") -> str:
+    default = in_toml(default_of(one))
+    return f"| `{one.name}` | {f'`{default}`' if default else 'not set'} | {'. '.join(_meaning(one))} |"
+
+
+def _meaning(one: "Field[Any]") -> Iterator[str]:
+    rule = setting_of(one)
+    yield rule.help
+    if words := range_in_words(one):
+        yield f"{words[0].upper()}{words[1:]}"
+    if rule.example:
+        yield f"Example: `{rule.example}`"
+    if rule.see:
+        yield f"[More]({rule.see})"
+
+
+if __name__ == "__main__":
+    print(settings_page(), end="")

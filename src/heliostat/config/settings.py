@@ -1,0 +1,57 @@
+"""All settings of an installation, section by section."""
+
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any
+
+from heliostat.config.home import Home
+from heliostat.config.sections import (
+    AuthSettings,
+    ContainerSettings,
+    EnvironmentSettings,
+    MonitoringSettings,
+    NotificationSettings,
+    QueueSettings,
+    ServerSettings,
+    SessionSettings,
+    SlurmSettings,
+    StorageSettings,
+)
+
+COMMAND_LINE = "command line"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All of `cluster.toml`, with its defaults."""
+
+    home: Home
+    server: ServerSettings = field(default_factory=ServerSettings)
+    queue: QueueSettings = field(default_factory=QueueSettings)
+    containers: ContainerSettings = field(default_factory=ContainerSettings)
+    environments: EnvironmentSettings = field(default_factory=EnvironmentSettings)
+    sessions: SessionSettings = field(default_factory=SessionSettings)
+    notifications: NotificationSettings = field(default_factory=NotificationSettings)
+    auth: AuthSettings = field(default_factory=AuthSettings)
+    storage: StorageSettings = field(default_factory=StorageSettings)
+    monitoring: MonitoringSettings = field(default_factory=MonitoringSettings)
+    slurm: SlurmSettings = field(default_factory=SlurmSettings)
+    sources: Mapping[str, str] = field(default_factory=dict, compare=False)  # where "server.port" was set
+
+    @property
+    def options(self) -> dict[str, dict[str, Any]]:
+        """What was set on the command line, by section."""
+        chosen = [key.split(".") for key, source in self.sources.items() if source == COMMAND_LINE]
+        return {
+            section: {name: getattr(getattr(self, section), name) for of, name in chosen if of == section}
+            for section in dict.fromkeys(section for section, _ in chosen)
+        }
+
+
+SECTIONS: dict[str, Any] = {one.name: one.type for one in fields(Settings) if one.name not in ("home", "sources")}
+"""The record of each section, by its name."""
+
+
+def settings_of(section: str) -> "dict[str, Field[Any]]":
+    """The fields of a section, by name."""
+    return {one.name: one for one in fields(SECTIONS[section])}
