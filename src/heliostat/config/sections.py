@@ -171,7 +171,7 @@ class ContainerSettings:
     )
     mount_paths: tuple[str, ...] = setting(
         ("{home}",),
-        "paths of a node that containers may see, with everything below them; also `{user}`",
+        "paths of a node that containers may see, with everything below them; may hold `{home}`, `{user}`, `{project}`",
         pattern=r"(/|\{home\})([^{}:]|\{(home|user|project)\})*(:ro)?",
         example='["{home}", "/srv/projects/{project}", "/srv/datasets:ro"]',
         advice='Write "{home}", "/srv/{project}", "/data:ro": absolute paths, with {home}, {user} and {project}.',
@@ -198,11 +198,11 @@ class ContainerSettings:
         advice="Write a folder on a local disk of each node, of at most 20 characters, writable for everybody.",
     )
     keep_days: int = setting(
-        30, "days after a container last used a fetched image; 0: for ever. An image in use is kept", least=0
+        30, "days that a fetched image is kept after its last use; 0: for ever. One in use is always kept", least=0
     )
     max_size: str = setting(
         "200G",
-        'size of the images fetched for one person on one node; the least recently used go first. `"0"`: no limit',
+        'limit on the images fetched for one person on one node; the least recently used go first. `"0"`: no limit',
         pattern="0|[1-9][0-9]{0,6}[MGT]",
         advice='Write a size: "200G"; "0" for no limit.',
     )
@@ -220,11 +220,13 @@ class EnvironmentSettings:
         see="admins.md#environments",
     )
     keep_days: int = setting(
-        90, "days after an environment was last used; 0: for ever. One that a job needs is kept", least=0
+        90,
+        "days that an environment is kept after its last use; 0: for ever. One that a job needs is always kept",
+        least=0,
     )
     max_size: str | None = setting(
         None,
-        "size of all environments together; the least recently used go first",
+        "limit on all environments together; the least recently used go first",
         pattern="[1-9][0-9]{0,6}[MGT]",
         example='"500G"',
         advice='Write a size: "500G".',
@@ -323,7 +325,7 @@ class AuthSettings:
     default_project: str = setting(
         "default", "project of new accounts, and of jobs that name none. A change moves nobody"
     )
-    token_days: int = setting(90, "how long a new token is valid unless it says", least=1)
+    token_days: int = setting(90, "days that a new token is valid if it names none", least=1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,8 +340,8 @@ class StorageSettings:
         "note with each job the code it was submitted with and the machine it ran on, for `helio show --record`, "
         "`rerun` and `diff`",
     )
-    upload_max_size: str = setting("500M", "size of the code uploaded for one job", **_SIZE)
-    upload_quota: str = setting("5G", "size of all code that one person has uploaded", **_SIZE)
+    upload_max_size: str = setting("500M", "limit on the code uploaded for one job", **_SIZE)
+    upload_quota: str = setting("5G", "limit on all code that one person has uploaded", **_SIZE)
     keep_uploads_days: int = setting(
         30, "days after its last use that uploaded code is kept; that of unfinished jobs is kept longer", least=1
     )

@@ -85,7 +85,7 @@ def kind_in_words(one: "Field[Any]") -> str:
 
 
 def _number(value: float) -> str:
-    return f"{value:,.10g}"
+    return f"{value:.10g}"
 
 
 def _kind(one: "Field[Any]") -> Any:

@@ -52,7 +52,7 @@ def test_all_that_is_wrong_with_a_file_is_said_at_once(helio, tmp_path):
         "problem  [containers] has no setting 'keep_day'\n"
         "    Did you mean keep_days?\n"
         "problem  [queue] half_life_days = 0 is out of range\n"
-        "    Write a number from 0.001 to 1,000,000.\n"
+        "    Write a number from 0.001 to 1000000.\n"
         "problem  [queue] preemption = 1 is not true or false\n"
         "    Write true or false.\n"
         f"{tmp_path}/new.toml: 4 problems.\n"
@@ -92,7 +92,7 @@ def test_a_file_with_problems_is_not_shown(helio, file):
 def test_a_setting_is_explained(helio, key):
     assert helio("config", "explain", key).out == (
         "token_days in [auth]\n"
-        "How long a new token is valid unless it says.\n"
+        "Days that a new token is valid if it names none.\n"
         "\n"
         "type     a whole number\n"
         "values   at least 1\n"
