@@ -28,7 +28,6 @@ from heliostat.engines.slurm.parse import (
     names_of,
     new_mark,
     nodes_of_sinfo,
-    refusals_of,
     submitted_number,
 )
 from heliostat.engines.slurm.partitions import Partition, Picture, partitions_of
@@ -38,8 +37,6 @@ from heliostat.engines.slurm.usage import USAGE_FIELDS, Used, uses_of_sacct
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Reading
 
-_POSTPONED = "now+1000days"  # until when; it is taken out of the queue a moment later
-_NOT_WAITING = ("no longer pending", "already finished", "invalid job id", "job/step already completing")
 PROGRAMS = ("sbatch", "squeue", "scancel", "scontrol", "srun", "sstat", "sinfo", "sacct", "sacctmgr", "sshare")
 _AT_ONCE = 500  # jobs that one program is told
 _INNER = "--Format=JobArrayID:|,JobID:|"
@@ -206,27 +203,6 @@ class Commands:
         for first in range(0, len(numbers), _AT_ONCE):
             self._scancel(*map(str, numbers[first : first + _AT_ONCE]))
 
-    def postpone(self, *numbers: int) -> set[int]:
-        """Keep those that wait from beginning: these. The others have begun, or are gone; with them nothing is
-        done."""
-        kept = set(numbers)
-        for first in range(0, len(numbers), _AT_ONCE):
-            kept -= self._not_postponed(numbers[first : first + _AT_ONCE])
-        return kept
-
-    def _not_postponed(self, numbers: Sequence[int]) -> set[int]:
-        """Those that do not wait. If Slurm does not say of whom it speaks, each is asked for alone."""
-        try:
-            self._run(["scontrol", "update", f"JobId={','.join(map(str, numbers))}", f"StartTime={_POSTPONED}"])
-        except SlurmRefused as error:
-            refused = refusals_of(error.said) if len(numbers) > 1 else {numbers[0]: error.said}
-            if not refused:
-                return {one for number in numbers for one in self._not_postponed([number])}
-            if any(not _is_of_one_not_waiting(said) for said in refused.values()):
-                raise EngineUnavailable(f"Slurm does not keep jobs back: {error}.") from error
-            return set(refused)
-        return set()
-
     def set_time_limit(self, number: int, minutes: int) -> None:
         """Of one that waits or runs."""
         self._run(["scontrol", "update", f"JobId={number}", f"TimeLimit={minutes}"])
@@ -272,10 +248,6 @@ def _lists(numbers: Iterable[int]) -> Iterator[str]:
     wanted = list(numbers)
     for first in range(0, len(wanted), _AT_ONCE):
         yield ",".join(map(str, wanted[first : first + _AT_ONCE]))
-
-
-def _is_of_one_not_waiting(said: str) -> bool:
-    return any(words in said.lower() for words in _NOT_WAITING)
 
 
 def _columns(names: Iterable[str]) -> str:

@@ -12,7 +12,6 @@ from itertools import islice
 from heliostat.engines.contract import Report
 from heliostat.engines.slurm.arrays import Chunk, chunks_of
 from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.following import Readiness
 from heliostat.engines.slurm.limits import with_limit
 from heliostat.engines.slurm.lookout import Lookout
 from heliostat.engines.slurm.others import Others
@@ -164,11 +163,8 @@ class Conversation:
 
     @property
     def _has_ready(self) -> bool:
-        """Something can be handed over at once. Who waits for a parent that Slurm does not have yet can wait."""
-        arrived = list(self._arrived.values())
-        around = self._rounds.around(arrived)
-        due = (attempt for attempt in arrived if self.patience.is_due(attempt.id))
-        return any(around.readiness(attempt) is not Readiness.NOT_YET for attempt in due)
+        """Something can be submitted at once."""
+        return any(self.patience.is_due(attempt_id) for attempt_id in list(self._arrived))
 
     def _round(self) -> None:
         """Slurm is looked at and what is to be stopped is stopped, whatever became of what was to be submitted."""
@@ -224,13 +220,11 @@ class Conversation:
     def _submit_arrived(self) -> None:
         """Several at the same time: Slurm answers each after a while, and the order need not be exact."""
         arrived = list(self._arrived.values())
-        ready = self._rounds.ready_of(arrived)
         self._no_longer_new(
             *(one for one in arrived if one.id in self._rounds.over or one.id in self._rounds.handed)
         )
-        due = [attempt for attempt in ready if self.patience.is_due(attempt.id)]
-        found = chunks_of(due, self._sight.max_array_size, self._rounds.handed)
-        chunks = list(islice(found, _AT_ONCE))
+        due = [one for one in list(self._arrived.values()) if self.patience.is_due(one.id)]
+        chunks = list(islice(chunks_of(due, self._sight.max_array_size), _AT_ONCE))
         if not chunks:
             return
         self._next_submission = time.monotonic() + _GATHERING_SECONDS

@@ -56,9 +56,7 @@ class SlurmEngine:
     """Fulfils `Engine` and most of what `engines/contract.py` lets an engine do besides."""
 
     name = "slurm"
-    capabilities = Capabilities(
-        queues_itself=True, limits_arrays=True, knows_parents=True, contains=True, equips=True
-    )
+    capabilities = Capabilities(queues_itself=True, limits_arrays=True, contains=True, equips=True)
 
     def __init__(
         self, settings: Settings, commands: Commands | None = None, timing: SlurmTiming = _TIMING

@@ -22,8 +22,6 @@ class Handed:
     number: int | None = None  # in Slurm
     was_tried: bool = False  # Slurm may have it, though we know no number
     started: Started | None = None  # what was told
-    seen_at: float = -math.inf  # when Slurm was last known to have it, by the monotonic clock
-    taken_back: bool = False  # out of Slurm's queue, or about to be: see `Followers`
     waits: bool = False  # in Slurm, as of the newest look
     runs: bool = False
     is_suspended: bool = False

@@ -18,7 +18,6 @@ from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.slurm.arrays import Chunk
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.following import bonds_of, dependency_terms, waiting_options
 from heliostat.engines.slurm.handed import Handed
 from heliostat.engines.slurm.lookup import Lookup
 from heliostat.engines.slurm.numbers import ElementNumber
@@ -29,10 +28,11 @@ from heliostat.engines.slurm.script import Site
 from heliostat.engines.slurm.submission import array_prepared, files_made, prepared, receipt_path
 from heliostat.engines.slurm.terms import Unfit, terms_of
 from heliostat.engines.slurm.traces import Trace, Traces
-from heliostat.engines.slurm.words import is_of_count, is_of_parents, may_pass, refusal_in_words
+from heliostat.engines.slurm.words import is_of_count, may_pass, refusal_in_words
 from heliostat.models import Attempt, AttemptId, Cause, Ended, Observation
 
 _PASSING = (errno.ENOSPC, errno.EDQUOT, errno.ESTALE)
+_DEPENDENCY_PROBLEM = "dependency problem"
 _LATE_SECONDS = 180.0  # longer than any submission takes
 
 
@@ -68,7 +68,7 @@ class Handover:
         try:
             person = person_of(attempt.job.unix_user)
             ready = prepared(attempt, person, self._settings, self._site_for(attempt))
-            argv = [*ready.argv, *self._waiting_options(attempt)]
+            argv = [*ready.argv, *self._reservation(attempt)]
         except (Refused, Unfit) as error:
             self._end(attempt, Cause.REFUSED, str(error))
             return
@@ -107,13 +107,13 @@ class Handover:
         if left.more:
             self._earlier_parts[array_id] = number
 
-    def withdraw(self, attempt: Attempt, cause: Cause = Cause.STOPPED) -> None:
+    def withdraw(self, attempt: Attempt) -> None:
         """Keep one that waits to be submitted from ever being so; if Slurm has it all the same, it is `handed`."""
         trace = self.traces.find(attempt.id)
         if trace is not None and trace.uid is not None and self._find_again([self._handed(attempt, trace.uid)]):
             return
         self._abandon(attempt, trace)
-        self._end(attempt, cause)
+        self._end(attempt, Cause.STOPPED)
 
     def cancel_late(self) -> None:
         """What was given up and came to Slurm all the same. It does not begin, but waits in its queue."""
@@ -130,10 +130,6 @@ class Handover:
         if tried is not None:
             self._abandoned[attempt.id] = (time.monotonic() + _LATE_SECONDS, tried)
         self.traces.put(attempt.id, Trace(None))
-
-    def _waiting_options(self, attempt: Attempt, *more: str) -> list[str]:
-        terms = [*more, *dependency_terms(bonds_of(attempt, self.handed))]
-        return [*self._reservation(attempt), *waiting_options(terms, attempt.job.begin_at, datetime.now(UTC))]
 
     def _reservation(self, attempt: Attempt) -> list[str]:
         name = attempt.job.placement.reservation
@@ -178,7 +174,7 @@ class Handover:
         """The number of the array; None: it was refused as a whole."""
         try:
             argv, script = array_prepared(chunk, person, self._settings, self._site_for(chunk.first))
-            argv += self._waiting_options_of_all(chunk, after)
+            argv += self._reservation(chunk.first) + ([] if after is None else [f"--dependency=afterany:{after}"])
         except (Refused, Unfit) as error:
             self._end_all(chunk.attempts, Cause.REFUSED, str(error))
             return None
@@ -187,23 +183,17 @@ class Handover:
         try:
             number = self._commands.submit(argv, script)
         except SlurmRefused as error:
+            if _DEPENDENCY_PROBLEM in str(error).lower():  # Slurm has forgotten the part before this one
+                self._earlier_parts.pop(chunk.first.job.array_id or 0, None)
             self._refused_together(chunk, error)
             return None
         for index, attempt in chunk.elements.items():
             self._note(self._handed(attempt, person.uid), ElementNumber.of(number, index))
         return number
 
-    def _waiting_options_of_all(self, chunk: Chunk, after: int | None) -> list[str]:
-        parts = [] if after is None else [f"afterany:{after}"]
-        if chunk.each_after is None:
-            return self._waiting_options(chunk.first, *parts)
-        terms = [*parts, f"aftercorr:{chunk.each_after}"]
-        waits = waiting_options(terms, chunk.first.job.begin_at, datetime.now(UTC))
-        return [*self._reservation(chunk.first), *waits]
-
     def _note(self, handed: Handed, number: int) -> None:
         """Slurm has it, under this number."""
-        handed.number, handed.seen_at, handed.taken_back = number, time.monotonic(), False
+        handed.number = number
         self._first_noted_at = min(self._first_noted_at, time.time())
         self._own(handed, number)
         self.handed[handed.attempt.id] = handed  # also if that cannot be noted: it is found again by its mark
@@ -229,11 +219,9 @@ class Handover:
             self.submit_chunk(part)
 
     def _refused(self, attempts: Sequence[Attempt], error: SlurmRefused) -> None:
-        """What may pass is tried again without end; if it is about whom it waits for, that is decided anew."""
+        """What may pass is tried again without end."""
         words = refusal_in_words(error)
-        if is_of_parents(str(error)):
-            self._end_all(attempts, Cause.NOT_STARTED, words)
-        elif may_pass(error):
+        if may_pass(error):
             self.traces.remove(attempt.id for attempt in attempts)
             raise NotNow(words) from error
         else:

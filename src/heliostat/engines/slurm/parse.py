@@ -42,9 +42,6 @@ _STATUS = re.compile(r"(\d{1,6})(?::(\d{1,3}))?")
 _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
 _ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=gpu[^( ]*\(IDX:([\d,-]+)\)")
 _CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,3}):)?(\d{1,3}):(\d\d)")
-_REFUSED = re.compile(
-    r"(?P<of_job>.+) for job (?P<job>\d[\d_]{0,29})|(?P<element>\d[\d_]{0,29}): (?P<of_element>.+)", re.ASCII
-)
 _MOST_HOSTS = 10_000
 _MOST_KEPT = 32_768  # lines of the queue
 
@@ -176,15 +173,6 @@ def expand_hosts(text: str) -> tuple[str, ...]:
     if "[" not in text and "," not in text:
         return (text,) if text else ()
     return tuple(name for part in _outer_parts(text) for name in _expand(part))[:_MOST_HOSTS]
-
-
-def refusals_of(said: str) -> dict[int, str]:
-    """What `scontrol update` says of each of several jobs that it did not change; nothing, if it says anything
-    else."""
-    lines = [_REFUSED.fullmatch(line.strip()) for line in said.splitlines()]
-    found = [(line["job"] or line["element"], line["of_job"] or line["of_element"]) for line in lines if line]
-    known = {number: words for text, words in found if (number := read_number(text)) is not None}
-    return known if len(known) == len(lines) else {}
 
 
 def submitted_number(text: str) -> int | None:

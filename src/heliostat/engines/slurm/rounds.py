@@ -15,12 +15,12 @@ from heliostat.engines.slurm.arrays import arrays_among, taken_out
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.contained import heard_as
-from heliostat.engines.slurm.followers import Followers
 from heliostat.engines.slurm.handed import Handed, start_of
 from heliostat.engines.slurm.live import Running
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.queue import Line
 from heliostat.engines.slurm.receipts import read_receipt
+from heliostat.engines.slurm.requeues import Requeues
 from heliostat.engines.slurm.traces import Trace
 from heliostat.engines.slurm.words import Known, ending, ending_by_receipt, was_killed
 from heliostat.errors import EngineUnavailable
@@ -33,7 +33,7 @@ _LOOKS_FOR_ENDED = 3  # the same of one that notes its own end: the accounting m
 _FORGETFUL_SECONDS = 60.0  # after its start, in which Slurm kills what it finds on nodes and does not remember
 
 
-class Rounds(Followers):
+class Rounds(Requeues):
     def __init__(
         self, settings: Settings, commands: Commands, instance: str, accounts: SlurmAccounts | None = None
     ) -> None:
@@ -84,7 +84,6 @@ class Rounds(Followers):
             self._first_noted_at = min(self._first_noted_at, self.traces.noted_at(attempt.id))
             handed.waits = attempt.job.state is JobState.PENDING
             handed.restarts, handed.first = trace.restarts, trace.first
-            handed.taken_back = trace.taken_back
         handed.was_tried = handed.number is None
         if handed.number is not None:
             self._own_as_noted(handed, handed.number)
@@ -110,7 +109,6 @@ class Rounds(Followers):
             return
         ours = [handed.number for handed in self.handed.values() if handed.number is not None]
         jobs = self.jobs = self._commands.jobs(ours)
-        self._known = None
         self.line = Line(jobs)
         unseen = [one for one in self.handed.values() if one.number not in jobs and not one.was_tried]
         for handed in list(self.handed.values()):
@@ -137,13 +135,9 @@ class Rounds(Followers):
             for handed in self.handed.values()
             if handed.number is not None and handed.stopped_as is not None and not handed.looks_in_vain
         ]
-        later = self.take_back_children_of([handed for handed, _ in to_stop])
-        to_stop = [(handed, number) for handed, number in to_stop if handed.attempt.id not in later]
-        self._commands.cancel(
-            *(number for handed, number in to_stop if not handed.runs)
-        )  # before whom they wait for
+        waiting = [number for handed, number in to_stop if not handed.runs]
         running = [self._send(handed, number, now) for handed, number in to_stop if handed.runs]
-        self._commands.cancel(*(number for numbers in running for number in numbers))
+        self._commands.cancel(*waiting, *(number for numbers in running for number in numbers))
 
     def cancel_orphans(self, attempt_ids: Collection[AttemptId]) -> None:
         """Take out of Slurm what nobody wants any more; their traces are left."""
@@ -191,10 +185,10 @@ class Rounds(Followers):
         if job is None or job.uid != handed.uid or _is_anothers(handed, job):
             self._miss(handed)
             return
-        handed.looks_in_vain, handed.seen_at = 0, time.monotonic()
+        handed.looks_in_vain = 0
         handed.waits, handed.runs = job.is_waiting, not job.is_waiting and not job.is_over
         handed.note_pause(job, _now())
-        if handed.former is not None or self._is_taken_back(handed, job):
+        if handed.former is not None:
             return
         if handed.was_requeued(job):
             self._put_back(handed, job)

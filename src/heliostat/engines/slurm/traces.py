@@ -1,8 +1,7 @@
 """What the server notes about each hand-over, on disk, so that a killed one leaves nothing doubled or lost.
 
 `attempts/12.1.slurm` is made before the submission (`uid 1001`) and completed after it (`uid 1001 job 4711`;
-`restarts 2 first 1` follows if it is the Slurm job of attempt 1, which was requeued twice since; `back` if it is
-to be taken out of Slurm's queue and handed over again later).
+`restarts 2 first 1` follows if it is the Slurm job of attempt 1, which was requeued twice since).
 Of an element of an array it says first with whom it goes and as which element (`uid 1001 with 12.1 as 3`), and
 later `uid 1001 job 4711_3`. An attempt that must never be submitted has `disowned`.
 """
@@ -21,7 +20,7 @@ _SUFFIX = ".slurm"
 _DISOWNED = "disowned"
 _TEXT = re.compile(
     r"uid (\d{1,10})(?: with (\d+\.\d+) as (\d{1,9}))?"
-    r"(?: job ([\d_]{1,30})(?: restarts (\d{1,10}) first (\d{1,10}))?( back)?)?",
+    r"(?: job ([\d_]{1,30})(?: restarts (\d{1,10}) first (\d{1,10}))?)?",
     re.ASCII,
 )
 
@@ -41,7 +40,6 @@ class Trace:
     element: Element | None = None
     restarts: int = 0  # how often Slurm had requeued it when this attempt began to wait
     first: int | None = None  # the attempt it was submitted as, if that is another
-    taken_back: bool = False
     is_unreadable: bool = False  # then nothing is known: Slurm may have it
 
     @property
@@ -53,10 +51,10 @@ def trace_in(text: str) -> Trace:
     found = _TEXT.fullmatch(text.strip())
     if found is None:
         return Trace(None, is_unreadable=text.strip() != _DISOWNED)
-    uid, leader, index, number, restarts, first, back = found.groups()
+    uid, leader, index, number, restarts, first = found.groups()
     element = Element(leader, int(index)) if leader else None
     restarted, since = (int(restarts), int(first)) if first else (0, None)
-    return Trace(int(uid), read_number(number or ""), element, restarted, since, back is not None)
+    return Trace(int(uid), read_number(number or ""), element, restarted, since)
 
 
 class Traces:
@@ -101,5 +99,4 @@ def _text(trace: Trace) -> str:
     place = "" if element is None else f" with {element.leader} as {element.index}"
     job = "" if trace.number is None else f" job {trace.number}"
     again = f" restarts {trace.restarts} first {trace.first}" if job and trace.first is not None else ""
-    back = " back" if job and trace.taken_back else ""
-    return f"uid {trace.uid}{place}{job}{again}{back}"
+    return f"uid {trace.uid}{place}{job}{again}"

@@ -23,7 +23,6 @@ _OF_THE_JOB = (
 )
 _OF_LIMITS = "accounting/qos policy"  # any of them; a line before says which
 _LIMIT = re.compile(r"\b(?:Assoc|QOS)[A-Z][A-Za-z]+\b")
-_OF_ITS_PARENTS = "dependency problem"  # one of them has left Slurm meanwhile
 _NO_FILES = 53  # Slurm's own "signal" for a batch job whose files could not be opened
 _NO_MEMORY, _KILLED = 125, 137  # its own for one that ran out of memory, and what that is elsewhere
 _NO_RECEIPT = "its node could not write to its folder; that must be on a shared file system"
@@ -46,10 +45,6 @@ def refusal_in_words(error: SlurmRefused) -> str:
     return f"Slurm refuses it: {said}" + (f" ({hint})" if hint else "")
 
 
-def is_of_parents(said: str) -> bool:
-    return _OF_ITS_PARENTS in said.lower()
-
-
 def limit_in(error: SlurmRefused) -> str | None:
     """The limit of an account or QOS that keeps it out, as Slurm calls it; None: none, or it is not named."""
     found = _LIMIT.search(error.said) if _OF_LIMITS in str(error).lower() else None
@@ -66,7 +61,7 @@ def may_pass(error: SlurmRefused) -> bool:
     """Whether it is worth another try later: a limit on how many jobs one may have in Slurm, or words that do not
     speak of the job, as of a controller that is being killed."""
     said = str(error).lower()
-    if is_of_parents(said) or is_of_count(error):
+    if is_of_count(error):
         return True
     return _OF_LIMITS not in said and not any(word in said for word in _OF_THE_JOB)
 

@@ -19,7 +19,7 @@ from heliostat.engines.slurm.script import Site as SlurmSite
 from heliostat.engines.slurm.script import array_comment_of
 from heliostat.engines.slurm.traces import Element, Trace
 from heliostat.models import Attempt, Cause, Ended, JobSpec, Started
-from unit.engines.slurm.test_slurm_engine import BEGAN, ME, Site
+from unit.engines.slurm.test_slurm_engine import ME, Site
 from unit.engines.slurm.test_slurm_script import ANN, AROUND, CASES, NAMES, attempt_of, load
 
 ARRAY_CASES = CASES.parent / "slurm_arrays"
@@ -63,13 +63,6 @@ def test_an_array_is_one_submission_and_each_element_is_told_of_for_itself(site:
     assert sorted(one.attempt_id for one in site.reports if isinstance(one, Started)) == ["2.1", "4.1"]
     assert [end.attempt_id for end in site.ends()] == ["2.1"]
     assert len(site.slurm.submitted) == 1
-
-
-def test_elements_that_may_begin_at_different_times_do_not_go_together(site: Site) -> None:
-    first, *others = elements(site, 3)
-    later = Attempt(first.id, replace(first.job, begin_at=BEGAN), "")
-    assert [chunk.attempts for chunk in chunks_of([later, *others])] == [(later,), tuple(others)]
-    assert [chunk.attempts for chunk in chunks_of([*others, later])] == [tuple(others), (later,)]
 
 
 def test_one_element_alone_is_submitted_as_any_other_job(site: Site) -> None:

@@ -151,10 +151,6 @@ class FakeSlurm:
             if number in self.known and not self.known[number].is_over:
                 self.known[number] = replace(self.known[number], state="CANCELLED")
 
-    def postpone(self, *numbers: int) -> set[int]:
-        self._answer()
-        return {number for number in numbers if number in self.known and self.known[number].is_waiting}
-
     def signal(self, number: int, name: str) -> None:
         self._answer()
 

@@ -19,7 +19,7 @@ from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.submission import receipt_path
 from heliostat.engines.slurm.traces import Trace
 from heliostat.errors import EngineUnavailable
-from heliostat.models import Cause, Dependency, Ended
+from heliostat.models import Cause, Ended
 from unit.engines.slurm.test_slurm_engine import ME, FakeSlurm, Site
 
 FULL = EngineUnavailable("Slurm's queue is full (MaxJobCount).")
@@ -135,19 +135,6 @@ def test_what_was_given_up_leaves_no_receipt_and_is_cancelled_when_it_comes_late
     site.engine.forget(["1.1"])
     site.slurm.put(55, f"heliostat:{site.engine.instance}:1.1")
     site.wait_until(lambda: 55 in site.slurm.cancelled, "the late one is cancelled")
-
-
-def test_many_children_are_taken_back_in_parts_before_their_parent_is_stopped(site: PickySite) -> None:
-    site.engine.start([site.attempt(1)])
-    site.wait_until(lambda: site.number_of("1.1"), "the parent is handed over")
-    children = [replace(site.attempt(n, after=(Dependency(1),)), parents=("1.1",)) for n in range(2, 122)]
-    site.engine.start(children)
-    site.wait_until(lambda: all(site.number_of(child.id) for child in children), "the children are handed over")
-    site.engine.stop(site.attempt(1), 0)
-    site.wait_until(lambda: len(site.ends()) == 121, "all have ended")
-    assert sorted(site.slurm.cancelled) == sorted(site.slurm.known)
-    assert site.slurm.cancelled[-1] == 100
-    assert max(site.slurm.at_once) == 50
 
 
 def test_it_is_tried_ever_more_seldom_but_at_least_every_minute() -> None:
@@ -280,31 +267,3 @@ def test_one_whom_slurm_does_not_know_keeps_nobody_from_being_seen(tools: Tools)
     live, unknown = LINE.format("8", "RUNNING"), "slurm_load_jobs error: Invalid job id specified"
     tools.make("squeue", f"case \"$*\" in *--jobs=*) echo '{unknown}' >&2; exit 1 ;; esac", f"echo '{live}'")
     assert list(tools.commands.jobs([7, 8])) == [8]
-
-
-@pytest.mark.parametrize(
-    ("said", "kept"),
-    [
-        ("Job is no longer pending execution for job 1", {2, 3}),
-        ("3: Job is no longer pending execution\nJob has already finished for job 1", {2}),
-        ("Invalid job id specified for job 2", {1, 3}),
-    ],
-)
-def test_many_are_kept_back_with_one_word_but_for_those_that_do_not_wait(
-    tools: Tools, said: str, kept: set[int]
-) -> None:
-    tools.make("scontrol", f'echo x >>"{tools.folder}/asked"', f"printf '%s\\n' '{said}' >&2", "exit 1")
-    assert tools.commands.postpone(1, 2, 3) == kept
-    assert len((tools.folder / "asked").read_text().split()) == 1
-
-
-def test_where_slurm_does_not_say_who_does_not_wait_each_is_asked_for_alone(tools: Tools) -> None:
-    vague = "slurm_update error: Job is no longer pending execution"
-    tools.make("scontrol", f"case $2 in JobId=2) exit 0 ;; esac; echo '{vague}' >&2; exit 1")
-    assert tools.commands.postpone(1, 2, 3) == {2}
-
-
-def test_another_refusal_is_no_sign_that_they_do_not_wait(tools: Tools) -> None:
-    tools.make("scontrol", "echo 'Access/permission denied for job 1' >&2; exit 1")
-    with pytest.raises(EngineUnavailable, match="does not keep jobs back"):
-        tools.commands.postpone(1, 2)

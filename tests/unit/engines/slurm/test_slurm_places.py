@@ -16,7 +16,13 @@ from heliostat.engines.slurm.machines import node_of
 from heliostat.engines.slurm.parse import SlurmNode, max_array_size_of
 from heliostat.engines.slurm.partitions import Picture, in_our_words, partitions_of
 from heliostat.engines.slurm.requests import check_request
-from heliostat.engines.slurm.reservations import as_ours, names_of, reservations_of, words_to_create
+from heliostat.engines.slurm.reservations import (
+    as_ours,
+    names_of,
+    reservation_option,
+    reservations_of,
+    words_to_create,
+)
 from heliostat.engines.slurm.script import Site, sbatch_argv
 from heliostat.engines.slurm.terms import Terms, Unfit, place_of, terms_of
 from heliostat.errors import Invalid
@@ -255,3 +261,12 @@ def test_settings_for_slurm_are_read(tmp_path: Path) -> None:
     terms = terms_of(load_settings(Home(tmp_path)))
     assert terms.partition == "gpu,old"
     assert (terms.data_classes[3].partition, terms.data_classes[3].features) == ("secure", ("vault", "cold"))
+
+
+def test_a_reservation_is_named_by_those_of_its_weeks_that_slurm_still_has() -> None:
+    known = ["course-W3", "course-W4", "course-WX", "course2", "other"]
+    assert reservation_option("course", known) == "--reservation=course-W3,course-W4"
+    assert reservation_option("other", known) == "--reservation=other"
+    for name in ("gone", "a,b", "course.W3"):
+        with pytest.raises(Unfit):
+            reservation_option(name, known)

@@ -1,40 +1,23 @@
-"""A child that waits in Slurm starts there only if its parent has ended as the rule says, whatever happens to the
-parent and whenever the server dies; and it runs once or not at all."""
+"""A job that waits for another comes to Slurm only when that has ended as the rule says, whatever happens to it
+there and whenever the server dies; and it runs once or not at all."""
 
 import contextlib
 import tempfile
-from collections.abc import Iterable
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import cast
 
-import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from heliostat.config import Home, Settings
 from heliostat.controller.outcome import moves_for
-from heliostat.engines.slurm.arrays import chunks_of
 from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.following import (
-    Around,
-    Bond,
-    Readiness,
-    dependency_terms,
-    index_by_index,
-    waiting_options,
-)
-from heliostat.engines.slurm.handed import Handed
-from heliostat.engines.slurm.numbers import ElementNumber
-from heliostat.engines.slurm.parse import SlurmJob
-from heliostat.engines.slurm.reservations import reservation_option
 from heliostat.engines.slurm.rounds import Rounds
-from heliostat.engines.slurm.terms import Unfit
-from heliostat.engines.slurm.traces import Trace, trace_in
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, Cause, Dependency, Ended, Job, JobState, Observation, Retimed, Rule, Started
-from heliostat.scheduling.handover import Takes, parents_to_name, to_hand_over
+from heliostat.scheduling.handover import to_hand_over
 from support.examples import examples
 from unit.engines.slurm.test_slurm_engine import BEGAN, FakeSlurm, Site
 
@@ -53,12 +36,11 @@ STEPS = st.lists(
 )
 
 
-class FollowingSlurm(FakeSlurm):
-    """Keeps dependencies as Slurm does."""
+class FailingSlurm(FakeSlurm):
+    """Answers so many calls only."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.signalled: set[int] = set()
         self.calls_left: int | None = None
 
     def _answer(self) -> None:
@@ -68,43 +50,12 @@ class FollowingSlurm(FakeSlurm):
             if self.calls_left < 0:
                 raise EngineUnavailable("Slurm does not answer.")
 
-    def waits_for(self, number: int) -> list[tuple[str, int]]:
-        options = dict(word.split("=", 1) for word in self.submitted[number - 100] if "=" in word)
-        terms = [term.split(":") for term in options.get("--dependency", "").split(",") if term]
-        return [(rule, int(parent)) for rule, *parents in terms for parent in parents]
-
-    def look_at_dependencies(self) -> None:
-        for number, job in self.known.items():
-            if job.is_waiting and "no" in [self.verdict(*one) for one in self.waits_for(number)]:
-                self.known[number] = replace(job, reason="DependencyNeverSatisfied")
-
-    def verdict(self, rule: str, parent: int) -> str:
-        job = self.known.get(parent)
-        if job is not None and not job.is_over:
-            return "wait"
-        has_completed = job is None or job.state == "COMPLETED"
-        return "yes" if has_completed == (rule == "afterok") or rule == "afterany" else "no"
-
-    def jobs(self, ours: Iterable[int] | None = None) -> dict[int, SlurmJob]:
-        self.look_at_dependencies()
-        return super().jobs(ours)
-
-    def signal(self, number: int, name: str) -> None:
-        super().signal(number, name)
-        if not self.known[number].is_over:
-            self.signalled.add(number)
-
-    def cancel(self, *numbers: int) -> None:
-        there = [number for number in numbers if number in self.known and not self.known[number].is_over]
-        super().cancel(*numbers)
-        self.signalled.update(there)
-
 
 class Story:
     """The controller's part, as far as it matters: it records what it was told, and may die in between."""
 
     def __init__(self, home: Home, rule: Rule, max_retries: int) -> None:
-        self.settings, self.slurm = Settings(home), FollowingSlurm()
+        self.settings, self.slurm = Settings(home), FailingSlurm()
         parent = replace(Site.attempt(cast(Site, None), PARENT).job, attempt=0, handed_over=False)
         child = replace(parent, id=CHILD, after=(Dependency(PARENT, rule),), parents_left=1)
         self.jobs: dict[int, Job] = {PARENT: replace(parent, max_retries=max_retries), CHILD: child}
@@ -113,7 +64,6 @@ class Story:
         self.wishes: list[str] = []
         self.untold: list[Observation] = []
         self.runs_of_child = 0
-        self.is_race = False  # the parent ended by itself just when somebody wished to stop it
 
     def new_rounds(self) -> Rounds:
         return Rounds(self.settings, cast(Commands, self.slurm), "x")
@@ -159,14 +109,11 @@ class Story:
 
     def begin(self, number: int) -> None:
         if self.slurm.known[number].is_waiting:
-            is_late = number in self.numbers(PARENT) and self.runs_of_child > 0
-            assert not is_late or self.is_race, "the parent goes on after its child has begun"
+            assert number in self.numbers(CHILD) or not self.runs_of_child, "the parent runs after its child"
             self.slurm.run(number)
             self.slurm.receipt(number).write_text(f"begun {number} 0 n1\n")
 
     def end(self, number: int, what: str) -> None:
-        wished = self.jobs[PARENT].stop_requested
-        self.is_race |= number in self.numbers(PARENT) and bool(wished) and number not in self.slurm.signalled
         job = self.slurm.known[number]
         state = {"its node fails": "NODE_FAIL", "it exits with 1": "FAILED"}.get(what, "COMPLETED")
         if state != "NODE_FAIL":
@@ -179,25 +126,19 @@ class Story:
         number = self.living(CHILD)
         if number is None or not self.slurm.known[number].is_waiting:
             return
-        bonds = self.slurm.waits_for(number)
-        if all(self.slurm.verdict(*one) == "yes" for one in bonds):
-            ours = [parent for _, parent in bonds]
-            assert not self.slurm.signalled & set(ours), "it starts by an end that we have caused"
-            self.begin(number)
-            self.runs_of_child += 1
+        self.begin(number)
+        self.runs_of_child += 1
 
     def wish(self, what: str) -> None:
         parent = self.jobs[PARENT]
         if parent.is_over or parent.stop_requested:
             return
         if parent.state is JobState.RUNNING:
-            self.is_race |= self.living(PARENT) is None
             self.jobs[PARENT] = replace(parent, stop_requested=what)
             self.wishes.append(parent.attempt_id)
         elif what == "cancel":
             if parent.handed_over:
                 self.wishes.append(parent.attempt_id)
-                self.is_race |= any(self.slurm.known[one].has_run for one in self.numbers(PARENT))
             self.move(parent, JobState.CANCELLED, {"handed_over": False})
 
     def round(self) -> None:
@@ -209,7 +150,7 @@ class Story:
                 handed.ask_to_stop(Cause.STOPPED, "TERM", 1e18)
         self.wishes = []
         try:
-            for attempt in self.rounds.ready_of(list(self.arrived.values())):
+            for attempt in self.arrived.values():
                 self.rounds.submit(attempt)
         finally:
             gone = {*self.rounds.handed, *self.rounds.over}
@@ -248,22 +189,16 @@ class Story:
             return
         if child.after[0].rule.is_met_by(to):
             self.jobs[CHILD] = replace(child, parents_left=0)
-        elif child.state is JobState.PENDING:
-            if child.handed_over:
-                self.wishes.append(child.attempt_id)
-            self.jobs[CHILD] = replace(child, state=JobState.CANCELLED, handed_over=False)
         else:
-            self.jobs[CHILD] = replace(child, stop_requested="cancel", parents_left=0)
-            self.wishes.append(child.attempt_id)
+            assert child.state is JobState.PENDING
+            assert not child.handed_over
+            self.jobs[CHILD] = replace(child, state=JobState.CANCELLED)
 
     def hand_over(self) -> None:
         alive = {number: job for number, job in self.jobs.items() if not job.is_over}
-        for ready in to_hand_over(alive.values(), now=NOW, takes=Takes(children=True)):
-            parents = parents_to_name(ready, alive)
-            if parents is not None:
-                job = replace(ready, attempt=ready.attempt + 1, handed_over=True)
-                alive[job.id] = self.jobs[job.id] = job
-                self.arrived[job.attempt_id] = Attempt(job.attempt_id, job, "", parents=parents)
+        for ready in to_hand_over(alive.values(), NOW):
+            job = self.jobs[ready.id] = replace(ready, attempt=ready.attempt + 1, handed_over=True)
+            self.arrived[job.attempt_id] = Attempt(job.attempt_id, job, "")
 
     def die(self) -> None:
         """What was told and not recorded is forgotten, and so is what was to be done."""
@@ -312,98 +247,5 @@ def test_a_child_runs_once_if_its_parent_ended_as_it_should_and_else_never(
             story.step(step)
         story.play_to_the_end()
         parent, child = story.jobs[PARENT], story.jobs[CHILD]
-        if story.is_race:
-            return
         assert (child.state is JobState.COMPLETED) == rule.is_met_by(parent.state)
         assert story.runs_of_child == (child.state is JobState.COMPLETED)
-
-
-def handed(number: int | None, job: int = PARENT, **fields: object) -> Handed:
-    attempt = Site.attempt(cast(Site, None), job)
-    one = Handed(attempt, "/nowhere", 0, number=number, seen_at=100.0)
-    for name, value in fields.items():
-        setattr(one, name, value)
-    return one
-
-
-def child(rule: Rule = Rule.OK, parent: int = PARENT, **fields: object) -> Attempt:
-    attempt = Site.attempt(cast(Site, None), CHILD, after=(Dependency(parent, rule),), **fields)
-    return replace(attempt, parents=(f"{parent}.1",))
-
-
-@pytest.mark.parametrize(
-    ("parent", "expected"),
-    [
-        (handed(100), Readiness.READY),
-        (handed(None), Readiness.NOT_YET),
-        (handed(100, stopped_as=Cause.TIMED_OUT), Readiness.NOT_YET),
-        (handed(100, seen_at=80.0), Readiness.NOT_YET),
-        (handed(100, former="1.0"), Readiness.NOT_YET),
-        (None, Readiness.GONE),
-    ],
-)
-def test_a_child_is_submitted_while_slurm_is_known_to_have_its_parent(
-    parent: Handed | None, expected: Readiness
-) -> None:
-    around = Around({} if parent is None else {"1.1": parent}, (), now=105.0)
-    assert around.readiness(child()) is expected
-
-
-def test_a_child_waits_for_a_parent_that_is_on_its_way_or_whose_end_is_not_recorded() -> None:
-    assert Around({}, {"1.1"}, now=0.0).readiness(child()) is Readiness.NOT_YET
-
-
-def test_who_waits_for_any_end_is_submitted_once_the_parent_has_begun(tmp_path: Path) -> None:
-    parent = handed(100, receipt=str(tmp_path / "receipt"))
-    around = Around({"1.1": parent}, (), now=100.0)
-    assert around.readiness(child(Rule.ANY)) is Readiness.NOT_YET
-    (tmp_path / "receipt").write_text("begun 100 0 n1\n")
-    assert around.readiness(child(Rule.ANY)) is Readiness.READY
-
-
-def test_what_slurm_is_told_names_each_rule_once() -> None:
-    bonds = (
-        *(Bond(7, Rule.OK), Bond(ElementNumber.of(8, 3), Rule.OK)),
-        *(Bond(9, Rule.ANY), Bond(10, Rule.FAILED)),
-    )
-    terms = list(dependency_terms(bonds))
-    assert terms == ["afterok:7:8_3", "afterany:9", "afternotok:10"]
-    begin = NOW + timedelta(seconds=0.5)
-    assert waiting_options(terms, begin, NOW) == [
-        "--dependency=afterok:7:8_3,afterany:9,afternotok:10",
-        "--kill-on-invalid-dep=no",
-        "--begin=uts1767225601",
-    ]
-    assert waiting_options([], NOW, NOW) == []
-
-
-def test_an_array_after_each_of_another_goes_together_and_others_by_whom_they_wait_for() -> None:
-    parents = {f"{10 + index}.1": handed(ElementNumber.of(100, index), 10 + index) for index in range(4)}
-    elements = [
-        replace(child(parent=10 + index, array_id=5, array_index=index), id=f"{20 + index}.1")
-        for index in range(4)
-    ]
-    (chunk,) = chunks_of(elements, handed=parents)
-    assert (list(chunk.elements), chunk.each_after) == ([0, 1, 2, 3], 100)
-    crossed = [
-        replace(child(parent=13 - index, array_id=5, array_index=index), id=f"{20 + index}.1")
-        for index in range(4)
-    ]
-    assert [list(one.elements) for one in chunks_of(crossed, handed=parents)] == [[0], [1], [2], [3]]
-    same = [replace(child(parent=10, array_id=5, array_index=index), id=f"{20 + index}.1") for index in (1, 2)]
-    (chunk,) = chunks_of(same, handed=parents)
-    assert (list(chunk.elements), chunk.each_after) == ([1, 2], None)
-    assert index_by_index((Bond(ElementNumber.of(100, 1), Rule.ANY),), 1) is None
-
-
-def test_a_trace_says_that_it_is_being_taken_back() -> None:
-    assert trace_in("uid 7 job 12_3 back") == Trace(7, ElementNumber.of(12, 3), taken_back=True)
-
-
-def test_a_reservation_is_named_by_those_of_its_weeks_that_slurm_still_has() -> None:
-    known = ["course-W3", "course-W4", "course-WX", "course2", "other"]
-    assert reservation_option("course", known) == "--reservation=course-W3,course-W4"
-    assert reservation_option("other", known) == "--reservation=other"
-    for name in ("gone", "a,b", "course.W3"):
-        with pytest.raises(Unfit):
-            reservation_option(name, known)
