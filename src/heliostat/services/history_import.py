@@ -11,7 +11,7 @@ from itertools import islice
 from zoneinfo import ZoneInfo
 
 from heliostat.auth.identity import is_account_name
-from heliostat.engines.slurm.sacct import PastJob, SacctReader
+from heliostat.engines.slurm.history import PastJob, SacctReader
 from heliostat.errors import HeliostatError, Invalid
 from heliostat.models import Caller, Job, JobSpec, Layout, Place, Placement, Resources, Role, User
 from heliostat.models.jobs import PRIORITY_CLASSES

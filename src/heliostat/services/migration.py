@@ -16,15 +16,13 @@ from pathlib import Path
 from heliostat.config import Home, Settings
 from heliostat.doctor import Finding, examine
 from heliostat.engines.folders import Refused, person_of
-from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.contained import check_container
-from heliostat.engines.slurm.partitions import Picture
-from heliostat.engines.slurm.programs import SlurmRefused
-from heliostat.engines.slurm.requests import check_class, check_request
+from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
+from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
+from heliostat.engines.slurm.cluster_state import ClusterSnapshot, check_class, check_request, read_cluster
+from heliostat.engines.slurm.containers import check_container
+from heliostat.engines.slurm.mapping import NameMapping, name_mapping
+from heliostat.engines.slurm.mapping import Unfit as UnfitForSlurm
 from heliostat.engines.slurm.reservations import reservation_option
-from heliostat.engines.slurm.terms import Terms, terms_of
-from heliostat.engines.slurm.terms import Unfit as UnfitForSlurm
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 from heliostat.models import ACTIVE, Job, JobId, JobState
 from heliostat.services.toml_line import with_setting
@@ -81,7 +79,7 @@ class Moved:
     copies: tuple[Path, ...]  # of the files as they were
 
 
-Look = Callable[[Settings], tuple[Sequence[Finding], Picture, SlurmAccounts]]
+Look = Callable[[Settings], tuple[Sequence[Finding], ClusterSnapshot, SlurmAccounts]]
 
 
 def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
@@ -92,12 +90,12 @@ def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
         raise Conflict(
             f"The engine is {settings.engine}, not local.", "Only what runs on this machine can be moved."
         )
-    findings, picture, accounts = (look or _look)(settings)
+    findings, snapshot, accounts = (look or _look)(settings)
     jobs, classes = _unfinished(settings.home)
     waiting = [job for job in jobs if job.state not in ACTIVE]
     pending = [job for job in waiting if job.state is JobState.PENDING]
-    terms = terms_of(settings).seeing(picture.gpu_types)
-    slurm = _Slurm(picture, terms, accounts)
+    names = name_mapping(settings).seeing(snapshot.gpu_types)
+    slurm = _Slurm(snapshot, names, accounts)
     reasons = ((job, _why_not(job, classes.get(job.project, 0), slurm)) for job in pending)
     unfit = [Unfit(job.id, job.user, why) for job, why in reasons if why]
     problems = tuple(finding for finding in findings if finding.level == "problem")
@@ -121,25 +119,25 @@ def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | 
     return Moved(plan, copies)
 
 
-def _look(settings: Settings) -> tuple[Sequence[Finding], Picture, SlurmAccounts]:
-    findings, slurm = examine(replace(settings, engine="slurm")), Commands.of(settings.home)
+def _look(settings: Settings) -> tuple[Sequence[Finding], ClusterSnapshot, SlurmAccounts]:
+    findings, slurm = examine(replace(settings, engine="slurm")), SlurmClient.of(settings.home)
     accounts = SlurmAccounts(slurm)
     try:
         accounts.look()
     except (EngineUnavailable, SlurmRefused, Conflict):
         accounts = SlurmAccounts(slurm)  # which refuses nothing: what is not known is left to Slurm
     try:
-        return findings, slurm.picture(), accounts
+        return findings, read_cluster(slurm), accounts
     except (EngineUnavailable, SlurmRefused):
-        return findings, Picture(), accounts  # that is among the findings
+        return findings, ClusterSnapshot(), accounts  # that is among the findings
 
 
 @dataclass(frozen=True, slots=True)
 class _Slurm:
     """What is known of it."""
 
-    picture: Picture
-    terms: Terms
+    snapshot: ClusterSnapshot
+    names: NameMapping
     accounts: SlurmAccounts
 
 
@@ -147,11 +145,11 @@ def _why_not(job: Job, data_class: int, slurm: _Slurm) -> str | None:
     """Why Slurm could never run it; None: nothing speaks against it. The same as its engine would say."""
     try:
         person_of(job.unix_user)
-        check_request(job, data_class, slurm.picture, slurm.terms)
-        check_class(job, slurm.terms, slurm.accounts)
+        check_request(job, data_class, slurm.snapshot, slurm.names)
+        check_class(job, slurm.names, slurm.accounts)
         check_container(job)
-        if (name := job.placement.reservation) is not None and slurm.picture.reservations is not None:
-            reservation_option(name, [one.name for one in slurm.picture.reservations])
+        if (name := job.placement.reservation) is not None and slurm.snapshot.reservations is not None:
+            reservation_option(name, [one.name for one in slurm.snapshot.reservations])
     except (Invalid, Refused, UnfitForSlurm) as error:
         return str(error)
     return None

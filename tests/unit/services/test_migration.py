@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from heliostat.config import Home, Settings, load_settings
 from heliostat.doctor import Finding
-from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.parse import SlurmNode
-from heliostat.engines.slurm.partitions import Partition, Picture
+from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
+from heliostat.engines.slurm.cluster_state import ClusterSnapshot
+from heliostat.engines.slurm.parse import Partition, SlurmNode
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Job, JobSpec, JobState, Placement, Resources
 from heliostat.services import migration
@@ -29,7 +29,7 @@ from heliostat.store.moves import add_jobs
 from support.new_database import new_database
 from unit.store.made_up import a_job, add_people
 
-PICTURE = Picture(
+PICTURE = ClusterSnapshot(
     {"main": Partition("main", frozenset({"n1"}), is_default=True)},
     (SlurmNode("n1", "idle", 16, 16000, (("a100", 4),), ("fast",), None),),
     (),
@@ -47,7 +47,7 @@ class Accounts:
 ACCOUNTS = cast(SlurmAccounts, Accounts())
 
 
-def look(settings: Settings) -> tuple[Sequence[Finding], Picture, SlurmAccounts]:
+def look(settings: Settings) -> tuple[Sequence[Finding], ClusterSnapshot, SlurmAccounts]:
     return [Finding("slurm", "ok", "slurmctld answers.")], PICTURE, ACCOUNTS
 
 
@@ -143,7 +143,7 @@ def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home
 def test_what_the_doctor_finds_wrong_is_in_the_way(home: Home) -> None:
     problem = Finding("slurm", "problem", "slurmctld does not answer.", "See its log.")
     with pytest.raises(Conflict, match="slurmctld does not answer"):
-        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], Picture(), ACCOUNTS))
+        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], ClusterSnapshot(), ACCOUNTS))
     assert home.config.read_text() == TOML
 
 

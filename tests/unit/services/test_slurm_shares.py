@@ -2,7 +2,7 @@
 
 import pytest
 
-from heliostat.engines.slurm.share import Used
+from heliostat.engines.slurm.accounts.sacctmgr import UsedShare
 from heliostat.models import Department, Project
 from heliostat.scheduling.accounts import Accounts
 from heliostat.services.accounts.slurm_shares import ELSEWHERE, slurm_standing
@@ -12,14 +12,14 @@ ACCOUNTS = Accounts(
     projects={"tumours": Project("tumours", "imaging", share=2), "hearts": Project("hearts", "imaging")},
 )
 USED = (
-    Used("root", "", "", 0.0, 800, 10),
-    Used("root", "root", "root", 0.1, 0, 0),
-    Used("_imaging", "", "root", 0.6, 600, 8),
-    Used("tumours", "", "_imaging", 0.5, 600, 8),
-    Used("tumours", "anna", "tumours", 0.5, 450, 6),
-    Used("tumours", "guest", "tumours", 0.5, 150, 2),
-    Used("physics", "", "root", 0.3, 200, 2),
-    Used("physics", "curie", "physics", 1.0, 200, 2),
+    UsedShare("root", "", "", 0.0, 800, 10),
+    UsedShare("root", "root", "root", 0.1, 0, 0),
+    UsedShare("_imaging", "", "root", 0.6, 600, 8),
+    UsedShare("tumours", "", "_imaging", 0.5, 600, 8),
+    UsedShare("tumours", "anna", "tumours", 0.5, 450, 6),
+    UsedShare("tumours", "guest", "tumours", 0.5, 150, 2),
+    UsedShare("physics", "", "root", 0.3, 200, 2),
+    UsedShare("physics", "curie", "physics", 1.0, 200, 2),
 )
 
 

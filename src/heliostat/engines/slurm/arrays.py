@@ -11,12 +11,11 @@ from shlex import quote
 
 from heliostat.engines.containers import Belongings
 from heliostat.engines.environment import CHECKPOINT_FILE, Person, Surroundings, job_environment
-from heliostat.engines.slurm.contained import Contained
-from heliostat.engines.slurm.handed import Handed
-from heliostat.engines.slurm.numbers import ElementNumber
-from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.engines.slurm.containers import Contained
+from heliostat.engines.slurm.journal import Element
+from heliostat.engines.slurm.parse import ElementNumber, SlurmJob
 from heliostat.engines.slurm.script import Payload, Site, array_comment_of, common_options, script_of
-from heliostat.engines.slurm.traces import Element
+from heliostat.engines.slurm.tracked_job import TrackedJob
 from heliostat.models import Attempt, AttemptId
 from heliostat.runtimes.shell import blank
 
@@ -159,18 +158,20 @@ def ranges(indexes: Sequence[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-def taken_out(handed: Handed, jobs: Mapping[int, SlurmJob], arrays: Mapping[int, SlurmJob]) -> SlurmJob | None:
+def taken_out(
+    tracked: TrackedJob, jobs: Mapping[int, SlurmJob], arrays: Mapping[int, SlurmJob]
+) -> SlurmJob | None:
     """An element that is cancelled while it waits leaves nothing in Slurm but its array: a record for it, if that
     is what has become of this one. `arrays` is one job of each array Slurm has in mind.
 
     Twice looked for in vain: the accounting may be a moment behind with one that ran."""
-    number = handed.number
-    if not isinstance(number, ElementNumber) or not handed.waits or number in jobs:
+    number = tracked.number
+    if not isinstance(number, ElementNumber) or not tracked.waits or number in jobs:
         return None
-    if handed.stopped_as is None and handed.looks_in_vain < _VAIN_LOOKS:
+    if tracked.stopped_as is None and tracked.looks_in_vain < _VAIN_LOOKS:
         return None
     left = jobs.get(number.array) or arrays.get(number.array)
-    if left is None or left.uid != handed.uid:
+    if left is None or left.uid != tracked.uid:
         return None
     return SlurmJob(number, "CANCELLED", left.uid, 0, 0, None, None, (), "None")
 

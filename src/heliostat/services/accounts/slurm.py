@@ -9,13 +9,20 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from heliostat.doctor import Finding
-from heliostat.engines.slurm.accounts import AddUser, Found, RemoveUser, Step
-from heliostat.engines.slurm.accounts_plan import Plan, plan_accounts
-from heliostat.engines.slurm.accounts_wanted import Conduct, Ours, Wanted, project_account, wanted_accounts
+from heliostat.engines.slurm.accounts.plan import (
+    Conduct,
+    Ours,
+    Plan,
+    Wanted,
+    plan_accounts,
+    project_account,
+    wanted_accounts,
+)
+from heliostat.engines.slurm.accounts.sacctmgr import carry_out, first_line
+from heliostat.engines.slurm.accounts.steps import AddUser, Found, RemoveUser, Step
+from heliostat.engines.slurm.client import SlurmRefused
 from heliostat.engines.slurm.engine import SlurmEngine
 from heliostat.engines.slurm.probe import probe
-from heliostat.engines.slurm.programs import SlurmRefused
-from heliostat.engines.slurm.sacctmgr import carry_out, first_line
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError
 from heliostat.models import Caller
 from heliostat.scheduling.standing import Account
@@ -74,10 +81,10 @@ def examine_accounts(context: Context) -> list[Finding]:
     if not isinstance(context.engine, SlurmEngine):
         return []
     try:
-        picture = context.engine.accounts.look()
+        access = context.engine.accounts.look()
     except (HeliostatError, SlurmRefused):
         return []  # said already: the accounting does not answer
-    users, projects = _missing(_wanted(context, context.engine, picture.conduct), picture.found)
+    users, projects = _missing(_wanted(context, context.engine, access.conduct), access.found)
     if not users and not projects:
         return [Finding("slurm", "ok", "All users and projects are in Slurm.")]
     message = f"{_count(users, 'user')} and {_count(projects, 'project')} are not in Slurm yet."
@@ -116,10 +123,10 @@ def _engine(context: Context) -> SlurmEngine:
 
 
 def _plan(context: Context, engine: SlurmEngine) -> Plan:
-    picture = engine.accounts.look()
+    access = engine.accounts.look()
     with context.store.read() as conn:
         made = slurm_made.list_made(conn)
-    return plan_accounts(_wanted(context, engine, picture.conduct), picture.found, made)
+    return plan_accounts(_wanted(context, engine, access.conduct), access.found, made)
 
 
 def _wanted(context: Context, engine: SlurmEngine, conduct: Conduct) -> Wanted:

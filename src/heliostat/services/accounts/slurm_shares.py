@@ -4,15 +4,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from heliostat.engines.slurm.accounts_wanted import department_account, project_account
-from heliostat.engines.slurm.share import Used
+from heliostat.engines.slurm.accounts.plan import department_account, project_account
+from heliostat.engines.slurm.accounts.sacctmgr import UsedShare
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.standing import Account
 
 ELSEWHERE = "elsewhere in Slurm"
 
 
-def slurm_standing(used: Sequence[Used], accounts: Accounts, names: Mapping[str, str]) -> tuple[Account, ...]:
+def slurm_standing(used: Sequence[UsedShare], accounts: Accounts, names: Mapping[str, str]) -> tuple[Account, ...]:
     """Departments by name, then what is in no account of theirs. `names`: our users by their Unix user.
 
     Points stay 0: how much a share weighs is Slurm's to say.
@@ -28,9 +28,9 @@ def slurm_standing(used: Sequence[Used], accounts: Accounts, names: Mapping[str,
 
 
 class _Count:
-    def __init__(self, used: Sequence[Used]) -> None:
+    def __init__(self, used: Sequence[UsedShare]) -> None:
         self._by_place = {(one.account, one.user): one for one in used}
-        self._people: dict[str, list[Used]] = defaultdict(list)
+        self._people: dict[str, list[UsedShare]] = defaultdict(list)
         self._sums: dict[str, float] = defaultdict(float)
         for one in used:
             self._sums[one.parent] += one.raw
@@ -45,17 +45,17 @@ class _Count:
         ratio = self.part_of_used(found) / found.part if found.part else 0.0
         return replace(one, entitled=self.entitled(found), usage=found.gpu_hours, ratio=ratio)
 
-    def part_of_used(self, one: Used) -> float:
+    def part_of_used(self, one: UsedShare) -> float:
         """Of all that was used below the same parent."""
         total = self._sums[one.parent]
         return one.raw / total if total else 0.0
 
-    def entitled(self, one: Used) -> float:
+    def entitled(self, one: UsedShare) -> float:
         """Of the whole cluster."""
         above = self._by_place.get((one.parent, ""))
         return one.part if above is None or not above.parent else one.part * self.entitled(above)
 
-    def people(self, account: str) -> list[Used]:
+    def people(self, account: str) -> list[UsedShare]:
         return self._people[account]
 
 
@@ -75,7 +75,7 @@ def _project(name: str, accounts: Accounts, count: _Count, names: Mapping[str, s
     return replace(one, below=tuple(sorted(people, key=lambda user: user.name)))
 
 
-def _elsewhere(others: Sequence[Used], count: _Count) -> Account:
+def _elsewhere(others: Sequence[UsedShare], count: _Count) -> Account:
     entitled = sum(count.entitled(one) for one in others)
     ratio = sum(count.part_of_used(one) for one in others) / entitled if entitled else 0.0
     return Account("department", ELSEWHERE, 1, entitled, sum(one.gpu_hours for one in others), ratio)

@@ -13,11 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_argv, array_script, chunks_of, ranges
-from heliostat.engines.slurm.numbers import ElementNumber, read_number
-from heliostat.engines.slurm.parse import expand_hosts
+from heliostat.engines.slurm.journal import Element, JournalEntry
+from heliostat.engines.slurm.parse import ElementNumber, expand_hosts, read_number
 from heliostat.engines.slurm.script import Site as SlurmSite
 from heliostat.engines.slurm.script import array_comment_of
-from heliostat.engines.slurm.traces import Element, Trace
 from heliostat.models import Attempt, Cause, Ended, JobSpec, Started
 from unit.engines.slurm.test_slurm_engine import ME, Site
 from unit.engines.slurm.test_slurm_script import ANN, AROUND, CASES, NAMES, attempt_of, load
@@ -40,8 +39,8 @@ def handed_over(site: Site, attempts: list[Attempt]) -> list[int]:
     """The numbers Slurm has for them."""
 
     def numbers() -> list[int]:
-        traces = [site.traces.find(attempt.id) for attempt in attempts]
-        return [trace.number for trace in traces if trace and trace.number is not None]
+        journal = [site.journal.find(attempt.id) for attempt in attempts]
+        return [entry.number for entry in journal if entry and entry.number is not None]
 
     site.wait_until(lambda: len(numbers()) == len(attempts), "all have a number")
     return numbers()
@@ -67,7 +66,7 @@ def test_an_array_is_one_submission_and_each_element_is_told_of_for_itself(site:
 
 def test_one_element_alone_is_submitted_as_any_other_job(site: Site) -> None:
     site.engine.start(elements(site, 1))
-    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "its number is noted")
+    site.wait_until(lambda: site.journal.find("1.1") == JournalEntry(ME, 100), "its number is noted")
 
 
 def test_an_array_whose_answer_was_lost_is_found_and_not_handed_over_again(site: Site) -> None:
@@ -81,7 +80,7 @@ def test_an_array_whose_answer_was_lost_is_found_and_not_handed_over_again(site:
 def test_a_server_killed_before_the_submission_hands_over_nothing_twice(site: Site) -> None:
     attempts = elements(site, 3)
     for index, attempt in enumerate(attempts[:2]):  # the third was not even noted
-        site.traces.put(attempt.id, Trace(ME, element=Element("1.1", index)))
+        site.journal.put(attempt.id, JournalEntry(ME, element=Element("1.1", index)))
     seen = site.engine.observe(attempts)
     assert [(one.attempt_id, one.cause) for one in seen if isinstance(one, Ended)] == [
         (attempt.id, Cause.NOT_STARTED) for attempt in attempts
@@ -93,18 +92,18 @@ def test_a_server_killed_before_the_submission_hands_over_nothing_twice(site: Si
 def test_a_server_killed_after_the_submission_finds_every_element(site: Site) -> None:
     attempts = elements(site, 3)
     for index, attempt in enumerate(attempts):
-        site.traces.put(attempt.id, Trace(ME, element=Element("1.1", index)))
+        site.journal.put(attempt.id, JournalEntry(ME, element=Element("1.1", index)))
         site.slurm.put(ElementNumber.of(55, index), array_comment_of(site.engine.instance, "1.1"))
     site.slurm.run(ElementNumber.of(55, 1))
     (seen,) = site.engine.observe(attempts)
     assert (type(seen), seen.attempt_id) == (Started, "2.1")
-    assert site.traces.find("3.1") == Trace(ME, ElementNumber.of(55, 2))
+    assert site.journal.find("3.1") == JournalEntry(ME, ElementNumber.of(55, 2))
 
 
 def test_an_array_of_another_user_that_bears_our_mark_is_not_ours(site: Site) -> None:
     attempts = elements(site, 2)
     for index, attempt in enumerate(attempts):
-        site.traces.put(attempt.id, Trace(ME, element=Element("1.1", index)))
+        site.journal.put(attempt.id, JournalEntry(ME, element=Element("1.1", index)))
         mark = array_comment_of(site.engine.instance, "1.1")
         site.slurm.put(ElementNumber.of(55, index), mark, uid=ME + 1)
     seen = site.engine.observe(attempts)

@@ -13,13 +13,11 @@ from hypothesis import strategies as st
 
 from heliostat.config import Home, Settings
 from heliostat.controller.outcome import moves_for
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.rounds import Rounds
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, Cause, Dependency, Ended, Job, JobState, Observation, Retimed, Rule, Started
 from heliostat.scheduling.handover import to_hand_over
 from support.examples import examples
-from unit.engines.slurm.test_slurm_engine import BEGAN, FakeSlurm, Site
+from unit.engines.slurm.test_slurm_engine import BEGAN, Core, FakeSlurm, Site
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PARENT, CHILD = 1, 2
@@ -59,14 +57,14 @@ class Story:
         parent = replace(Site.attempt(cast(Site, None), PARENT).job, attempt=0, handed_over=False)
         child = replace(parent, id=CHILD, after=(Dependency(PARENT, rule),), parents_left=1)
         self.jobs: dict[int, Job] = {PARENT: replace(parent, max_retries=max_retries), CHILD: child}
-        self.rounds = self.new_rounds()
+        self.core = self.new_core()
         self.arrived: dict[str, Attempt] = {}
         self.wishes: list[str] = []
         self.untold: list[Observation] = []
         self.runs_of_child = 0
 
-    def new_rounds(self) -> Rounds:
-        return Rounds(self.settings, cast(Commands, self.slurm), "x")
+    def new_core(self) -> Core:
+        return Core(self.settings, self.slurm)
 
     def numbers(self, job: int) -> list[int]:
         attempts = [f":{job}.{attempt}" for attempt in range(1, self.jobs[job].attempt + 1)]
@@ -87,7 +85,7 @@ class Story:
             with contextlib.suppress(EngineUnavailable):
                 self.round()
             self.slurm.calls_left = None
-            self.untold += self.rounds.told()
+            self.untold += self.core.tracked.told()
             return
         if what in ("round", "record", "die", "record and die"):
             {"round": self.round, "record": self.record, "die": self.die}.get(what, self.record_and_die)()
@@ -145,25 +143,25 @@ class Story:
         """As the engine's."""
         for attempt_id in self.wishes:
             if attempt := self.arrived.pop(attempt_id, None):
-                self.rounds.withdraw(attempt)
-            if handed := self.rounds.handed.get(attempt_id):
-                handed.ask_to_stop(Cause.STOPPED, "TERM", 1e18)
+                self.core.submitter.withdraw(attempt)
+            if tracked := self.core.tracked.jobs.get(attempt_id):
+                tracked.ask_to_stop(Cause.STOPPED, "TERM", 1e18)
         self.wishes = []
         try:
             for attempt in self.arrived.values():
-                self.rounds.submit(attempt)
+                self.core.submitter.submit(attempt)
         finally:
-            gone = {*self.rounds.handed, *self.rounds.over}
+            gone = {*self.core.tracked.jobs, *self.core.tracked.over}
             self.arrived = {key: one for key, one in self.arrived.items() if key not in gone}
-        self.rounds.look({})
-        self.rounds.send_signals()
-        self.untold += self.rounds.told()
+        self.core.observer.look()
+        self.core.observer.send_signals()
+        self.untold += self.core.tracked.told()
 
     def record(self) -> None:
         ended = self.observed()
         self.hand_over()
         for attempt_id in ended:
-            self.rounds.forget(attempt_id)
+            self.core.tracked.forget(attempt_id)
 
     def record_and_die(self) -> None:
         self.observed()
@@ -203,19 +201,19 @@ class Story:
     def die(self) -> None:
         """What was told and not recorded is forgotten, and so is what was to be done."""
         self.untold, self.arrived, self.wishes = [], {}, []
-        self.rounds = self.new_rounds()
+        self.core = self.new_core()
         mine = [
             job
             for job in self.jobs.values()
             if job.handed_over or job.state in (JobState.STARTING, JobState.RUNNING)
         ]
         for job in mine:
-            self.rounds.take_up(Attempt(job.attempt_id, job, ""))
-        self.rounds.look({})
+            self.core.observer.take_up(Attempt(job.attempt_id, job, ""))
+        self.core.observer.look()
         known = {job.attempt_id for job in mine if job.state is JobState.RUNNING}
-        told = self.rounds.told()
+        told = self.core.tracked.told()
         self.untold = [seen for seen in told if not (isinstance(seen, Started) and seen.attempt_id in known)]
-        self.rounds.cancel_orphans(set(self.rounds.traces.ids()) - {job.attempt_id for job in mine})
+        self.core.submitter.cancel_orphans(set(self.core.tracked.journal.ids()) - {job.attempt_id for job in mine})
         self.wishes = [job.attempt_id for job in mine if job.stop_requested]
 
     def play_to_the_end(self) -> None:

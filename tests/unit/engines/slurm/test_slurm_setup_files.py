@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.configuration import judge_configuration
+from heliostat.engines.slurm.checks import judge_configuration
 from heliostat.engines.slurm.setup import names
 from heliostat.engines.slurm.setup.files import shared_files, slurmdbd_conf
 from heliostat.engines.slurm.setup.hardware import gpu_type_of, nodes_toml
