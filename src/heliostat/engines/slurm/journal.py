@@ -53,10 +53,6 @@ class JournalEntry:
     first: int | None = None  # the attempt it was submitted as, if that is another
     is_unreadable: bool = False  # then nothing is known: Slurm may have it
 
-    @property
-    def is_disowned(self) -> bool:
-        return self.uid is None and not self.is_unreadable
-
 
 def entry_in(text: str) -> JournalEntry:
     found = _ENTRY.fullmatch(text.strip())

@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_argv, array_script, chunks_of, ranges
+from heliostat.engines.slurm.client import SlurmRefused
 from heliostat.engines.slurm.journal import Element, JournalEntry
 from heliostat.engines.slurm.parse import ElementNumber, expand_hosts, read_number
 from heliostat.engines.slurm.script import Site as SlurmSite
@@ -153,6 +154,28 @@ def test_more_than_slurm_takes_at_once_go_in_parts_that_keep_the_limit_together(
     said = [options_of(argv) for argv in site.slurm.submitted]
     assert [one["--array"] for one in said] == ["0-2%2", "0-2%2", "0-1%2"]
     assert [one.get("--dependency") for one in said] == [None, "afterany:100", "afterany:101"]
+
+
+def test_a_part_goes_alone_when_slurm_has_forgotten_the_part_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    site.engine.close()
+    site.slurm.largest_array = 4
+    site.engine = site.new_engine()
+    submit = site.slurm.submit
+
+    def forgetful(argv: Sequence[str], script: str) -> int:
+        if any(word.startswith("--dependency=") for word in argv):
+            raise SlurmRefused("Job dependency problem")
+        return submit(argv, script)
+
+    monkeypatch.setattr(site.slurm, "submit", forgetful)
+    attempts = elements(site, 6, array_limit=2)
+    site.engine.start(attempts)
+    handed_over(site, attempts)
+    site.engine.close()
+    assert [options_of(argv)["--array"] for argv in site.slurm.submitted] == ["0-2%2", "0-2%2"]
 
 
 def test_only_what_asks_for_the_same_goes_together(site: Site) -> None:
