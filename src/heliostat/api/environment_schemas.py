@@ -6,7 +6,6 @@ from pydantic import BaseModel, ConfigDict, StringConstraints, model_validator
 
 from heliostat.models.environments import MOST_CHARACTERS, Software
 
-ENVIRONMENT_WORDS = "The software it runs with: files to build it from, or the digest of an environment of yours."
 File = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS, strict=True)]
 
 

@@ -4,9 +4,8 @@ from typing import Annotated
 
 from pydantic import BeforeValidator, WithJsonSchema
 
-from heliostat.models import Job
 from heliostat.models.notices import parse_occasions
-from heliostat.models.retries import DEFAULT_CAUSES, Retry, parse_retry_on
+from heliostat.models.retries import parse_retry_on
 
 
 def _retry_on(value: object) -> tuple[str, ...] | None:
@@ -26,17 +25,3 @@ def check_retry(max_retries: int, on: tuple[str, ...] | None, delay_seconds: int
     """Who says after what to try again means to: without a number nothing ever would be."""
     if not max_retries and (on is not None or delay_seconds):
         raise ValueError("retry_on and retry_delay say how max_retries are used: say how many, such as 3")
-
-
-def retry_of(on: tuple[str, ...] | None, delay_seconds: int) -> Retry:
-    return Retry(DEFAULT_CAUSES if on is None else on, delay_seconds)
-
-
-def retry_request(job: Job) -> dict[str, object]:
-    """What of this was asked for, as fields of a body."""
-    asked: dict[str, object] = {}
-    if job.max_retries and job.retry.on != DEFAULT_CAUSES:
-        asked["retry_on"] = list(job.retry.on)
-    if job.max_retries and job.retry.delay_seconds:
-        asked["retry_delay"] = job.retry.delay_seconds
-    return asked | ({"notify": list(job.notify)} if job.notify else {})

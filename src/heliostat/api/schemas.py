@@ -1,7 +1,8 @@
 """The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
 
 import re
-from typing import Annotated, Any, Literal
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -12,14 +13,16 @@ from pydantic import (
     Field,
     StrictBool,
     StringConstraints,
+    create_model,
     model_validator,
 )
 
 from heliostat.api.after import Begin, Parents, parents, refuse_too_many
-from heliostat.api.environment_schemas import ENVIRONMENT_WORDS, EnvironmentField, asked_software
+from heliostat.api.environment_schemas import EnvironmentField, asked_software
 from heliostat.api.record_schemas import CodeBody
-from heliostat.api.retry_schemas import Notify, RetryOn, check_retry, retry_of
+from heliostat.api.retry_schemas import Notify, RetryOn, check_retry
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
+from heliostat.models.job_fields import ALIASES, JOB_FIELDS, JobField, Kind
 from heliostat.models.mounts import parse_mount
 from heliostat.models.quantities import (
     MAX_ARRAY,
@@ -31,6 +34,7 @@ from heliostat.models.quantities import (
     parse_signal,
 )
 from heliostat.models.records import Code
+from heliostat.models.retries import DEFAULT_CAUSES, Retry
 
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
 _MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
@@ -137,103 +141,87 @@ Argument = Annotated[str, StringConstraints(max_length=_MAX_ARGUMENT, strict=Tru
 Line = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True), AfterValidator(_one_line)]
 LabelPart = Annotated[str, StringConstraints(max_length=200, strict=True)]
 Count = Annotated[int, Field(strict=True)]
-Memory = Annotated[Count, BeforeValidator(_memory), Field(ge=16, le=2**40)]
-Gpus = Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(parse_gpus)]
 Label = Annotated[str, StringConstraints(max_length=127, strict=True), AfterValidator(parse_label)]
-Line500 = Annotated[str, StringConstraints(min_length=1, max_length=500, strict=True), AfterValidator(_one_line)]
 MountText = Annotated[str, StringConstraints(max_length=8500, strict=True), AfterValidator(_mount)]
-Signal = Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)]
+Command = (
+    Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
+)
+
+_TYPES: dict[Kind, Any] = {
+    "command": Command,
+    "signal": Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)],
+    "count": Count,
+    "gpus": Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(parse_gpus)],
+    "memory": Annotated[Count, BeforeValidator(_memory)],
+    "duration": Annotated[Count, BeforeValidator(_duration)],
+    "seconds": Annotated[float, Field(allow_inf_nan=False, strict=True)],
+    "flag": StrictBool,
+    "array": Annotated[ArrayRange | None, BeforeValidator(_array), Field(json_schema_extra={"type": "string"})],
+    "begin": Begin,
+    "labels": list[Label],
+    "causes": RetryOn,
+    "occasions": Notify,
+    "parents": Parents,
+    "mounts": list[MountText],
+    "variables": Annotated[dict[str, Argument], AfterValidator(_environment)],
+    "upload": Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)],
+    "software": EnvironmentField,
+    "code": CodeBody,
+}
+_LISTS = ("labels", "mounts")
+_MAY_BE_NONE = ("array", "begin", "causes", "software")
+_TEXTS: dict[Kind, Callable[[str], str]] = {"script": _no_nul, "line": _one_line, "folder": _absolute}
+Model = TypeVar("Model", bound=BaseModel)
 
 
+def with_fields(fields: Iterable[JobField]) -> Callable[[type[Model]], type[Model]]:
+    """Gives a body these fields of a job."""
+
+    def decorate(body: type[Model]) -> type[Model]:
+        made: dict[str, Any] = {field.name: (_type(field), _field(field)) for field in fields}
+        return create_model(body.__name__, __base__=body, __module__=body.__module__, __doc__=body.__doc__, **made)
+
+    return decorate
+
+
+def _type(field: JobField) -> Any:
+    known = _bounded(field)
+    return known if field.default is not None or field.kind in _MAY_BE_NONE else known | None
+
+
+def _bounded(field: JobField) -> Any:
+    """Bounds come before what else is checked: a text that is too long is not read at all."""
+    most = None if field.most is None else int(field.most)
+    if field.kind == "choice":
+        return Literal[tuple(value for value, _ in field.choices)]
+    if field.kind in _TEXTS:
+        least = None if field.kind == "folder" else 1
+        size = StringConstraints(min_length=least, max_length=most, strict=True)
+        return Annotated[str, size, AfterValidator(_TEXTS[field.kind])]
+    if field.kind in _LISTS:
+        return Annotated[_TYPES[field.kind], Field(max_length=most)]
+    return Annotated[_TYPES[field.kind], Field(ge=field.least, le=most)]
+
+
+def _field(field: JobField) -> Any:
+    alias = AliasChoices(field.name, field.alias) if field.alias else None
+    return Field(default=field.default, validation_alias=alias, description=field.sentence)
+
+
+@with_fields(JOB_FIELDS)
 class JobBody(BaseModel):
     """A job to submit. Leave a field out for its default."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
-    command: (
-        Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
-    ) = Field(default=[], description="A shell line, or a list of words that no shell touches.")
-    script: (
-        Annotated[str, StringConstraints(min_length=1, max_length=2**20, strict=True), AfterValidator(_no_nul)]
-        | None
-    ) = Field(default=None, description="Text of a script to run; `command` then holds its arguments.")
-    name: Line | None = None
-    project: Line | None = None
-    cpus: Annotated[Count, Field(ge=1, le=100_000)] | None = None
-    memory: Memory | None = Field(default=None, description="16G, 512M, or a number of MiB.")
-    gpus: Gpus = Field(default=0, description="A whole number, or a part of one GPU: 0.5.")
-    gpu_type: Line | None = None
-    gpu_memory: Memory | None = Field(default=None, description="The least memory of each GPU: 40G.")
-    tasks: Annotated[Count, Field(ge=1, le=10_000)] = Field(
-        default=1, description="Parallel members that start together; what is asked for is that of one."
-    )
-    layout: Layout = Field(default=Layout.PACK, description="pack: on few nodes; spread: each on one of its own.")
-    exclusive: StrictBool = Field(default=False, description="Nobody else on its nodes.")
-    labels: Annotated[list[Label], Field(max_length=20)] = Field(
-        default=[], description="That its nodes must have: fast, disk=ssd."
-    )
-    reservation: Line | None = Field(default=None, description="Runs inside it: while it holds, on its nodes.")
-    time_limit: Annotated[Count, BeforeValidator(_duration), Field(ge=1, le=10 * 366 * 86400)] | None = Field(
-        default=None, description="4h, 1d12h, 1:30:00, or a number of seconds."
-    )
-    workdir: Annotated[str, StringConstraints(max_length=4095, strict=True), AfterValidator(_absolute)] | None = (
-        None
-    )
-    env: Annotated[dict[str, Argument], AfterValidator(_environment)] = {}
-    priority: Annotated[Count, Field(ge=-1000, le=1000)] = 0
-    priority_class: Line = Field(
-        default="normal",
-        validation_alias=AliasChoices("priority_class", "class"),
-        description="scavenger, normal, interactive or urgent; may be written `class`.",
-    )
-    preemptible: StrictBool = Field(default=False, description="May be sent back to the queue for others.")
-    preempt_signal: Signal = Field(default="TERM", description="What then tells it to save its work and go.")
-    overtime: StrictBool = Field(default=False, description="May run past its limit while nobody waits for it.")
-    held: StrictBool = False
-    max_retries: Annotated[Count, Field(ge=0, le=100)] = 0
-    array: Annotated[ArrayRange | None, BeforeValidator(_array), Field(json_schema_extra={"type": "string"})] = (
-        None
-    )
-    grace_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False, strict=True)] = 10.0
-    after: Parents = Field(
-        default=(),
-        validation_alias=AliasChoices("after", "after_ok"),
-        description="Start when these have completed: 12, [12, 13], array:5, a job of this request by its name.",
-    )
-    after_any: Parents = Field(default=(), description="Start when these are over, however they ended.")
-    after_failed: Parents = Field(default=(), description="Start when these are over and have not completed.")
-    after_each: Parents = Field(default=(), description="Of an array: each element after that of another's index.")
-    begin: Begin = Field(default=None, description="Not before: 2026-12-01T08:00Z, or +2h.")
+    if TYPE_CHECKING:
 
-    image: Line500 | None = Field(default=None, description="The container it runs in: python:3.11.")
-    runtime: Literal["process", "bubblewrap", "podman", "apptainer", "docker"] | None = Field(
-        default=None, description="How it is isolated; bubblewrap needs no image."
-    )
-    mounts: Annotated[list[MountText], Field(max_length=50)] = Field(
-        default=[], description="What its container sees of the node: SRC:DST or SRC:DST:ro."
-    )
-    network: Literal["host", "private", "none"] | None = Field(
-        default=None, description="What its container reaches."
-    )
-
-    record: CodeBody | None = Field(default=None, description="The code it is submitted with, as git tells it.")
-    upload: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)] | None = Field(
-        default=None, description="Code that becomes its working directory: the id of an upload of yours."
-    )
-    template: Literal["torchrun", "mpi", "spark"] | None = Field(
-        default=None, description="What starts the command in each task: torchrun, mpi, spark."
-    )
-    environment: EnvironmentField = Field(default=None, description=ENVIRONMENT_WORDS)
-    retry_on: RetryOn = Field(default=None, description="What max_retries are for: lost, preempted, exit:75…")
-    retry_delay: Annotated[Count, BeforeValidator(_duration), Field(ge=0, le=7 * 86400)] = Field(
-        default=0, description="Before the first retry: 30s; twice as long before each further one, up to 1h."
-    )
-    notify: Notify = Field(default=(), description="Tell me when it started, ended, failed, is late, ends_soon.")
+        def __getattr__(self, name: str) -> Any: ...
 
     @model_validator(mode="before")
     @classmethod
     def _one_class(cls, values: object) -> object:
-        for other, name in (("class", "priority_class"), ("after_ok", "after")):
+        for other, name in ALIASES.items():
             if isinstance(values, dict) and other in values and name in values:
                 raise ValueError(f"{other} and {name} are two names of the same field: send only one of them")
         return values
@@ -258,64 +246,39 @@ class JobBody(BaseModel):
         return self
 
     def to_request(self, usual_code: Code | None = None) -> JobRequest:
+        parts: dict[str, dict[str, Any]] = {"": {}, "spec": {}, "placement": {}, "retry": {}}
+        for name, part, attribute in _PATHS:
+            value = getattr(self, name)
+            parts[part][attribute] = _READ[name](value) if name in _READ else value
         return JobRequest(
-            spec=self._spec(),
-            name=self.name,
-            project=self.project,
-            cpus=self.cpus,
-            memory_mib=self.memory,
-            gpus=self.gpus,
-            gpu_type=self.gpu_type,
-            gpu_memory_mib=self.gpu_memory,
-            placement=self._placement(),
-            time_limit_seconds=self.time_limit,
-            priority=self.priority,
-            priority_class=self.priority_class,
-            preemptible=self.preemptible,
-            overtime=self.overtime,
-            held=self.held,
-            max_retries=self.max_retries,
-            array=self.array,
+            **parts[""],
+            spec=JobSpec(**parts["spec"]),
+            placement=Placement(**parts["placement"]),
+            retry=Retry(**parts["retry"]),
             after=parents(self.after, self.after_any, self.after_failed, self.after_each),
-            begin=self.begin,
             code=usual_code if self.record is None else self.record.to_code(),
-            environment=asked_software(self.environment),
-            retry=retry_of(self.retry_on, self.retry_delay),
-            notify=self.notify,
         )
 
     def about(self) -> str:
         """What makes a request the same: all that was given, but not with which code it was submitted."""
         return repr([(name, getattr(self, name)) for name in sorted(self.model_fields_set - {"record"})])
 
-    def _placement(self) -> Placement:
-        labels = tuple(dict.fromkeys(self.labels))
-        return Placement(self.tasks, self.layout, self.exclusive, labels, self.reservation)
 
-    def _spec(self) -> JobSpec:
-        command = ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else tuple(self.command)
-        return JobSpec(
-            command,
-            self.script,
-            self.workdir,
-            self.env,
-            self.grace_seconds,
-            self.preempt_signal,
-            image=self.image,
-            runtime=self.runtime,
-            mounts=tuple(map(parse_mount, self.mounts)),
-            network=self.network,
-            upload=self.upload,
-            template=self.template,
-        )
+_PATHS = [(field.name, *field.path.rpartition(".")[::2]) for field in JOB_FIELDS if field.path is not None]
+_READ: dict[str, Callable[[Any], Any]] = {
+    "command": lambda given: ("/bin/sh", "-c", given) if isinstance(given, str) else tuple(given),
+    "layout": Layout,
+    "labels": lambda given: tuple(dict.fromkeys(given)),
+    "mounts": lambda given: tuple(map(parse_mount, given)),
+    "environment": asked_software,
+    "retry_on": lambda given: DEFAULT_CAUSES if given is None else given,
+}
 
 
 class WhenBody(JobBody):
     """A job that is not to be submitted: what it runs may be left out."""
 
-    command: (
-        Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
-    ) = Field(default=["true"], description="Makes no difference.")
+    command: Command = Field(default=["true"], description="Makes no difference.")
 
 
 class BulkBody(BaseModel):
