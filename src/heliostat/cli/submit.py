@@ -8,10 +8,10 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.after import begin_of
 from heliostat.cli.chronos import put_chronos
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import first_failure, say_left_running
+from heliostat.cli.job_options import begin_of
 from heliostat.cli.output import JsonFlag, counted, print_json, say
 from heliostat.cli.upload import with_uploads
 from heliostat.models.schedules import is_chronos

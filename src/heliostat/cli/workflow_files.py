@@ -7,7 +7,7 @@ from typing import Any
 
 import typer
 
-from heliostat.cli.after import begin_of
+from heliostat.cli.job_options import begin_of
 
 MOST_BYTES = 32 * 2**20
 

@@ -91,7 +91,7 @@ def _named(*values: str) -> Choices:
     return tuple((value, "") for value in values)
 
 
-_ALL = ("run", "when", "session", "notebook", "service")
+_ALL = ("run", "when", "session", "notebook", "service", "schedule")
 _JOB, _RESOURCES, _PRIORITY = "Job", "Resources", "Priority"
 _RETRIES, _DEPENDENCIES, _SOFTWARE = "Retries and notifications", "Dependencies", "Code and software"
 _CONTAINER, _STOPPING = "Container", "When it is stopped"
@@ -220,7 +220,7 @@ JOB_FIELDS = (
     JobField("image", "line", _CONTAINER, "The image of the container it runs in: python:3.11.",
         default_text="none: the node's own software",
         details="[More](#in-a-container); or [one of your own](#images-of-your-own).", most=500,
-        commands=("run", "service"), request="spec.image"),
+        commands=("run", "service", "schedule"), request="spec.image"),
     JobField("runtime", "choice", _CONTAINER, "How it is isolated.", "Isolation",
         default_text="the admin's, with an image; else process",
         choices=(("process", "not at all"), ("bubblewrap", "no image, only files it needs"),
