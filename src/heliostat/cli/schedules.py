@@ -42,6 +42,7 @@ _COLUMNS = (
     Column("OK", right=True),
     Column("FAILED", right=True),
 )
+SHORT_FLAGS = {"gpus": "-g", "cpus": "-c", "memory": "-m", "time_limit": "-t", "project": "-p"}
 _FIRINGS = (
     Column("DUE"),
     Column("STATE"),
@@ -52,7 +53,7 @@ _FIRINGS = (
 
 
 @schedule.command(context_settings={"allow_interspersed_args": True})
-@job_options("schedule", short={"gpus": "-g", "cpus": "-c", "memory": "-m", "time_limit": "-t", "project": "-p"})
+@job_options("schedule", short=SHORT_FLAGS)
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     command: Command = None,

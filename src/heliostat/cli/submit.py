@@ -14,6 +14,7 @@ from heliostat.cli.ending import first_failure, say_left_running
 from heliostat.cli.job_options import begin_of
 from heliostat.cli.output import JsonFlag, counted, print_json, say
 from heliostat.cli.upload import with_uploads
+from heliostat.models.job_fields import JOB_FIELDS
 from heliostat.models.schedules import is_chronos
 
 
@@ -25,12 +26,7 @@ def submit(
 ) -> None:
     """Put the jobs of a YAML or JSON file into the queue.
 
-    The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
-    name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
-    labels, reservation, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries,
-    grace_seconds, image, environment, runtime, mounts, network, upload, template, after, after_any, after_failed,
-    after_each,
-    begin, retry_on, retry_delay, notify.
+    The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: FIELDS.
     Jobs of one file may wait for one another: `after: NAME`.
     All of them are taken or none.
     Jobs of Chronos (with schedule or parents) become schedules, one after the other.
@@ -59,6 +55,9 @@ def submit(
         print_json({**answer, "jobs": [job.data for job in jobs]})
     say(f"{sum(job.ok for job in jobs)} of {counted(len(jobs), 'job')} completed.")
     raise typer.Exit(first_failure(job.data for job in jobs))
+
+
+submit.__doc__ = (submit.__doc__ or "").replace("FIELDS", ", ".join(field.name for field in JOB_FIELDS))
 
 
 def read_jobs(file: str) -> list[dict[str, Any]]:

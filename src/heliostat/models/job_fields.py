@@ -57,6 +57,7 @@ class JobField:
     python: str = ""  # in the Python client; unless given, its name
     option: str = ""  # on the command line; unless given, its name
     option_help: str = ""  # where the option takes something else than the body
+    form_help: str = ""  # where the form does
     commands: tuple[str, ...] = ("run",)  # of `helio` that have the option
     request: str | None = ""  # the attribute of JobRequest; unless given, its name; None: several make one
     affects_start: bool = False  # it changes when the job can start
@@ -102,8 +103,9 @@ _FAIR = "a fair part of the node"
 JOB_FIELDS = (
     JobField("command", "command", _JOB, "What to run: a shell line, or a list of words that no shell touches.",
         default=[], example="python train.py --epochs 10", details="With `script`, the list of its arguments.",
+        form_help="As you would type it in a shell.",
         commands=(), request="spec.command"),
-    JobField("gpus", "gpus", _JOB, "How many GPUs, or a part of one: 0.5.", "GPUs", default=0,
+    JobField("gpus", "gpus", _JOB, "How many GPUs, or a part of one: 0.5.", "GPUs", default=0, default_text="0",
         details="They are for this job alone ([a part of a GPU](#a-part-of-a-gpu)).", commands=_ALL,
         affects_start=True),
     JobField("gpu_type", "line", _JOB, "The type of GPU, as helio nodes shows it: A100, RTX-3090.", "GPU type",
@@ -113,8 +115,8 @@ JOB_FIELDS = (
         unit="seconds", least=1, most=10 * 366 * 86400, python="time", option="--time", commands=_ALL,
         request="time_limit_seconds", affects_start=True),
     JobField("name", "line", _JOB, "A name for the job.", default_text="that of the program",
-        details="One line: `train.py` of `python train.py --lr 1`, unless given; `script` for a script.", most=128,
-        commands=("run", "when", "session", "notebook"), affects_start=True),
+        details="One line, up to 128 characters. Left out: `train.py` of `python train.py`; `script` of a script.",
+        most=128, commands=("run", "when", "session", "notebook"), affects_start=True),
     JobField("project", "line", _JOB, "The project whose share it uses: one of yours.",
         default_text="your default project", most=128, commands=_ALL, affects_start=True),
     JobField("cpus", "count", _RESOURCES, "How many CPU cores.", "CPUs", default_text=_FAIR,
@@ -164,7 +166,7 @@ JOB_FIELDS = (
         details="After the ends that `retry_on` names ([more](#try-again)).", least=0, most=100),
     JobField("retry_on", "causes", _RETRIES,
         "Ends to try again after: lost, preempted, timed_out, out_of_memory, exit, exit:75.", "Retry after",
-        default_text="lost, preempted", request="retry.on"),
+        default_text="lost, preempted", details="`exit` is any code but 0.", request="retry.on"),
     JobField("retry_delay", "duration", _RETRIES,
         "How long to wait before the first retry: 30s; doubles each time, up to 1h.", default=0, default_text="0s",
         unit="seconds", least=0, most=7 * 86400, request="retry.delay_seconds"),
@@ -179,6 +181,7 @@ JOB_FIELDS = (
         default_text="at once",
         details="A time without a zone is UTC for the API and in the form, that of your machine in files and "
                 "for `--begin`.",
+        form_help="2026-12-01T08:00 in UTC, or +2h.",
         affects_start=True),
     JobField("after_any", "parents", _DEPENDENCIES, "Start when these are over, however they ended.",
         "Start when these are over", default=(), request=None, affects_start=True),
@@ -207,9 +210,11 @@ JOB_FIELDS = (
         "The packages it runs with: files to build an environment from, or the digest of one of yours.",
         "Packages", default_text="the node's", example="torch==2.4.1",
         details="In files a file or its text, `image:NAME` or `@DIGEST` ([more](#its-own-software)).",
+        form_help="Of Python, one a line, as in requirements.txt; or the digest of an environment of yours.",
         option="--env", commands=()),
     JobField("env", "variables", _SOFTWARE, "Environment variables: NAME=value.", "Environment variables",
         default={}, example="WANDB_MODE=offline", details="Added to the job's own; up to 512 KiB in all.",
+        form_help='NAME=value, one a line; "…" with \\n for several lines.',
         option_help="K=V, or K to copy yours; or its packages: requirements.txt, image:NAME, @DIGEST.",
         commands=("run", "session", "notebook", "service"), request="spec.env"),
     JobField("record", "code", _SOFTWARE, "The code it is submitted with, as git tells it.",
@@ -232,11 +237,12 @@ JOB_FIELDS = (
         request="spec.network"),
     JobField("mounts", "mounts", _CONTAINER, "What its container sees of the node: SRC:DST or SRC:DST:ro.",
         default=[], example="/data/scans:/scans:ro",
+        form_help="What its container sees of the node, one a line: SRC:DST or SRC:DST:ro.",
         details="On the command line `SRC` alone is the same place inside.", most=50, option="--mount",
         request="spec.mounts"),
     JobField("preempt_signal", "signal", _STOPPING, "The signal that tells it to save its work and end.",
         "Signal to save its work", default="TERM", choices=_named(*STOP_SIGNALS), request="spec.preempt_signal"),
-    JobField("grace_seconds", "seconds", _STOPPING, "How long it has between that signal and KILL.", "Grace",
+    JobField("grace_seconds", "seconds", _STOPPING, "How long it has between the signal to end and KILL.", "Grace",
         default=10.0, default_text="10s", unit="seconds", least=0, most=3600, option="--grace",
         option_help="How long it has between the signal to end and KILL: 10s, 2m.", request="spec.grace_seconds"),
 )

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from heliostat.errors import Invalid
+from heliostat.models.job_fields import ALIASES
 from heliostat.services.yaml_check import fault_of
 from heliostat.web.job_form.bodies import Body
 
@@ -84,7 +85,7 @@ def _tidied(job: dict[Any, Any]) -> Body:
         tidy["array"] = str(tidy["array"])
     if isinstance(tidy.get("begin"), date):
         tidy["begin"] = tidy["begin"].isoformat()
-    for other, name in (("after_ok", "after"), ("class", "priority_class")):
+    for other, name in ALIASES.items():
         if other in tidy and name not in tidy:
             tidy[name] = tidy.pop(other)
     return tidy
