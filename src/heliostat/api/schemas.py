@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable, Iterable
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
@@ -13,17 +14,18 @@ from pydantic import (
     Field,
     StrictBool,
     StringConstraints,
+    WithJsonSchema,
     create_model,
     model_validator,
 )
 
-from heliostat.api.after import Begin, Parents, parents, refuse_too_many
 from heliostat.api.environment_schemas import EnvironmentField, asked_software
 from heliostat.api.record_schemas import CodeBody
-from heliostat.api.retry_schemas import Notify, RetryOn, check_retry
-from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Placement
+from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Parent, Placement, Rule
+from heliostat.models.dependencies import MOST_PAIRS, parse_begin, parse_parents
 from heliostat.models.job_fields import ALIASES, JOB_FIELDS, JobField, Kind
 from heliostat.models.mounts import parse_mount
+from heliostat.models.notices import parse_occasions
 from heliostat.models.quantities import (
     MAX_ARRAY,
     parse_array,
@@ -34,7 +36,7 @@ from heliostat.models.quantities import (
     parse_signal,
 )
 from heliostat.models.records import Code
-from heliostat.models.retries import DEFAULT_CAUSES, Retry
+from heliostat.models.retries import DEFAULT_CAUSES, Retry, parse_retry_on
 
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
 _MAX_ARGUMENTS = 1024 * 1024  # Linux takes 2 MiB of arguments and environment together
@@ -86,6 +88,22 @@ def _duration(value: object) -> object:
     return parse_duration(_not_too_long(value, 40)) if isinstance(value, str) else value
 
 
+def _begin(value: object) -> datetime | timedelta | None:
+    if value is None or isinstance(value, datetime | timedelta):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("write a time as text: 2026-12-01T08:00Z, or +2h for in two hours")
+    return parse_begin(value)
+
+
+def _retry_on(value: object) -> tuple[str, ...] | None:
+    return None if value is None else parse_retry_on(value)
+
+
+def _notify(value: object) -> tuple[str, ...]:
+    return () if value is None else parse_occasions(value)
+
+
 def _array(value: object) -> ArrayRange | None:
     if value is None or isinstance(value, ArrayRange):
         return value
@@ -102,10 +120,12 @@ def _array_length(text: str) -> int:
 
 
 def _not_too_many(jobs: object) -> object:
-    """Ten thousand arrays of ten thousand would fill the memory before anybody counted them."""
-    if isinstance(jobs, list):
-        refuse_too_many(jobs)
-    arrays = [job.get("array") for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+    """Ten thousand arrays of ten thousand would fill the memory before anybody counted them; so would parents."""
+    bodies = [job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+    named = [value for job in bodies for name in _PARENTS if (value := job.get(name))]
+    if sum(len(one) if isinstance(one, list) else str(one).count(",") + 1 for one in named) > MOST_PAIRS:
+        raise ValueError(f"the jobs of one request may wait for {MOST_PAIRS} others in all")
+    arrays = [job.get("array") for job in bodies]
     if sum(_array_length(array) for array in arrays if isinstance(array, str)) > _MOST_ELEMENTS:
         raise ValueError(f"all arrays together may have {_MOST_ELEMENTS} elements")
     return jobs
@@ -147,6 +167,9 @@ Command = (
     Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
 )
 
+_PARENTS = [name for one in JOB_FIELDS if one.kind == "parents" for name in (one.name, one.alias) if name]
+_PARENT = {"type": ["integer", "string"]}
+_WORDS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
 _TYPES: dict[Kind, Any] = {
     "command": Command,
     "signal": Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)],
@@ -157,11 +180,17 @@ _TYPES: dict[Kind, Any] = {
     "seconds": Annotated[float, Field(allow_inf_nan=False, strict=True)],
     "flag": StrictBool,
     "array": Annotated[ArrayRange | None, BeforeValidator(_array), Field(json_schema_extra={"type": "string"})],
-    "begin": Begin,
+    "begin": Annotated[
+        datetime | timedelta | None, BeforeValidator(_begin), WithJsonSchema({"type": ["string", "null"]})
+    ],
     "labels": list[Label],
-    "causes": RetryOn,
-    "occasions": Notify,
-    "parents": Parents,
+    "causes": Annotated[tuple[str, ...] | None, BeforeValidator(_retry_on), _WORDS],
+    "occasions": Annotated[tuple[str, ...], BeforeValidator(_notify), _WORDS],
+    "parents": Annotated[
+        tuple[str, ...],
+        BeforeValidator(parse_parents),
+        WithJsonSchema({"anyOf": [_PARENT, {"type": "array", "items": _PARENT}], "default": []}),
+    ],
     "mounts": list[MountText],
     "variables": Annotated[dict[str, Argument], AfterValidator(_environment)],
     "upload": Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)],
@@ -242,7 +271,8 @@ class JobBody(BaseModel):
             raise ValueError("upload is the working directory: leave workdir out")
         if self.template == "mpi" and self.tasks > _MOST_OF_MPI:
             raise ValueError(f"mpi starts at most {_MOST_OF_MPI} tasks")
-        check_retry(self.max_retries, self.retry_on, self.retry_delay)
+        if not self.max_retries and (self.retry_on is not None or self.retry_delay):
+            raise ValueError("retry_on and retry_delay say how max_retries are used: say how many, such as 3")
         return self
 
     def to_request(self, usual_code: Code | None = None) -> JobRequest:
@@ -255,9 +285,14 @@ class JobBody(BaseModel):
             spec=JobSpec(**parts["spec"]),
             placement=Placement(**parts["placement"]),
             retry=Retry(**parts["retry"]),
-            after=parents(self.after, self.after_any, self.after_failed, self.after_each),
+            after=self._parents(),
             code=usual_code if self.record is None else self.record.to_code(),
         )
+
+    def _parents(self) -> tuple[Parent, ...]:
+        by_rule = ((Rule.OK, self.after), (Rule.ANY, self.after_any), (Rule.FAILED, self.after_failed))
+        found = [Parent(reference, rule) for rule, references in by_rule for reference in references]
+        return (*found, *(Parent(reference, Rule.OK, each=True) for reference in self.after_each))
 
     def about(self) -> str:
         """What makes a request the same: all that was given, but not with which code it was submitted."""

@@ -75,22 +75,9 @@ def public_job_view(job: Job) -> Json:
 
 
 def job_detail_view(job: Job, reason: str | None, forecast: Json | None, attempts: list[AttemptRecord]) -> Json:
-    spec = job.spec
+    asked = values_of(request_of(job))
     return job_view(job, reason, forecast) | {
-        "spec": {
-            "command": list(spec.command),
-            "script": spec.script,
-            "workdir": spec.workdir,
-            "env": dict(spec.env),
-            "grace_seconds": spec.grace_seconds,
-            "preempt_signal": spec.preempt_signal,
-            "image": spec.image,
-            "runtime": spec.runtime,
-            "mounts": [str(mount) for mount in spec.mounts],
-            "network": spec.network,
-            "upload": spec.upload,
-            "template": spec.template,
-        },
+        "spec": {field.name: value for field, value in asked if (field.path or "").startswith("spec.")},
         "attempts": [_attempt_view(attempt) for attempt in attempts],
         "request": request_view(job),
     }

@@ -24,12 +24,12 @@ def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
         raise TypeError(f"a job has no field {unknown!r}; it has: {', '.join(sorted(_FIELDS))}")
     if isinstance(begin := given.get("begin"), datetime | timedelta):
         given["begin"] = _begin(begin)
-    given = _with_software(given)
+    given = with_software(given)
     known = [(_FIELDS[name], value) for name, value in given.items() if value is not None]
     return {field.name: _plain(field.kind, value) for field, value in known}
 
 
-def _with_software(given: dict[str, Any]) -> dict[str, Any]:
+def with_software(given: dict[str, Any]) -> dict[str, Any]:
     """`image:NAME` is an image; files are read here, where they are."""
     environment = given.get("environment")
     if environment is None:

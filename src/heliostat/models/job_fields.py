@@ -4,6 +4,7 @@ the Python client's types and the tables in `docs/` are made from this.
 A new field is one entry here, its attribute in `JobRequest`, and the code that acts on it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -247,5 +248,25 @@ JOB_FIELDS = (
         option_help="How long it has between the signal to end and KILL: 10s, 2m.", request="spec.grace_seconds"),
 )
 # fmt: on
-BY_NAME = {field.name: field for field in JOB_FIELDS}
 ALIASES = {field.alias: field.name for field in JOB_FIELDS if field.alias}
+_KINDS = {field.name: field.kind for field in JOB_FIELDS}
+
+
+def from_yaml(job: Mapping[Any, Any]) -> dict[str, Any]:
+    """The fields of a job as text where they mean text: YAML reads `1` and `yes` as numbers and truths."""
+    read = {str(name): value for name, value in job.items()}
+    for name, value in read.items():
+        kind = _KINDS.get(name)
+        if kind == "variables" and isinstance(value, dict):
+            read[name] = {str(variable): _text(one) for variable, one in value.items()}
+        elif kind == "command" and isinstance(value, list):
+            read[name] = [_text(word) for word in value]
+        elif kind == "array" and isinstance(value, int):
+            read[name] = str(value)
+    return read
+
+
+def _text(value: Any) -> Any:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return str(value) if isinstance(value, int | float) else value
