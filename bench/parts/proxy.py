@@ -113,7 +113,7 @@ def _heliostat() -> Iterator[tuple[int, Way]]:
             words = [sys.executable, str(_BENCH / "proxied_server.py"), f"{folder}/port"]
             job = heliostat.client.submit(words, cpus=1, memory="512M")
             port = int(_once(Path(folder, "port").read_text, "the server behind the proxies"))
-            told = _once(lambda: heliostat.client.port_key(job.id, port), "its way through the proxy")
+            told = _once(lambda: heliostat.client.jobs.port_key(job.id, port), "its way through the proxy")
             yield port, Way(OURS, told["url"], told["key"], heliostat.status()["pid"])
             job.cancel()
         finally:

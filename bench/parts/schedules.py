@@ -29,7 +29,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
         for number in range(SCHEDULES):
             # Spread over the day, none of them due while it is measured.
             minute, hour = number % 60, (time.gmtime().tm_hour + 2 + number % 20) % 24
-            server.client.create_schedule(
+            server.client.schedules.create(
                 f"s{number}", f"{minute} {hour} * * *", {"command": "true"}, time_zone="UTC"
             )
         held = _percent(server)

@@ -51,7 +51,7 @@ class HeliostatOnSlurm(Heliostat):
         return time.perf_counter() - began
 
     def _runs(self, job_id: int) -> bool:
-        return str(self.client.job(job_id).data["state"]) == "running"
+        return str(self.client.jobs.get(job_id).data["state"]) == "running"
 
     def _number_in_slurm(self, job_id: int) -> str:
         trace = self.home / "attempts" / f"{job_id}.1.slurm"

@@ -6,41 +6,24 @@ import socket
 import sqlite3
 import stat
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.config import Settings
-from heliostat.engines.local.software import examine_software
+from heliostat.engines.contract import Finding
+from heliostat.engines.factory import examine_engine, nodes_here
 from heliostat.models import Node, NodeState
-from heliostat.runtimes.catalogue import RUNTIMES
-from heliostat.runtimes.contract import TOOL_PATH
 
 _LOW_BYTES = 5 * 2**30
 _EMPTY_BYTES = 500 * 2**20
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
-    check: str
-    level: str  # ok, warning, problem
-    message: str
-    hint: str | None = None
-
-
 def examine(settings: Settings, nodes: Sequence[Node] | None = None) -> list[Finding]:
     """All findings, also the good ones. With nodes it runs inside the server, without it looks for itself."""
     findings = [*_home(settings), *_disk(settings), *_database(settings)]
-    if settings.engine == "slurm":
-        from heliostat.engines.slurm.checks import examine_slurm
-
-        said = [Finding(*finding) for finding in examine_slurm(settings)]
-        return [*findings, *(_port(settings) if nodes is None else ()), *said, *_nodes(nodes or ())]
     if nodes is None:
-        findings += [*_port(settings), *_nodes(_look(settings))]
-    else:
-        findings += _nodes(nodes)
-    software = [Finding(*found) for found in examine_software(settings)]
-    return [*findings, *_cgroups(), *_tools(), *_containers(settings), *software]
+        findings += _port(settings)
+        nodes = nodes_here(settings)
+    return [*findings, *_nodes(nodes), *examine_engine(settings)]
 
 
 def _home(settings: Settings) -> Iterator[Finding]:
@@ -119,16 +102,6 @@ def _port(settings: Settings) -> Iterator[Finding]:
             yield Finding("port", "ok", f"Port {settings.port} on {settings.host} is free.")
 
 
-def _look(settings: Settings) -> Sequence[Node]:
-    """Without a server: this machine's own GPUs."""
-    from heliostat.engines.local.gpus import find_gpus
-    from heliostat.engines.local.machine import this_node
-
-    gpus = find_gpus(settings.simulate_gpus)
-    devices = tuple(gpus.read())
-    return [this_node(settings.node_name, devices, (gpus.note,) if gpus.note else ())]
-
-
 def _nodes(nodes: Sequence[Node]) -> Iterator[Finding]:
     for node in nodes:
         if node.state is not NodeState.UP:
@@ -149,46 +122,6 @@ def _device(node: Node, index: int, kind: str, problem: str | None, used: str | 
         yield Finding("gpu", "warning", f"{where} is {used}", "It gets no jobs until that process ends.")
     else:
         yield Finding("gpu", "ok", f"{where} is healthy.")
-
-
-def _cgroups() -> Iterator[Finding]:
-    from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
-
-    found = find_cgroups("doctor")
-    if isinstance(found, NoCgroups):
-        yield Finding("cgroups", "warning", found.reason, "Memory and cpu limits of jobs are not enforced.")
-        return
-    missing = {"memory", "cpu", "pids"} - found.controllers
-    description = found.description
-    found.remove()
-    if missing:
-        hint = "Enable them in the kernel or in systemd (Delegate=yes)."
-        yield Finding("cgroups", "warning", f"{description}: no {', '.join(sorted(missing))} limits.", hint)
-    else:
-        yield Finding("cgroups", "ok", f"Memory, cpu and process limits are enforced ({description}).")
-
-
-def _tools() -> Iterator[Finding]:
-    if os.geteuid() == 0 and not os.access("/usr/bin/setpriv", os.X_OK):
-        hint = "apt-get install util-linux"
-        yield Finding("tools", "problem", "/usr/bin/setpriv is missing, so jobs cannot run as their users.", hint)
-
-
-def _containers(settings: Settings) -> Iterator[Finding]:
-    tools = {name: RUNTIMES[name].program for name in settings.runtimes if name != "process"}
-    there = [name for name, program in tools.items() if shutil.which(program, path=TOOL_PATH)]
-    missing = [name for name in tools if name not in there]
-    hint = f"Not installed: {', '.join(missing)}." if missing else None
-    if there:
-        yield Finding("containers", "ok", f"Jobs can be isolated by {', '.join(there)}.", hint)
-    elif settings.containers_required or settings.containers_required_for:
-        yield Finding("containers", "problem", "Containers are required, and nothing here can run one.", hint)
-    else:
-        yield Finding("containers", "ok", "Jobs run as plain processes.", hint)
-    if "podman" in there and not shutil.which("catatonit", path=TOOL_PATH):
-        yield Finding(
-            "containers", "problem", "podman cannot start jobs without catatonit.", "apt install catatonit"
-        )
 
 
 def _open_to_others(path: Path) -> bool:

@@ -136,3 +136,12 @@ def error_class(status: int) -> type[HeliostatError]:
 
 def _descendants(cls: type[HeliostatError]) -> list[type[HeliostatError]]:
     return [cls] + [found for child in cls.__subclasses__() for found in _descendants(child)]
+
+
+def printable(text: str) -> str:
+    """Safe to print on any terminal, however odd and long the text is."""
+    return ascii(text if len(text) <= 64 else text[:64] + "...")
+
+
+def invalid_field(field: str, what: str) -> Invalid:
+    return Invalid(f"{field}: {what}.", "Change that field and try again.", fields={field: what})

@@ -22,26 +22,23 @@ from heliostat import __version__
 from heliostat.api.app import create_app
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
-from heliostat.controller.accounts import Rules
+from heliostat.controller.accounts import Rules, policy_from
 from heliostat.controller.controller import Controller, Parts
 from heliostat.controller.fleet import Fleet
 from heliostat.controller.forecaster import Forecaster
-from heliostat.controller.policy import policy_from
-from heliostat.engines.contract import Engine
-from heliostat.engines.relay.relays import relays_of
-from heliostat.errors import Conflict, HeliostatError, Invalid
-from heliostat.loops.accountant import Accountant
+from heliostat.engines.contract import Engine, SweepsImages
+from heliostat.engines.factory import make_engine
+from heliostat.errors import Conflict, HeliostatError
 from heliostat.loops.environments import EnvironmentKeeper
 from heliostat.loops.image_stores import ImageStoreKeeper
 from heliostat.loops.notifier import make_notifier
 from heliostat.loops.reconciler import Reconciler
 from heliostat.loops.recorder import Recorder, Seen
-from heliostat.loops.sampler import Sampler, Watched
+from heliostat.loops.sampler import Accountant, Sampler, Watched
 from heliostat.loops.sessions import SessionWatch
-from heliostat.loops.sweeper import Sweeper
+from heliostat.loops.sweeper import Sweeper, UploadSweeper, WorkflowSweeper
 from heliostat.loops.timekeeper import Timekeeper
-from heliostat.loops.upload_sweeper import UploadSweeper
-from heliostat.loops.workflow_sweeper import WorkflowSweeper
+from heliostat.payloads.archive import zipapp
 from heliostat.proxy.serving import ProxyServer, listen_for_proxy
 from heliostat.server_log import configure_logging, get_logger
 from heliostat.services.addresses import addresses
@@ -71,13 +68,14 @@ def serve(
     _heed_signals()
     _keep_descriptors()
     _make_home(settings.home)
+    zipapp()  # now: an upgrade may replace the installed files while the server runs
     with _lock(settings.home), contextlib.ExitStack() as stack:
         sockets = [_tcp_socket(settings), _unix_socket(settings.home)]
         url, proxy_socket = _url(sockets[0]), listen_for_proxy(settings, sockets[0])
         migrate(settings.home.database)
         context = _start_parts(settings, engine or make_engine(settings), before, stack)
         places = addresses(settings, url, _url(proxy_socket))
-        context = replace(context, addresses=places, relays=relays_of(context.engine))
+        context = replace(context, addresses=places)
         _start_loops(context, stack)
         facts = {
             "pid": os.getpid(),
@@ -116,24 +114,6 @@ def _keep_descriptors() -> None:
         if int(name) > 2:
             with contextlib.suppress(OSError):  # that of the listing itself is closed by now
                 os.set_inheritable(int(name), False)
-
-
-def make_engine(settings: Settings) -> Engine:
-    if settings.engine == "local":
-        from heliostat.engines.local.engine import LocalEngine
-
-        return LocalEngine(settings)
-    if settings.engine == "simulated":
-        from heliostat.engines.simulated.clock import RealClock
-        from heliostat.engines.simulated.cluster import parse_nodes
-        from heliostat.engines.simulated.engine import SimulatedEngine
-
-        return SimulatedEngine(parse_nodes(settings.simulated_nodes), RealClock(settings.simulated_speed))
-    if settings.engine == "slurm":
-        from heliostat.engines.slurm.engine import SlurmEngine
-
-        return SlurmEngine(settings)
-    raise Invalid(f"There is no engine {settings.engine!r}.", "Engines are: local, simulated, slurm.")
 
 
 def _start_parts(
@@ -186,8 +166,9 @@ def _loops(context: Context) -> Iterator[_Runs]:
     yield Sweeper(store, home.jobs, days, utc_now)
     yield WorkflowSweeper(store, home.workflows, days, utc_now)
     yield UploadSweeper(store, context.uploads, settings.keep_uploads_days, utc_now)
-    yield EnvironmentKeeper(store, settings, utc_now)
-    yield ImageStoreKeeper(settings)
+    yield EnvironmentKeeper(store, context.engine, settings, utc_now)
+    if isinstance(context.engine, SweepsImages):
+        yield ImageStoreKeeper(context.engine.image_sweeps)
     yield Accountant(context.engine, store)
     yield Timekeeper(context)
     yield make_notifier(context)

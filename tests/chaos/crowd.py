@@ -67,7 +67,7 @@ class Crowd:
             assert not thread.is_alive(), f"{thread.name} never got an answer"
 
     def release_everything(self) -> None:
-        for job in self._client.jobs(state="held"):
+        for job in self._client.jobs.list(state="held"):
             job.release()
 
     def _live(self, act: Callable[[random.Random], None], chance: random.Random) -> None:
@@ -139,10 +139,10 @@ class Crowd:
             promise.over_as = data["state"]
 
     def _do(self, verb: str, job_id: int) -> Any:
-        return self._client.job_data(job_id) if verb == "show" else getattr(self._client, verb)(job_id).data
+        return self._client.jobs.get(job_id).data if verb == "show" else getattr(self._client, verb)(job_id).data
 
     def _unfinished(self) -> int:
-        return self._once(lambda: sum(1 for _ in self._client.jobs(unfinished=True))) or 0
+        return self._once(lambda: sum(1 for _ in self._client.jobs.list(unfinished=True))) or 0
 
     def _once(self, ask: Callable[[], T]) -> T | None:
         try:

@@ -60,9 +60,9 @@ def test_submitting_is_refused_with_a_hint_while_looking_still_works(server: Ser
     assert refused.value.code == "store_unavailable"
     assert "Free space" in (refused.value.hint or "")
     assert server.client.status()["pid"] == server.pid
-    assert done.id in [job.id for job in server.client.jobs()]
-    assert server.client.job(done.id).exit_code == 4
-    assert server.client.nodes()
+    assert done.id in [job.id for job in server.client.jobs.list()]
+    assert server.client.jobs.get(done.id).exit_code == 4
+    assert server.client.nodes.list()
 
 
 def test_jobs_that_end_while_it_is_full_keep_their_exit_codes_and_all_goes_on_once_there_is_room(

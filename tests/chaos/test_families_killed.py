@@ -34,7 +34,7 @@ def test_every_child_starts_once_or_is_cancelled_as_its_rules_say(server: Server
         server.start()
     server.client.wait(list(promised), timeout=120)
 
-    states = {job_id: JobState(server.client.job_data(job_id)["state"]) for job_id in promised}
+    states = {job_id: JobState(server.client.jobs.get(job_id).data["state"]) for job_id in promised}
     ran = Counter(map(int, witness.read_text().split()))
     for job_id, parents in promised.items():
         should_run = all(rule.is_met_by(states[parent]) for parent, rule in parents)
@@ -64,7 +64,7 @@ def _submit_family(server: Server, chance: random.Random, witness: Path, promise
 
 
 def _check_events(server: Server, promised: Edges) -> None:
-    told = Counter((event["job_id"], event["kind"]) for event in server.client.events(after=0))
+    told = Counter((event["job_id"], event["kind"]) for event in server.client.events.list(after=0))
     for job_id, parents in promised.items():
         assert told[job_id, "ended"] == 1
         assert told[job_id, "parents_over"] <= bool(parents)

@@ -102,7 +102,7 @@ def test_a_job_that_prints_without_measure_neither_fills_the_server_nor_stops_ot
     assert_others_are_unaffected(server)
     job.wait(120)
     assert job.ok
-    part = server.client.log_part(job.id, offset=-10)
+    part = server.client.logs.part(job.id, offset=-10)
     assert (part.data, part.size) == (b"x" * 10, size)
     assert peak.stop() < before + 100
     server.assert_nothing_is_left()

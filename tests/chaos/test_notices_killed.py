@@ -27,8 +27,8 @@ def test_no_end_is_left_untold_whatever_dies(serve: Callable[..., Server]) -> No
             smtp_port=mailbox.port,
             smtp_tls="none",
         )
-        server.client.add_notice("webhook", receiver.url)
-        server.client.add_notice("email", "ada@example.org", [])
+        server.client.notifications.add("webhook", receiver.url)
+        server.client.notifications.add("email", "ada@example.org", [])
         ids = _run(server, JOBS // 2)
         wait_until(lambda: receiver.received, "the first is tried", 60)
         refused = receiver.received[0].json["id"]
@@ -43,7 +43,7 @@ def test_no_end_is_left_untold_whatever_dies(serve: Callable[..., Server]) -> No
         wait_until(lambda: _mailed(mailbox.mails) >= len(ids), "and mailed, in a few mails", 90)
         assert len(mailbox.mails) < len(ids) / 2
         assert refused in {one.json["id"] for one in receiver.delivered}, "every try has the same id"
-        wait_until(lambda: server.client.notices()[0]["problem"] is None, "all is well again", 60)
+        wait_until(lambda: server.client.notifications.list()[0]["problem"] is None, "all is well again", 60)
 
 
 def _run(server: Server, count: int) -> list[int]:

@@ -125,9 +125,9 @@ def _history(server: Server, clock: WrongClock, folder: Path, storm: Storm) -> H
     storm.blow(server, clock, chance)
     clock.set(600)  # all of them are due now, or were
     wait_until(lambda: _are_over(server), "all schedules are finished and their jobs over", 240)
-    wait_until(lambda: not list(server.client.jobs(unfinished=True)), "all jobs are over", 60)
+    wait_until(lambda: not list(server.client.jobs.list(unfinished=True)), "all jobs are over", 60)
     ran = Counter(line.rstrip() for line in witness.read_text().splitlines())
-    return History(due, {name: server.client.firings(name, 1000) for name in due}, ran)
+    return History(due, {name: server.client.schedules.firings(name, 1000) for name in due}, ran)
 
 
 @pytest.mark.timeout(900)
@@ -140,20 +140,20 @@ def test_children_of_schedules_fire_once_for_each_success_whatever_dies(
     witness.touch()
     job = {"command": f"echo $HELIOSTAT_SCHEDULE >> {witness}", "cpus": 1, "memory": 64}
     rules = {"overlap": "queue", "catch_up": "all", "epsilon": DAY}
-    server.client.create_schedule("parent", "R5//PT3S", job, **rules)
-    server.client.create_schedule("child", None, job, parents=["parent"], **rules)
+    server.client.schedules.create("parent", "R5//PT3S", job, **rules)
+    server.client.schedules.create("child", None, job, parents=["parent"], **rules)
     for _ in range(4):
         time.sleep(chance.uniform(0.2, 2.0))  # the random moment itself
         server.kill()
         server.start()
     wait_until(
-        lambda: server.client.schedule("parent")["succeeded"] == 5, "the parent has succeeded five times", 90
+        lambda: server.client.schedules.get("parent")["succeeded"] == 5, "the parent has succeeded five times", 90
     )
     # The success of the parent makes the child due in the same transaction; a moment later it fires.
-    wait_until(lambda: server.client.schedule("child")["next_at"] is None, "the child is due no more", 60)
-    wait_until(lambda: not list(server.client.jobs(unfinished=True)), "all jobs are over", 60)
+    wait_until(lambda: server.client.schedules.get("child")["next_at"] is None, "the child is due no more", 60)
+    wait_until(lambda: not list(server.client.jobs.list(unfinished=True)), "all jobs are over", 60)
     wait_until(lambda: _settled(server, "child"), "all is counted", 60)
-    child = server.client.schedule("child")
+    child = server.client.schedules.get("child")
     # Successes that come while the child is due already are one occasion for it, and none is forgotten.
     assert 1 <= child["fired"] <= 5
     assert Counter(witness.read_text().split()) == {"parent": 5, "child": child["fired"]}
@@ -167,7 +167,7 @@ def _create(server: Server, chance: random.Random, name: str, witness: Path) -> 
         "memory": 64,
     }
     period = chance.choice([1, 1, 2, 3])
-    made = server.client.create_schedule(
+    made = server.client.schedules.create(
         name, f"R{TIMES}//PT{period}S", job, overlap="allow", catch_up="all", epsilon=DAY
     )
     first = _time(made["schedule"].split("/")[1])
@@ -177,12 +177,12 @@ def _create(server: Server, chance: random.Random, name: str, witness: Path) -> 
 
 def _are_over(server: Server) -> bool:
     """Not that they did what they should: that is for the checker to say."""
-    finished = all(one["state"] == "finished" for one in server.client.schedules())
+    finished = all(one["state"] == "finished" for one in server.client.schedules.list())
     return finished and all(_settled(server, name) for name in _NAMES)
 
 
 def _settled(server: Server, name: str) -> bool:
-    return all(one["state"] != "running" for one in server.client.firings(name))
+    return all(one["state"] != "running" for one in server.client.schedules.firings(name))
 
 
 def _time(text: str) -> datetime:

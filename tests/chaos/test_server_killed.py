@@ -56,7 +56,7 @@ def test_kills_lose_no_job_run_none_twice_and_mix_up_neither_devices_nor_exit_co
     _check_the_long_job(long_job.data, evidence)
     _check_idempotency(server.client, crowd, long_job.id)
     for promise in crowd.promises.values():
-        _check_promise(promise, server.client.job_data(promise.job_id), evidence)
+        _check_promise(promise, server.client.jobs.get(promise.job_id).data, evidence)
     _check_events(server.client, evidence)
     assert evidence.attempts_that_ran_twice() == []
     assert evidence.clashes() == []
@@ -132,7 +132,7 @@ def _check_the_long_job(data: JobData, evidence: Evidence) -> None:
 
 def _check_idempotency(client: Client, crowd: Crowd, long_job_id: int) -> None:
     """What is stored is what was acknowledged, once; asking again gives the same."""
-    stored = [job.id for job in client.jobs()]
+    stored = [job.id for job in client.jobs.list()]
     assert sorted(stored) == sorted([long_job_id, *crowd.promises])
     assert crowd.repeated
     for first, again in crowd.repeated:
@@ -163,7 +163,7 @@ def _was_ended(last: list[Line], data: JobData) -> bool:
 def _check_events(client: Client, evidence: Evidence) -> None:
     """An attempt recorded as never started has not said a word."""
     started = {line.attempt_id for line in evidence.lines("start")}
-    events = list(client.events(after=0))
+    events = list(client.events.list(after=0))
     never = {f"{event['job_id']}.{event['attempt']}" for event in events if event["kind"] == "not_started"}
     assert not never & started
     assert not [event for event in events if event["kind"] == "lost"]

@@ -22,17 +22,17 @@ def test_a_job_without_a_place_for_its_log_waits_with_the_reason_and_others_run(
 ) -> None:
     job_id, folder = spoilt
     folder.write_text("not a folder")
-    server.client.release(job_id)
+    server.client.jobs.release(job_id)
     reason = wait_until(lambda: _reason(server, job_id), "it says why it does not start")
     assert "could not be started" in reason
     assert str(folder) in reason
     others = [server.client.submit("echo fine", gpus=1) for _ in range(8)]
     server.client.wait(others, timeout=120)
     assert all(other.ok and other.logs() == "fine\n" for other in others)
-    assert server.client.job(job_id).state == "pending"
+    assert server.client.jobs.get(job_id).state == "pending"
 
     folder.unlink()
-    mended = server.client.job(job_id).wait(120)
+    mended = server.client.jobs.get(job_id).wait(120)
     assert (mended.exit_code, mended.logs()) == (0, "at last\n")
     server.assert_nothing_is_left()
 
@@ -45,7 +45,7 @@ def test_a_job_folder_that_may_not_be_written_is_told_as_such(server: Server, sp
         if locked.returncode != 0:
             pytest.skip(f"this file system knows no immutable folders: {locked.stderr.strip()}")
     try:
-        server.client.release(job_id)
+        server.client.jobs.release(job_id)
         reason = wait_until(lambda: _reason(server, job_id), "it says why it does not start")
         assert str(folder) in reason
         assert server.client.submit("true", gpus=1).wait(120).ok
@@ -53,9 +53,9 @@ def test_a_job_folder_that_may_not_be_written_is_told_as_such(server: Server, sp
         if os.geteuid() == 0:
             subprocess.run(["chattr", "-i", folder], check=True)
         folder.chmod(0o711)
-    assert server.client.job(job_id).wait(120).ok
+    assert server.client.jobs.get(job_id).wait(120).ok
 
 
 def _reason(server: Server, job_id: int) -> str | None:
-    job = server.client.job(job_id)
+    job = server.client.jobs.get(job_id)
     return job.reason if job.attempt > 0 and job.state == "pending" else None

@@ -27,7 +27,7 @@ def until(condition: Callable[[], object], what: str) -> None:
 
 def through_the_proxy(ours: Client, cluster: HeliostatCluster) -> str:
     port = cluster.scheduler_info["services"]["dashboard"]
-    key = ours.port_key(int(os.environ["HELIOSTAT_JOB_ID"]), port)["key"]
+    key = ours.jobs.port_key(int(os.environ["HELIOSTAT_JOB_ID"]), port)["key"]
     address = cluster.dashboard_link.removesuffix("status") + "health"
     asked = Request(address, headers={"Authorization": f"Bearer {key}"})
     with urlopen(asked, timeout=60) as answer:
@@ -54,7 +54,7 @@ def main() -> None:
             until(lambda: not cluster.job_ids, "idle, it has none")
             told["adapted"] = dask.submit(square, 7).result(timeout=120)[0]
     mine = int(os.environ["HELIOSTAT_JOB_ID"])
-    until(lambda: [job.id for job in ours.jobs(unfinished=True)] == [mine], "no worker is left")
+    until(lambda: [job.id for job in ours.jobs.list(unfinished=True)] == [mine], "no worker is left")
     print(json.dumps(told))
 
 

@@ -45,18 +45,18 @@ def test_papermill_is_built_once_and_stays_while_a_notebook_needs_it(
 ) -> None:
     path = write_notebook(tmp_path / "analysis.ipynb", "1")
     with Client(home=server.home) as client:
-        first = client.run_notebook(path)
-        assert len(client.environments()) == 1
-        digest = client.environments()[0]["digest"]
+        first = client.notebooks.run(path)
+        assert len(client.environments.list()) == 1
+        digest = client.environments.list()[0]["digest"]
         place = server.home / "environments" / "ready" / digest
         first.wait(PATIENCE_SECONDS)
         assert str(first.data["reason"]).startswith(f"it could not go on: this is no papermill: {place}/lib")
-        waiting = client.run_notebook(path, held=True)
+        waiting = client.notebooks.run(path, held=True)
         with pytest.raises(Conflict):
-            client.remove_environment(digest)
-        client.cancel(waiting)
-        second = client.run_notebook(path).wait(PATIENCE_SECONDS)
+            client.environments.remove(digest)
+        client.jobs.cancel(waiting)
+        second = client.notebooks.run(path).wait(PATIENCE_SECONDS)
         assert second.data["reason"] == first.data["reason"]
-        builds = [job for job in client.jobs() if job.data["kind"] == "build"]
+        builds = [job for job in client.jobs.list() if job.data["kind"] == "build"]
         assert len(builds) == 1
-        client.remove_environment(digest)
+        client.environments.remove(digest)

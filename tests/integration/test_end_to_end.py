@@ -48,8 +48,8 @@ def test_the_streams_are_shown_together_as_they_were_written_and_apart_from_any_
     assert job.logs() == "out1\nerr1\nout2\nerr2\nout3\nerr3\n"
     assert "".join(chunk.text for chunk in job.follow()) == "out1\nerr1\nout2\nerr2\nout3\nerr3\n"
     assert job.logs("stderr") == "err1\nerr2\nerr3\n"
-    assert server.client.logs(job, "stdout", offset=5) == "out2\nout3\n"
-    assert server.client.logs(job, "stdout", offset=-5) == "out3\n"
+    assert server.client.logs.text(job, "stdout", offset=5) == "out2\nout3\n"
+    assert server.client.logs.text(job, "stdout", offset=-5) == "out3\n"
 
 
 def test_a_job_that_prints_nothing_or_one_stream_leaves_no_note_of_an_order(server: Server) -> None:
@@ -80,7 +80,7 @@ def test_following_goes_on_over_a_killed_server_and_loses_nothing(tmp_path: Path
 def test_events_come_in_order_while_they_happen(server: Server) -> None:
     job = server.client.submit("sleep 0.2")
     kinds = []
-    for event in server.client.events(job, after=0, follow=True):
+    for event in server.client.events.follow(job, after=0):
         kinds.append(event["kind"])
         if event["kind"] == "ended":
             break
@@ -95,7 +95,7 @@ def test_ten_thousand_jobs_go_in_one_request_all_or_none(server: Server) -> None
     assert server.client.status()["jobs"].get("held", 0) == before
     jobs = server.client.submit_many(bodies)
     assert server.client.status()["jobs"]["held"] == before + 10_000
-    assert server.client.cancel_many([job.id for job in jobs]) == 10_000
+    assert server.client.jobs.cancel_many([job.id for job in jobs]) == 10_000
 
 
 def test_doctor_looks_at_everything_it_promises(server: Server) -> None:
@@ -161,10 +161,10 @@ def test_the_demo_is_a_cluster_at_work_and_leaves_nothing(tmp_path: Path) -> Non
         home = next(line.partition("=")[2].strip() for line in demo.stdout if "HELIOSTAT_HOME=" in line)
         client = Client(home=home)
         wait_until((Path(home) / "heliostat.sock").exists, "the demo answers")
-        nodes = list(client.nodes())
+        nodes = list(client.nodes.list())
         assert (len(nodes), sum(len(node["devices"]) for node in nodes)) == (40, 100)
         wait_until(lambda: client.status()["jobs"].get("running", 0) > 5, "people are at work")
-        assert len(list(client.jobs(state="completed", limit=1000))) == 1000
+        assert len(list(client.jobs.list(state="completed", limit=1000))) == 1000
     finally:
         demo.send_signal(signal.SIGTERM)
         demo.wait(120)

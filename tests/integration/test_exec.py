@@ -70,7 +70,7 @@ def test_the_command_line_and_the_client_pass_everything_on(server: RunningServe
     as_json = helio(server, "exec", "--json", str(job), "echo", "hello")
     assert json.loads(as_json.stdout) == {"exit_code": 0, "stdout": "hello\n", "stderr": ""}
     large = os.urandom(3_000_000)
-    done = Client(home=server.home).exec(job, ["cat"], stdin=large)
+    done = Client(home=server.home).jobs.exec(job, ["cat"], stdin=large)
     assert (done.exit_code, done.stdout == large) == (0, True)
 
 
@@ -79,7 +79,7 @@ def test_what_it_prints_comes_as_it_does_and_it_ends_when_nobody_listens(
 ) -> None:
     pid = tmp_path / "pid"
     script = f"echo $$ >{pid}; echo first; sleep 600"
-    told = iter(Client(home=server.home).enter(job, ["sh", "-c", script]))
+    told = iter(Client(home=server.home).jobs.start_exec(job, ["sh", "-c", script]))
     assert next(told).data == b"first\n"
     number = int(pid.read_text())
     os.kill(number, 0)
@@ -90,7 +90,7 @@ def test_what_it_prints_comes_as_it_does_and_it_ends_when_nobody_listens(
 def test_it_ends_with_its_job(server: RunningServer) -> None:
     job = running_job(server)
     line = "echo first; exec 2>/dev/null; trap : TERM; sleep 600 & wait; sleep 600"  # a shell tells of kills
-    told = iter(Client(home=server.home).enter(job, ["sh", "-c", line]))
+    told = iter(Client(home=server.home).jobs.start_exec(job, ["sh", "-c", line]))
     assert next(told).data == b"first\n"
     server.ask("POST", f"/jobs/{job}/cancel", {"force": True})
     assert server.finished(job)["state"] == "cancelled"
@@ -147,7 +147,7 @@ def test_only_the_owner_enters_and_runs_as_themselves(server: RunningServer, two
 
 def test_one_person_runs_so_many_at_once_and_no_more(server: RunningServer, job: int) -> None:
     client = Client(home=server.home)
-    many = [iter(client.enter(job, ["sh", "-c", "echo first; sleep 600"])) for _ in range(16)]
+    many = [iter(client.jobs.start_exec(job, ["sh", "-c", "echo first; sleep 600"])) for _ in range(16)]
     assert {next(one).data for one in many} == {b"first\n"}
     answer = server.ask("POST", f"/jobs/{job}/exec", raw=b'{"command": ["true"]}\n')
     assert (answer.status, "16 commands" in answer.error["message"]) == (409, True)

@@ -60,8 +60,8 @@ def client(post: Post) -> Iterator[Client]:
     post.say_password(f"{PASSWORD}\n")
     with Client(home=post.server.home) as client:
         yield client
-        for one in client.notices():
-            client.remove_notice(one["id"])
+        for one in client.notifications.list():
+            client.notifications.remove(one["id"])
 
 
 def said_anywhere(server: RunningServer, secret: str) -> list[str]:
@@ -71,9 +71,11 @@ def said_anywhere(server: RunningServer, secret: str) -> list[str]:
 
 
 def test_a_mail_is_sent_over_tls_after_a_login(post: Post, client: Client) -> None:
-    client.add_notice("email", "ada@example.org", "ended")
+    client.notifications.add("email", "ada@example.org", "ended")
     job = client.submit("exit 3", cpus=1, memory=64)
-    wait_for(lambda: post.mailbox.mails, "the mail is there", lambda: (client.notices(), post.server.log))
+    wait_for(
+        lambda: post.mailbox.mails, "the mail is there", lambda: (client.notifications.list(), post.server.log)
+    )
     (mail,) = post.mailbox.mails
     assert (mail["To"], mail["From"]) == ("ada@example.org", "heliostat@example.org")
     assert f"Job {job.id}" in mail["Subject"]
@@ -93,12 +95,12 @@ def test_a_login_that_fails_is_told_without_the_password(
     post: Post, client: Client, wrong: str, words: str
 ) -> None:
     post.say_password(wrong)
-    number = client.add_notice("email", "ada@example.org", "ended")["id"]
-    assert client.try_notice(number) == words
+    number = client.notifications.add("email", "ada@example.org", "ended")["id"]
+    assert client.notifications.test(number) == words
     job = client.submit("true", cpus=1, memory=64)
     job.wait(60)
-    wait_for(lambda: client.notices()[0]["problem"], "its delivery has failed", lambda: post.server.log)
-    assert client.notices()[0]["problem"] == words
+    wait_for(lambda: client.notifications.list()[0]["problem"], "its delivery has failed", lambda: post.server.log)
+    assert client.notifications.list()[0]["problem"] == words
     assert said_anywhere(post.server, wrong) == []
 
 
@@ -112,8 +114,8 @@ def test_a_mail_server_that_nobody_we_trust_vouches_for_learns_nothing(
         server = RunningServer(SETTINGS.format(port=mailbox.port, file=file), environment)
         try:
             with Client(home=server.home) as client:
-                number = client.add_notice("email", "ada@example.org")["id"]
-                problem = client.try_notice(number) or ""
+                number = client.notifications.add("email", "ada@example.org")["id"]
+                problem = client.notifications.test(number) or ""
         finally:
             server.remove()
         assert problem.startswith("the mail server cannot be trusted: "), problem

@@ -51,11 +51,11 @@ def test_a_job_is_foretold_starts_and_is_judged(server: Server) -> None:
 
 def test_shares_and_months_add_up(server: Server) -> None:
     server.client.submit("train", gpus=2, env=SIX_SECONDS).wait(120)
-    (department,) = server.client.share()
+    (department,) = server.client.queue.share()["items"]
     assert department["below"][0]["usage_gpu_hours"] == department["usage_gpu_hours"] > 0
-    (line,) = server.client.report(by="department")
+    (line,) = server.client.queue.report(by="department")
     assert (line["name"], line["part_of_all"]) == ("default", 1.0)
-    assert server.client.report_csv(by="department").splitlines()[1].startswith(f"{line['month']},default,")
+    assert server.client.queue.report_csv(by="department").splitlines()[1].startswith(f"{line['month']},default,")
     assert "default" in helio(server, "share")
     assert server.client.status()["user"] in helio(server, "report", "--by", "user")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from heliostat.client import Client, records
+from heliostat.client import Client, git
 from heliostat.errors import Conflict, Invalid
 from integration.running_server import RunningServer
 from integration.unix_users import Person, needs_root
@@ -44,8 +44,8 @@ def repository(tmp_path: Path) -> Path:
 
 
 def _machine(client: Client, job_id: int) -> dict[str, Any]:
-    wait_until(lambda: client.record(job_id)["machines"], "its machine is recorded", WAIT_SECONDS)
-    machine: dict[str, Any] = client.record(job_id)["machines"][-1]
+    wait_until(lambda: client.jobs.record(job_id)["machines"], "its machine is recorded", WAIT_SECONDS)
+    machine: dict[str, Any] = client.jobs.record(job_id)["machines"][-1]
     return machine
 
 
@@ -56,7 +56,7 @@ def _found(compared: dict[str, Any]) -> dict[tuple[str, str], tuple[str, str]]:
 def test_a_job_notes_its_code_and_its_machine(client: Client, repository: Path) -> None:
     (repository / "train.py").write_text("print('second')\n")
     job = client.submit(["true"], workdir=repository, gpus=1).wait(WAIT_SECONDS)
-    record = client.record(job.id)
+    record = client.jobs.record(job.id)
     assert "+print('second')" in record["code"]["diff"]
     assert record["code"]["folder"] == str(repository)
     machine = _machine(client, job.id)
@@ -69,36 +69,36 @@ def test_many_jobs_share_one_record(server: Server, client: Client, repository: 
     os.chdir(repository)
     jobs = client.submit_many([{"command": ["true"]} for _ in range(5)])
     client.wait(jobs, WAIT_SECONDS)
-    assert len({client.record(job.id)["code"]["commit"] for job in jobs}) == 1
+    assert len({client.jobs.record(job.id)["code"]["commit"] for job in jobs}) == 1
 
 
 def test_sweeps_and_workflows_note_their_code_too(client: Client, repository: Path) -> None:
     os.chdir(repository)
-    sweep = client.submit_sweep({"command": ["true"]}, name="lr", grid={"lr": [1, 2]})
-    workflow = client.submit_workflow({"name": "one", "jobs": {"first": {"command": ["true"]}}})
-    jobs = [run["job_id"] for run in client.sweep(sweep["id"])["runs"]]
-    jobs += [job["job_id"] for job in client.workflow(workflow["id"])["jobs"]]
+    sweep = client.sweeps.submit({"command": ["true"]}, name="lr", grid={"lr": [1, 2]})
+    workflow = client.workflows.submit({"name": "one", "jobs": {"first": {"command": ["true"]}}})
+    jobs = [run["job_id"] for run in client.sweeps.get(sweep["id"])["runs"]]
+    jobs += [job["job_id"] for job in client.workflows.get(workflow["id"])["jobs"]]
     assert len(jobs) == 3
-    assert {client.record(job)["code"]["folder"] for job in jobs} == {str(repository)}
-    unnoted = client.submit_sweep({"command": ["true"]}, record=False, name="lr", grid={"lr": [1]})
-    assert client.record(client.sweep(unnoted["id"])["runs"][0]["job_id"])["code"] is None
+    assert {client.jobs.record(job)["code"]["folder"] for job in jobs} == {str(repository)}
+    unnoted = client.sweeps.submit({"command": ["true"]}, record=False, name="lr", grid={"lr": [1]})
+    assert client.jobs.record(client.sweeps.get(unnoted["id"])["runs"][0]["job_id"])["code"] is None
 
 
 def test_a_job_without_a_record_can_be_repeated_too(client: Client) -> None:
     job = client.submit(["true"], record=False)
-    assert client.record(job.id)["code"] is None
-    again = client.rerun(job.id)
+    assert client.jobs.record(job.id)["code"] is None
+    again = client.jobs.rerun(job.id)
     assert again["notes"] == []
-    assert client.record(again["job"]["id"])["rerun_of"] == job.id
-    assert client.record(job.id)["reruns"] == [again["job"]["id"]]
+    assert client.jobs.record(again["job"]["id"])["rerun_of"] == job.id
+    assert client.jobs.record(job.id)["reruns"] == [again["job"]["id"]]
 
 
 def test_a_repeated_job_asks_for_the_same_but_for_the_changes(client: Client) -> None:
     job = client.submit(
         "echo $SEED $OTHER", gpus=1, memory="512M", time="1h", name="mine", env={"SEED": "1", "OTHER": "x"}
     )
-    answer = client.rerun(job.id, gpus=2, env={"SEED": "7"}, time="2h")
-    again = client.job(answer["job"]["id"]).wait(WAIT_SECONDS)
+    answer = client.jobs.rerun(job.id, gpus=2, env={"SEED": "7"}, time="2h")
+    again = client.jobs.get(answer["job"]["id"]).wait(WAIT_SECONDS)
     assert again.logs().strip() == "7 x"
     assert (again.data["gpus"], again.data["name"], again.data["time_limit_seconds"]) == (2, "mine", 7200)
     assert again.data["memory_mib"] == 512
@@ -109,12 +109,14 @@ def test_code_that_was_uploaded_is_repeated_though_the_folder_has_changed(
 ) -> None:
     job = client.submit(["python3", "train.py"], upload=repository).wait(WAIT_SECONDS)
     (repository / "train.py").write_text("print('later')\n")
-    again = client.job(client.rerun(job.id)["job"]["id"]).wait(WAIT_SECONDS)
+    again = client.jobs.get(client.jobs.rerun(job.id)["job"]["id"]).wait(WAIT_SECONDS)
     assert again.logs() == job.logs() == "first\n"
-    assert client.record(again.id)["code"] == client.record(job.id)["code"]
-    changed = client.job(client.rerun(job.id, upload=client.upload(repository))["job"]["id"]).wait(WAIT_SECONDS)
+    assert client.jobs.record(again.id)["code"] == client.jobs.record(job.id)["code"]
+    changed = client.jobs.get(client.jobs.rerun(job.id, upload=client.upload(repository))["job"]["id"]).wait(
+        WAIT_SECONDS
+    )
     assert changed.logs() == "later\n"
-    found = _found(client.diff(job.id, changed.id))
+    found = _found(client.jobs.diff(job.id, changed.id))
     assert ("code", "train.py") in found
 
 
@@ -124,21 +126,21 @@ def test_the_commit_is_noted_of_a_folder_that_was_uploaded_before_the_job(
     """As `helio run --upload` does it, which shows how far the upload is."""
     sent = client.upload(repository)
     job = client.submit(["true"], upload=sent)
-    code = client.record(job.id)["code"]
+    code = client.jobs.record(job.id)["code"]
     assert (code["folder"], len(code["commit"])) == (str(repository), 40)
     (repository / "train.py").write_text("print('later')\n")
-    records._known.clear()
-    again = client.rerun(job.id, upload=client.upload(repository))["job"]["id"]
-    assert "+print('later')" in client.record(again)["code"]["diff"]
-    assert client.record(client.rerun(job.id)["job"]["id"])["code"] == code
+    git._known.clear()
+    again = client.jobs.rerun(job.id, upload=client.upload(repository))["job"]["id"]
+    assert "+print('later')" in client.jobs.record(again)["code"]["diff"]
+    assert client.jobs.record(client.jobs.rerun(job.id)["job"]["id"])["code"] == code
 
 
 def test_a_folder_that_has_changed_since_is_told(client: Client, repository: Path) -> None:
     job = client.submit(["true"], workdir=repository)
-    assert client.rerun(job.id)["notes"] == []
+    assert client.jobs.rerun(job.id)["notes"] == []
     (repository / "train.py").write_text("print('later')\n")
-    records._known.clear()
-    (note,) = client.rerun(job.id)["notes"]
+    git._known.clear()
+    (note,) = client.jobs.rerun(job.id)["notes"]
     assert str(repository) in note
     assert "commit" in note
 
@@ -151,17 +153,17 @@ def test_code_that_is_gone_cannot_be_repeated(server: Server, client: Client, tm
         if path.parent.name == "trees":
             path.unlink()
     with pytest.raises(Conflict, match="not there any more"):
-        client.rerun(job.id)
+        client.jobs.rerun(job.id)
 
 
 def test_a_repeated_request_makes_one_job_though_the_code_has_changed(client: Client, repository: Path) -> None:
 
     first = client.submit(["true"], workdir=repository, idempotency_key="once")
     (repository / "train.py").write_text("print('later')\n")
-    records._known.clear()
+    git._known.clear()
     assert client.submit(["true"], workdir=repository, idempotency_key="once").id == first.id
-    one = client.rerun(first.id, idempotency_key="again")["job"]["id"]
-    assert client.rerun(first.id, idempotency_key="again")["job"]["id"] == one
+    one = client.jobs.rerun(first.id, idempotency_key="again")["job"]["id"]
+    assert client.jobs.rerun(first.id, idempotency_key="again")["job"]["id"] == one
 
 
 def test_what_differed_is_said_and_no_value_of_a_variable(client: Client) -> None:
@@ -171,7 +173,7 @@ def test_what_differed_is_said_and_no_value_of_a_variable(client: Client) -> Non
     )
     for job in (one, other):
         _machine(client, job.id)
-    compared = client.diff(one.id, other.id)
+    compared = client.jobs.diff(one.id, other.id)
     found = _found(compared)
     assert found["request", "gpus"] == ("1", "2")
     assert found["result", "exit_code"] == ("3", "0")
@@ -180,12 +182,12 @@ def test_what_differed_is_said_and_no_value_of_a_variable(client: Client) -> Non
     assert ("environment", "SAME") not in found
     assert found["machine", "gpus"] == ("Simulated A100", "Simulated A100, Simulated A100")
     assert SECRET not in str(compared)
-    assert SECRET not in str(client.record(one.id))
+    assert SECRET not in str(client.jobs.record(one.id))
 
 
 def test_a_job_is_the_same_as_itself(client: Client) -> None:
     job = client.submit("true", env={"A": "1"}).wait(WAIT_SECONDS)
-    compared = client.diff(job.id, job.id)
+    compared = client.jobs.diff(job.id, job.id)
     assert compared["differences"] == []
     assert "environment" in compared["same"]
 
@@ -194,7 +196,7 @@ def test_a_job_is_the_same_as_itself(client: Client) -> None:
 def test_a_change_that_makes_no_sense_is_refused(client: Client, changes: dict[str, Any]) -> None:
     job = client.submit(["true"], held=True)
     with pytest.raises(Invalid):
-        client.rerun(job.id, **changes)
+        client.jobs.rerun(job.id, **changes)
 
 
 def test_the_machine_of_an_attempt_is_recorded_though_the_server_was_killed(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_an_exit_code_that_is_named_is_tried_again_until_it_completes(server: Se
     command = FAILS_TWICE.format(file=tmp_path / "tries")
     job = server.client.submit(command, max_retries=5, retry_on="exit:75", cpus=1, memory=64).wait(60)
     assert (job.data["state"], job.data["attempt"], job.data["retries"]) == ("completed", 3, 2)
-    attempts = server.client.job(job.id).data["attempts"]
+    attempts = server.client.jobs.get(job.id).data["attempts"]
     assert [(one["state"], one["exit_code"]) for one in attempts] == [
         ("failed", 75),
         ("failed", 75),
@@ -40,20 +40,22 @@ def test_one_that_waits_for_its_next_try_says_so_and_is_not_forgotten_by_a_serve
 ) -> None:
     command = FAILS_TWICE.format(file=tmp_path / "tries")
     job = server.client.submit(command, max_retries=5, retry_on=["exit"], retry_delay="2s", cpus=1, memory=64)
-    wait_until(lambda: server.client.job(job.id).data["retries"] >= 1, "it has failed once", 60)
+    wait_until(lambda: server.client.jobs.get(job.id).data["retries"] >= 1, "it has failed once", 60)
     server.kill()
     server.start()
     assert job.wait(90).data["state"] == "completed"
     assert len((tmp_path / "tries").read_text().splitlines()) == 3
-    assert [one["kind"] for one in server.client.events(job.id)].count("failed") == 2
+    assert [one["kind"] for one in server.client.events.list(job.id)].count("failed") == 2
 
 
 def test_a_delay_is_told_in_words(server: Server) -> None:
     job = server.client.submit("exit 9", max_retries=2, retry_on="exit", retry_delay="1h", cpus=1, memory=64)
-    wait_until(lambda: server.client.job(job.id).data["retries"] == 1, "it has failed once", 60)
-    wait_until(lambda: "is tried again at" in server.client.why(job.id)["sentence"], "it says why it waits", 120)
-    assert "after exit code 9 (retry 1 of 2)" in server.client.why(job.id)["sentence"]
-    assert "begin" not in server.client.job(job.id).data["request"], "asked for by nobody"
+    wait_until(lambda: server.client.jobs.get(job.id).data["retries"] == 1, "it has failed once", 60)
+    wait_until(
+        lambda: "is tried again at" in server.client.jobs.why(job.id)["sentence"], "it says why it waits", 120
+    )
+    assert "after exit code 9 (retry 1 of 2)" in server.client.jobs.why(job.id)["sentence"]
+    assert "begin" not in server.client.jobs.get(job.id).data["request"], "asked for by nobody"
     job.cancel()
     assert job.wait(120).data["state"] == "cancelled"
 

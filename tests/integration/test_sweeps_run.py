@@ -45,15 +45,15 @@ def helio(server: RunningServer, *words: str, **environ: str) -> subprocess.Comp
 
 def test_runs_get_their_values_and_what_they_report_is_a_table(server: RunningServer, client: Client) -> None:
     words = [sys.executable, "-c", REPORT.format(path=sys.path), "{lr}"]
-    made = client.submit_sweep({"command": words, **SMALL}, name="lr", grid={"lr": [0.1, 0.3, 0.2]}, at_once=2)
-    found = client.sweep(made["id"])
+    made = client.sweeps.submit({"command": words, **SMALL}, name="lr", grid={"lr": [0.1, 0.3, 0.2]}, at_once=2)
+    found = client.sweeps.get(made["id"])
     client.wait([run["job_id"] for run in found["runs"]], timeout=120)
-    found = client.sweep(made["id"], sort="-acc")
+    found = client.sweeps.get(made["id"], sort="-acc")
     assert [run["values"]["lr"] for run in found["runs"]] == [0.3, 0.2, 0.1]
     best = found["runs"][0]["metrics"]["acc"]
     assert (best["value"], best["least"], best["most"], best["step"], best["count"]) == (0.6, 0.3, 0.6, 2, 2)
-    assert client.job(found["runs"][0]["job_id"]).logs().split() == ["0.3", "0.3", "False"]
-    rows = list(csv.DictReader(io.StringIO(client.sweep_csv(made["id"], "acc"))))
+    assert client.jobs.get(found["runs"][0]["job_id"]).logs().split() == ["0.3", "0.3", "False"]
+    rows = list(csv.DictReader(io.StringIO(client.sweeps.csv(made["id"], "acc"))))
     assert [(row["lr"], row["acc"], row["state"]) for row in rows] == [
         ("0.1", "0.2", "completed"),
         ("0.2", "0.4", "completed"),
@@ -62,7 +62,7 @@ def test_runs_get_their_values_and_what_they_report_is_a_table(server: RunningSe
     shown = helio(server, "sweep", "show", str(made["id"]), "--sort", "-acc", "--csv").stdout
     assert shown.splitlines()[0] == "index,job,state,lr,acc"
     with pytest.raises(Invalid, match="there is no 'accuracy'"):
-        client.sweep(made["id"], sort="accuracy")
+        client.sweeps.get(made["id"], sort="accuracy")
 
 
 def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client: Client, tmp_path: Path) -> None:
@@ -70,10 +70,10 @@ def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client
     done = helio(server, "run", *options, "--", "echo", "{lr}", "s{seed}", "{x}")
     made = json.loads(done.stdout)
     assert (made["count"], made["parameters"]) == (6, ["lr", "seed"])
-    runs = client.sweep(made["id"])["runs"]
+    runs = client.sweeps.get(made["id"])["runs"]
     client.wait([run["job_id"] for run in runs], timeout=120)
-    assert client.job(runs[4]["job_id"]).logs().strip() == "0.01 s2 {x}"
-    assert client.job_data(runs[4]["job_id"])["array_id"] == made["array_id"]
+    assert client.jobs.get(runs[4]["job_id"]).logs().strip() == "0.01 s2 {x}"
+    assert client.jobs.get(runs[4]["job_id"]).data["array_id"] == made["array_id"]
     assert "0.01" in helio(server, "sweep", "show", str(made["id"])).stdout
     assert str(made["id"]) in helio(server, "sweep", "list").stdout
     file = tmp_path / "sweep.yaml"
@@ -85,15 +85,15 @@ def test_a_sweep_from_the_command_line_is_an_array(server: RunningServer, client
 
 def test_the_same_key_gives_the_same_sweep(client: Client) -> None:
     job = {"command": ["true"], "held": True, **SMALL}
-    made = [client.submit_sweep(job, grid={"x": [1, 2]}, idempotency_key="one")["id"] for _ in range(2)]
+    made = [client.sweeps.submit(job, grid={"x": [1, 2]}, idempotency_key="one")["id"] for _ in range(2)]
     assert made[0] == made[1]
     with pytest.raises(HeliostatError, match="idempotency key"):
-        client.submit_sweep(job, grid={"x": [1, 2, 3]}, idempotency_key="one")
+        client.sweeps.submit(job, grid={"x": [1, 2, 3]}, idempotency_key="one")
 
 
 def test_cells_that_a_spreadsheet_would_run_are_kept_from_it(client: Client) -> None:
-    made = client.submit_sweep({"command": ["true"], "held": True, **SMALL}, list=[{"x": "=cmd()"}, {"x": "ok"}])
-    assert "'=cmd()" in client.sweep_csv(made["id"])
+    made = client.sweeps.submit({"command": ["true"], "held": True, **SMALL}, list=[{"x": "=cmd()"}, {"x": "ok"}])
+    assert "'=cmd()" in client.sweeps.csv(made["id"])
 
 
 def test_metrics_are_reported_from_within_jobs_only(
@@ -117,4 +117,4 @@ def test_metrics_are_reported_from_within_jobs_only(
 
 def test_strangers_see_no_sweep(client: Client) -> None:
     with pytest.raises(HeliostatError, match="There is no sweep 999999"):
-        client.sweep(999999)
+        client.sweeps.get(999999)

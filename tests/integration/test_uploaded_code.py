@@ -11,7 +11,7 @@ import pytest
 
 from heliostat.client import Client
 from heliostat.client import uploads as client_uploads
-from heliostat.client.folders import scan_folder
+from heliostat.client.uploads import scan_folder
 from heliostat.errors import BadRequest, Conflict, HeliostatError, Invalid, NotAuthenticated, TooLarge
 from integration.running_server import RunningServer, acting_as
 from integration.unix_users import Person, needs_root
@@ -32,7 +32,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 @pytest.fixture
 def laptop(server: Server) -> Iterator[Client]:
     """Far away: TCP and a token."""
-    token = server.client.create_token("laptop")["token"]
+    token = server.client.tokens.create("laptop")["token"]
     with Client(server.client.status()["url"], token=token) as client:
         yield client
 

@@ -52,13 +52,13 @@ def test_files_and_values_are_handed_on_and_a_python_workflow_runs(client: Clien
         evaluate = w.job("evaluate", ["echo", best], **SMALL)
         prep >> train >> evaluate
     made = w.submit(client, lr=0.5)
-    found = client.wait_for_workflow(made["id"], PATIENCE)
+    found = client.workflows.wait(made["id"], PATIENCE)
     assert found["state"] == "completed", found
     by_key = {job["key"]: job for job in found["jobs"]}
     assert by_key["prep"]["outputs"] == {"word": "a  b"}
     assert by_key["train.2"]["outputs"] == {"acc": "9"}
-    assert client.job(by_key["train.2"]["job_id"]).logs().splitlines() == ["42", "a  b,0.5"]
-    assert client.job(by_key["evaluate"]["job_id"]).logs().strip() == "train.2/0.5"
+    assert client.jobs.get(by_key["train.2"]["job_id"]).logs().splitlines() == ["42", "a  b,0.5"]
+    assert client.jobs.get(by_key["evaluate"]["job_id"]).logs().strip() == "train.2/0.5"
 
 
 def test_a_job_is_tried_again_a_while_later_and_those_after_it_learn_only_of_its_last_end(
@@ -69,23 +69,23 @@ def test_a_job_is_tried_again_a_while_later_and_those_after_it_learn_only_of_its
     with Workflow("retried") as w:
         first = w.job("first", line + f"[ $(wc -l < {tmp_path}/tries) -ge 3 ]", retries=3, retry_wait=0, **SMALL)
         first >> w.job("then", ["echo", first.output("n")], **SMALL)
-    found = client.wait_for_workflow(w.submit(client)["id"], PATIENCE)
+    found = client.workflows.wait(w.submit(client)["id"], PATIENCE)
     assert found["state"] == "completed", found
     assert (found["jobs"][0]["retries"], found["jobs"][0]["outputs"]) == (2, {"n": "3"})
-    assert client.job(found["jobs"][1]["job_id"]).logs().strip() == "3"
+    assert client.jobs.get(found["jobs"][1]["job_id"]).logs().strip() == "3"
 
 
 def test_retries_wait_longer_each_time(client: Client) -> None:
     with Workflow("slow") as w:
         w.job("never", "exit 4", retries=2, retry_wait="10m", **SMALL)
     number = w.submit(client)["id"]
-    job_id = client.workflow(number)["jobs"][0]["job_id"]
-    client_events = lambda: [event["kind"] for event in client.events(after=0, job=job_id)]  # noqa: E731
+    job_id = client.workflows.get(number)["jobs"][0]["job_id"]
+    client_events = lambda: [event["kind"] for event in client.events.list(after=0, job=job_id)]  # noqa: E731
     _wait(lambda: "failed" in client_events())
-    job = client.job(job_id).data
+    job = client.jobs.get(job_id).data
     assert job["state"] == "pending"
     assert "is tried again at" in (job["reason"] or "")
-    assert client.cancel_workflow(number)["state"] == "cancelled"
+    assert client.workflows.cancel(number)["state"] == "cancelled"
 
 
 def test_the_command_line_submits_shows_retries_and_cancels(server: RunningServer, tmp_path: Path) -> None:
@@ -115,9 +115,9 @@ jobs:
     (tmp_path / "there").touch()
     assert "3 jobs submitted again" in helio(server, "workflow", "retry", number, "--from-failed").stdout
     with Client(home=server.home) as client:
-        found = client.wait_for_workflow(int(number), PATIENCE)
+        found = client.workflows.wait(int(number), PATIENCE)
         assert found["state"] == "completed"
-        assert client.job(found["jobs"][2]["job_id"]).logs().strip() == "5-2"
+        assert client.jobs.get(found["jobs"][2]["job_id"]).logs().strip() == "5-2"
     again = helio(server, "workflow", "retry", number, "--json")
     assert json.loads(again.stdout)["id"] != int(number)
     assert json.loads(again.stdout)["params"] == {"n": 5}
@@ -152,11 +152,11 @@ def test_the_api_refuses_what_is_wrong_with_the_field(client: Client) -> None:
         {"name": "x", "jobs": {"a": 1}},
     ):
         with pytest.raises(Invalid) as caught:
-            client.submit_workflow(document)
+            client.workflows.submit(document)
         assert caught.value.fields
         assert caught.value.hint or caught.value.fields
     with pytest.raises(HeliostatError, match="There is no workflow 999999"):
-        client.workflow(999999)
+        client.workflows.get(999999)
 
 
 def test_two_names_of_the_same_job_are_refused_where_they_are_written() -> None:
@@ -189,10 +189,10 @@ def test_parameters_may_be_called_as_they_like(server: RunningServer, client: Cl
         "params": dict.fromkeys(names, "-"),
         "jobs": {"a": {"command": ["true"], **SMALL}},
     }
-    assert client.check_workflow(document, dict.fromkeys(names, "x"))["params"] == dict.fromkeys(names, "x")
+    assert client.workflows.check(document, dict.fromkeys(names, "x"))["params"] == dict.fromkeys(names, "x")
     options = [word for name in names for word in ("--param", f"{name}={name}")]
     made = json.loads(
         helio(server, "workflow", "submit", "-", *options, "--json", stdin=json.dumps(document)).stdout
     )
     assert made["params"] == {name: name for name in names}
-    assert client.submit_workflow(document)["id"] != made["id"]
+    assert client.workflows.submit(document)["id"] != made["id"]

@@ -22,7 +22,7 @@ from pathlib import Path
 import pytest
 from bench.slurm_up import PROGRAMS, _free_ports, _path
 
-from heliostat.services.slurm_setup.verbs import Sources
+from heliostat.provision.slurm.setup import Sources
 from integration.running_server import wait_for
 
 FIRST, SECOND = f"a{os.getpid()}", f"b{os.getpid()}"  # as their cgroups are the machine's
@@ -61,7 +61,7 @@ ONE_STEP = """\
 import json, os, signal, sys
 from pathlib import Path
 from heliostat.errors import Conflict
-from heliostat.services.slurm_setup.verbs import Sources, apply_setup
+from heliostat.provision.slurm.setup import Sources, apply_setup
 try:
     for sentence in apply_setup(Sources(Path(sys.argv[1]), sys.argv[2])):
         os.kill(os.getpid(), signal.SIGKILL)

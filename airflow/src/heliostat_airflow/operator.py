@@ -47,7 +47,7 @@ class HeliostatOperator(BaseOperator):
         return self._finish(self._job.wait())
 
     def execute_complete(self, context: Any, event: dict[str, Any]) -> dict[str, Any]:
-        return self._finish(self._client().job(event["job_id"]))
+        return self._finish(self._client().jobs.get(event["job_id"]))
 
     def on_kill(self) -> None:
         """A task that is stopped stops its job."""

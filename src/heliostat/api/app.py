@@ -43,10 +43,10 @@ from heliostat.api import (
     workflows,
 )
 from heliostat.api.feed import Feed
-from heliostat.api.folders import FolderWatch
 from heliostat.api.middleware import BodyLimit, ServerTiming
 from heliostat.api.refusals import Told, read_job, refusal
 from heliostat.api.schemas import ErrorView
+from heliostat.api.streams import FolderWatch
 from heliostat.errors import BadRequest, HeliostatError, NotFound, StoreUnavailable
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context

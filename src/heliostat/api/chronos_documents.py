@@ -5,12 +5,13 @@ What cannot be honoured is refused with the reason; nothing is left out silently
 
 import math
 import re
-from collections.abc import Mapping
+import shlex
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
+from pathlib import PurePosixPath
 from typing import Any
+from urllib.parse import SplitResult, unquote, urlsplit
 
-from heliostat.api.chronos_containers import container_of
-from heliostat.api.chronos_fetch import script_with_fetches
 from heliostat.api.refusals import read_job
 from heliostat.errors import Invalid
 from heliostat.models.schedules import CatchUp, Overlap, Schedule, ScheduleState
@@ -63,6 +64,25 @@ _TRUTHS = (
 _ZONES = {"PST": "America/Los_Angeles", "CST": "America/Chicago", "AST": "America/Anchorage"}
 _HIGH = 100  # of priorities, which count among the jobs of one's own project
 _LONGEST = 128 * 1024
+
+_TAR = re.compile(r".*\.(tar|tgz|tar\.gz|tbz2|tar\.bz2|txz|tar\.xz)", re.IGNORECASE)
+_MOST = 100
+_SWITCHES = ("extract", "executable", "cache")  # nothing is kept for other runs: without `cache` it is the same
+
+Wrong = Callable[[str, str], Exception]
+
+_CONTAINER_FIELDS = {
+    "type",
+    "image",
+    "network",
+    "volumes",
+    "forcePullImage",
+    "parameters",
+    "networkName",
+    "networkInfos",
+}
+_NETWORKS = {"HOST": "host", "BRIDGE": "private", "USER": "private", "NONE": "none"}
+_INSTEAD = {"forcePullImage": ", and name the version in the image", "parameters": ", and use volumes and network"}
 
 
 def wish_from(document: Document, unix_user: str | None) -> Wish:
@@ -257,3 +277,85 @@ def _list(document: Document, name: str) -> list[Any]:
 
 def _wrong(field: str, why: str) -> Invalid:
     return Invalid(f"{field}: {why}.", "Change that field and send it again.", fields={field: why})
+
+
+def script_with_fetches(fetches: object, command: str | Sequence[str], wrong: Wrong) -> str:
+    """A script that fetches them and then runs the line or the words."""
+    if not isinstance(fetches, list) or len(fetches) > _MOST:
+        raise wrong("fetch", f"must be a list of at most {_MOST}")
+    lines = [line for one in fetches for line in _fetch_lines(one, wrong)]
+    last = command if isinstance(command, str) else f"exec {shlex.join(command)}"
+    return "\n".join(["#!/bin/sh", "set -e", *lines, "set +e", last, ""])
+
+
+def _fetch_lines(one: object, wrong: Wrong) -> list[str]:
+    uri = one.get("uri") if isinstance(one, dict) else None
+    if not isinstance(one, dict) or not isinstance(uri, str) or not uri.isprintable() or len(uri) > 4000:
+        raise wrong("fetch", "each has a uri")
+    for field, value in one.items():
+        if field != "uri" and (field not in _SWITCHES or not isinstance(value, bool)):
+            raise wrong(
+                f"fetch.{str(field)[:40]}", f"is not possible here: {', '.join(_SWITCHES)} are true or false"
+            )
+    parts = _parts(uri, wrong)
+    name = PurePosixPath(unquote(parts.path)).name
+    if not name or name in (".", ".."):
+        raise wrong("fetch", f"{uri[:60]!a} names no file")
+    file = shlex.quote(f"./{name}")
+    if parts.scheme in ("http", "https", "ftp"):
+        lines = [f"curl -fsSL --retry 3 -o {file} -- {shlex.quote(uri)}"]
+    elif parts.scheme in ("", "file") and parts.path.startswith("/") and not parts.netloc:
+        lines = [f"cp -R -- {shlex.quote(unquote(parts.path))} {file}"]
+    else:
+        raise wrong("fetch", f"{uri[:60]!a}: only http, https, ftp and files of the node can be fetched here")
+    if one.get("extract", True) and _TAR.fullmatch(name):
+        lines.append(f"tar -xf {file}")
+    elif one.get("extract", True) and name.lower().endswith(".zip"):
+        lines.append(f"unzip -o -q {file}")
+    return [*lines, f"chmod +x {file}"] if one.get("executable") else lines
+
+
+def _parts(uri: str, wrong: Wrong) -> SplitResult:
+    try:
+        return urlsplit(uri)
+    except ValueError:
+        raise wrong("fetch", f"{uri[:60]!a} is no address") from None
+
+
+def container_of(container: object, wrong: Wrong) -> dict[str, Any]:
+    """The fields of a job; none without a container."""
+    if container is None:
+        return {}
+    if not isinstance(container, dict) or not isinstance(container.get("image"), str):
+        raise wrong("container", "has a type and an image")
+    for name in container:
+        if name not in _CONTAINER_FIELDS:
+            raise wrong(f"container.{str(name)[:40]}", "is not known here")
+    for name in ("forcePullImage", "parameters", "networkName", "networkInfos"):
+        if container.get(name):
+            raise wrong(f"container.{name}", "is not possible here; leave it out" + _INSTEAD.get(name, ""))
+    if str(container.get("type", "DOCKER")).upper() not in ("DOCKER", "MESOS"):
+        raise wrong("container.type", "is DOCKER or MESOS")
+    network = str(container.get("network", "HOST")).upper()
+    if network not in _NETWORKS:
+        raise wrong("container.network", "is HOST, BRIDGE or NONE")
+    volumes = container.get("volumes") or []
+    if not isinstance(volumes, list):
+        raise wrong("container.volumes", "must be a list")
+    mounts = [_mount(one, wrong) for one in volumes]
+    return {"image": container["image"], "network": _NETWORKS[network], "mounts": mounts}
+
+
+def _mount(volume: object, wrong: Wrong) -> str:
+    paths = [volume.get(name) for name in ("hostPath", "containerPath")] if isinstance(volume, dict) else []
+    if not isinstance(volume, dict) or not all(isinstance(path, str) for path in paths):
+        raise wrong(
+            "container.volumes", "each has a hostPath and a containerPath: only folders of the node are there"
+        )
+    if unknown := sorted(str(name)[:40] for name in volume.keys() - {"hostPath", "containerPath", "mode"}):
+        raise wrong(f"container.volumes.{unknown[0]}", "is not possible here: only folders of the node are there")
+    mode = str(volume.get("mode", "RW")).upper()
+    if mode not in ("RW", "RO"):
+        raise wrong("container.volumes.mode", "is RW or RO")
+    source, target = (str(path).rstrip("/") or "/" for path in paths)
+    return f"{source}:{target}{':ro' if mode == 'RO' else ''}"

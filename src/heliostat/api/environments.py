@@ -7,9 +7,8 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.environment_schemas import EnvironmentBody
 from heliostat.api.people_schemas import Page
-from heliostat.api.schemas import Count, Line
+from heliostat.api.schemas import Count, EnvironmentBody, Line
 from heliostat.services.environments import verbs as services
 from heliostat.services.environments.verbs import Shown
 

@@ -1,22 +1,37 @@
-"""Past jobs for replays."""
+"""Past jobs: written for replays, brought in from elsewhere."""
 
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, Query
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.history_schemas import SacctBody
-from heliostat.services.history import export_history
-from heliostat.services.history_import import import_slurm
-from heliostat.store.past import Period
+from heliostat.services.history import SacctText, export_history, import_slurm
+from heliostat.store.history import Period
 
 router = APIRouter(tags=["history"])
 Since = Annotated[datetime | None, Query(alias="from")]
 Until = Annotated[datetime | None, Query(alias="to")]
+
+Name = Annotated[str, StringConstraints(min_length=1, max_length=128)]
+
+
+class SacctBody(BaseModel):
+    """What `sacct` printed, with its header."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    text: str
+    delimiter: Annotated[str, StringConstraints(min_length=1, max_length=40)] = "|"
+    projects: Annotated[dict[Name, Name], Field(max_length=10_000)] = {}
+    users: Annotated[dict[Name, Name], Field(max_length=10_000)] = {}
+
+    def to_text(self) -> SacctText:
+        return SacctText(self.text, self.delimiter, self.projects, self.users)
 
 
 @router.get("/history")

@@ -7,14 +7,13 @@ from fastapi import APIRouter, Path, Query
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, StringConstraints, model_validator
 
 from heliostat.api.deps import CallerDep, ContextDep
-from heliostat.api.environment_schemas import EnvironmentBody
 from heliostat.api.environments import LogAnswer, Removed
 from heliostat.api.people_schemas import Page
-from heliostat.api.schemas import Line
+from heliostat.api.schemas import EnvironmentBody, Line
 from heliostat.models.images import Push
+from heliostat.services.environments import images
 from heliostat.services.environments import verbs as environments
-from heliostat.services.images import verbs as images
-from heliostat.services.images.verbs import ImageWish, Login, ShownImage
+from heliostat.services.environments.images import ImageWish, Login, ShownImage
 
 router = APIRouter(tags=["images"])
 NamePath = Annotated[

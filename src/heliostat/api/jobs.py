@@ -1,6 +1,7 @@
 """Endpoints about jobs."""
 
 import time
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import Annotated, Any
@@ -12,24 +13,22 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath
 from heliostat.api.feed import Behind, Feed
-from heliostat.api.queue_views import forecast_view
 from heliostat.api.schedules import origin_view
 from heliostat.api.schemas import BulkBody, CancelBody, JobBody, WaitBody
-from heliostat.api.views import family_view, job_detail_view, job_view, public_job_view
-from heliostat.api.waiting import Waited
+from heliostat.api.views import Json, family_view, forecast_view, job_detail_view, job_view, public_job_view
 from heliostat.errors import Invalid
-from heliostat.models import TERMINAL, Caller, Job, JobId, JobState
+from heliostat.models import TERMINAL, Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
+from heliostat.services.efficiency import in_all
 from heliostat.services.jobs import verbs as services
-from heliostat.services.jobs.families import family_of
-from heliostat.services.jobs.logs import LogRange, log_order, read_log
+from heliostat.services.jobs.story import family_of
 from heliostat.services.jobs.submission import submit_jobs
-from heliostat.services.jobs.usage import in_all
-from heliostat.services.rights import inspectable_job, may_inspect, may_see_values
+from heliostat.services.logs.reading import LogRange, log_order, read_log
+from heliostat.services.rights import check_inspectable, inspectable_job, may_inspect, may_see_values
 from heliostat.services.sessions.verbs import TOKEN
 from heliostat.store import jobs as stored
-from heliostat.store.attempt_usage import usage_of
 from heliostat.store.schedules import origin_of
+from heliostat.store.usage import usage_of
 
 router = APIRouter(tags=["jobs"])
 HIDDEN = "(hidden)"
@@ -234,3 +233,34 @@ def _before(cursor: str | None) -> JobId | None:
             "The cursor is not one of ours.", "Use next_cursor as it came.", fields={"cursor": "unknown"}
         )
     return int(cursor)
+
+
+class Waited:
+    """`left` are those that are not over."""
+
+    def __init__(
+        self, context: Context, caller: Caller, ids: Sequence[JobId], view: Callable[[Job], Json]
+    ) -> None:
+        self._context, self._caller, self._ids, self._view = context, caller, ids, view
+        self.left: set[JobId] = set()
+
+    def look(self) -> None:
+        """In the store. Raises when one does not exist, or is not to be looked at."""
+        with self._context.store.read() as conn:
+            standings = stored.get_standings(conn, self._ids)
+        for job_id in self._ids:
+            if job_id not in standings:
+                inspectable_job(self._context, self._caller, job_id)
+            check_inspectable(self._caller, standings[job_id])
+        self.left = {job.id for job in standings.values() if job.state not in TERMINAL}
+
+    def hear(self, events: Iterable[JobEvent]) -> None:
+        self.left -= {event.job_id for event in events if event.state in TERMINAL}
+
+    def answer(self) -> JSONResponse:
+        """Takes a while when there are thousands."""
+        over = [job_id for job_id in self._ids if job_id not in self.left]
+        with self._context.store.read() as conn:
+            jobs = stored.listed_jobs(conn, over)
+        finished = [self._view(jobs[job_id]) for job_id in over]
+        return JSONResponse({"finished": finished, "unfinished": sorted(self.left)})

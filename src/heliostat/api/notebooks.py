@@ -7,9 +7,8 @@ from pydantic import BaseModel, ConfigDict, Field, JsonValue, StringConstraints
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.api.queue_views import forecast_view
 from heliostat.api.schemas import Argument, JobBody, Line
-from heliostat.api.views import job_view
+from heliostat.api.views import forecast_view, job_view
 from heliostat.models.notebooks import NotebookWish
 from heliostat.services.notebooks.verbs import run_notebook
 from heliostat.services.sessions.notebooks import list_notebooks

@@ -29,7 +29,7 @@ from heliostat.api.people_schemas import (
     WhoAmIAnswer,
 )
 from heliostat.errors import Invalid
-from heliostat.services.accounts import audit, people, projects, tokens, web_logins
+from heliostat.services.accounts import people, projects, tokens, web_logins
 
 router = APIRouter(tags=["people"])
 
@@ -168,7 +168,7 @@ def list_audit(
     user: Annotated[str, Query(max_length=64, description="Who did it.")] = "",
     text: Annotated[str, Query(max_length=128, description="Part of what was done, or to what.")] = "",
 ) -> Page[AuditAnswer]:
-    entries, next_cursor = audit.list_audit(context, caller, limit, cursor, audit.AuditFilter(user, text))
+    entries, next_cursor = people.list_audit(context, caller, limit, cursor, people.AuditFilter(user, text))
     return Page(items=[AuditAnswer.of(entry) for entry in entries], next_cursor=next_cursor)
 
 

@@ -7,9 +7,9 @@ from typing import Annotated, Generic, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from heliostat.models import AuditEntry, Caller, Department, Project, ProjectRole, Role, Token, User
+from heliostat.services.accounts.data_classes import MOST_SECRET
 from heliostat.services.accounts.projects import MOST_SHARES
 from heliostat.services.accounts.quotas import QuotaChange
-from heliostat.services.cluster.data_classes import MOST_SECRET
 
 T = TypeVar("T")
 Flag = Annotated[bool, Field(strict=True)]

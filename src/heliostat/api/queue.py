@@ -4,8 +4,8 @@ from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.api.queue_views import account_view, answer_view, explanation_view
 from heliostat.api.schemas import WhenBody
+from heliostat.api.views import account_view, answer_view, explanation_view
 from heliostat.services.accounts.shares import counted_by, share_tree
 from heliostat.services.jobs.why import explain_job, foresee_request
 

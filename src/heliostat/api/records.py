@@ -8,12 +8,11 @@ from pydantic import BaseModel, ConfigDict, Field
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.api.record_schemas import CodeBody
 from heliostat.api.refusals import read_job
+from heliostat.api.schemas import CodeBody
 from heliostat.api.views import job_view, request_view
 from heliostat.services.jobs.comparison import compare_jobs
-from heliostat.services.jobs.records import Kept, job_record
-from heliostat.services.jobs.reruns import fields_of_rerun, notes_on, rerun_job, same_image
+from heliostat.services.jobs.reruns import Kept, fields_of_rerun, job_record, notes_on, rerun_job, same_image
 
 router = APIRouter(tags=["records"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]

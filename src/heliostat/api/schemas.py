@@ -1,7 +1,8 @@
-"""The bodies of requests about jobs and nodes: every field checked, unknown fields refused."""
+"""The bodies of requests about jobs, their code and environments, and nodes: unknown fields are refused."""
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
@@ -19,12 +20,11 @@ from pydantic import (
     model_validator,
 )
 
-from heliostat.api.environment_schemas import EnvironmentField, asked_software
-from heliostat.api.record_schemas import CodeBody
 from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Parent, Placement, Rule
 from heliostat.models.dependencies import MOST_PAIRS, parse_begin, parse_parents
+from heliostat.models.environments import MOST_CHARACTERS, Software
 from heliostat.models.job_fields import ALIASES, JOB_FIELDS, JobField, Kind
-from heliostat.models.mounts import parse_mount
+from heliostat.models.jobs import parse_mount
 from heliostat.models.notices import parse_occasions
 from heliostat.models.quantities import (
     MAX_ARRAY,
@@ -35,7 +35,7 @@ from heliostat.models.quantities import (
     parse_memory,
     parse_signal,
 )
-from heliostat.models.records import Code
+from heliostat.models.records import MOST_DIFF_BYTES, MOST_UNTRACKED, Code, without_credentials
 from heliostat.models.retries import DEFAULT_CAUSES, Retry, parse_retry_on
 
 _MAX_ARGUMENT = 128 * 1024 - 1  # bytes; Linux takes no longer single argument
@@ -47,6 +47,88 @@ _MOST_ELEMENTS = 100_000  # of all arrays in one request
 _SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", "OPTIND", "LINENO", "IFS", "_"}
 # These say which GPUs the queue has given to the job: another value would reach for somebody else's.
 _QUEUES_OWN = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HELIOSTAT_MARK"}
+
+File = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS, strict=True)]
+
+
+class EnvironmentBody(BaseModel):
+    """Texts of files. One of requirements, pyproject and conda; uv_lock goes with pyproject."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    requirements: File | None = None
+    pyproject: File | None = None
+    uv_lock: File | None = None
+    conda: File | None = None
+    python: Annotated[str, StringConstraints(min_length=1, max_length=10, strict=True)] | None = None
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> "EnvironmentBody":
+        if sum(text is not None for text in (self.requirements, self.pyproject, self.conda)) != 1:
+            raise ValueError("send one of requirements, pyproject and conda")
+        if self.uv_lock is not None and self.pyproject is None:
+            raise ValueError("uv_lock goes with pyproject")
+        return self
+
+    def software(self) -> Software:
+        if self.requirements is not None:
+            return Software("requirements", (("requirements.txt", self.requirements),), self.python)
+        if self.conda is not None:
+            return Software("conda", (("environment.yml", self.conda),), self.python)
+        project = ("pyproject.toml", self.pyproject or "")
+        if self.uv_lock is None:
+            return Software("pyproject", (project,), self.python)
+        return Software("uv", (project, ("uv.lock", self.uv_lock)), self.python)
+
+
+Digest = Annotated[str, StringConstraints(min_length=1, max_length=64, strict=True)]
+EnvironmentField = Digest | EnvironmentBody | None
+
+
+def asked_software(given: EnvironmentField) -> Software | str | None:
+    return given.software() if isinstance(given, EnvironmentBody) else given
+
+
+def _storable(text: str) -> str:
+    if "\0" in text:
+        raise ValueError("must not contain a NUL character")
+    text.encode()  # what is no text cannot be stored; raises a ValueError
+    return text
+
+
+Text = Annotated[str, StringConstraints(max_length=4096, strict=True), AfterValidator(_storable)]
+
+
+class CodeBody(BaseModel):
+    """The state of the folder it is submitted from, as git tells it."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    folder: Text | None = None
+    commit: Annotated[str, StringConstraints(pattern="^[0-9a-f]{40,64}$", strict=True)] | None = None
+    branch: Text | None = None
+    remote: Text | None = None
+    diff: Annotated[str, StringConstraints(max_length=MOST_DIFF_BYTES, strict=True), AfterValidator(_storable)] = (
+        ""
+    )
+    is_diff_cut: StrictBool = False
+    untracked: Annotated[list[Text], Field(max_length=MOST_UNTRACKED)] = []
+    untracked_count: Annotated[int, Field(ge=0, le=2**53, strict=True)] = 0
+
+    def to_code(self) -> Code:
+        """A remote loses what may be a password, whoever forgot to take it out."""
+        remote = None if self.remote is None else without_credentials(self.remote)
+        values = self.model_dump() | {"remote": remote, "untracked": tuple(self.untracked)}
+        return Code(**values)
+
+
+ReadJob = Callable[[Mapping[str, object]], JobRequest]
+
+
+def with_code(read_job: ReadJob, record: CodeBody | None) -> ReadJob:
+    """Reads jobs that are all submitted with the same code."""
+    code = None if record is None else record.to_code()
+    return lambda body: replace(read_job(body), code=code)
 
 
 def _no_nul(text: str) -> str:

@@ -8,9 +8,8 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import JSONResponse
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.api.queue_views import forecast_view
 from heliostat.api.schemas import Command, JobBody, Line
-from heliostat.api.views import job_view
+from heliostat.api.views import forecast_view, job_view
 from heliostat.models.sessions import MOST_PORT, SessionWish, Target
 from heliostat.services.addresses import Addresses
 from heliostat.services.context import Context

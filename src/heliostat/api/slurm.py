@@ -1,14 +1,12 @@
 """Slurm's accounts, kept in step with ours: for admins."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from fastapi import APIRouter
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
-
-if TYPE_CHECKING:
-    from heliostat.services.accounts.slurm import Plan
+from heliostat.services.accounts.slurm import AccountPlan, apply_accounts, plan_slurm_accounts
 
 router = APIRouter(prefix="/slurm", tags=["slurm"])
 
@@ -16,23 +14,19 @@ router = APIRouter(prefix="/slurm", tags=["slurm"])
 @router.get("/plan")
 def plan(caller: CallerDep, context: ContextDep) -> Response:
     """What would be changed in Slurm to have its accounts as ours are. Changes nothing. Admins only."""
-    from heliostat.services.accounts.slurm import plan_slurm_accounts
-
     return JSONResponse(_view(plan_slurm_accounts(context, caller)))
 
 
 @router.post("/apply")
 def apply(caller: CallerDep, context: ContextDep) -> Response:
     """Carry the plan out; stops at the first step that Slurm refuses. Admins only."""
-    from heliostat.services.accounts.slurm import apply_accounts
-
     return JSONResponse(_view(apply_accounts(context, caller).plan))
 
 
-def _view(plan: "Plan") -> dict[str, Any]:
+def _view(plan: AccountPlan) -> dict[str, Any]:
     return {
         "cluster": plan.cluster,
-        "steps": [{"sentence": step.sentence, "argv": step.argv(plan.cluster)} for step in plan.steps],
+        "steps": [{"sentence": step.sentence, "argv": step.argv} for step in plan.steps],
         "left_alone": list(plan.left_alone),
         "not_expressed": list(plan.not_expressed),
     }

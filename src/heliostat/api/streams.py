@@ -1,9 +1,11 @@
 """Server-sent events: the life of jobs, and what they print, as it happens."""
 
+import asyncio
 import contextlib
 import json
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from collections import defaultdict
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Header, Query
@@ -14,11 +16,11 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.api.deps import MAX_ID, CallerDep, ContextDep, IdPath, is_still
 from heliostat.api.feed import Behind, Feed, Follower
-from heliostat.api.folders import FolderWatch
 from heliostat.api.views import event_view
+from heliostat.inotify import Inotify
 from heliostat.models import Caller, Job, JobEvent, JobId, JobState
 from heliostat.services.context import Context
-from heliostat.services.jobs.logs import STREAMS, Tail, log_order, log_path
+from heliostat.services.logs.reading import STREAMS, Tail, check_log, log_order, open_tail
 from heliostat.services.rights import inspectable_job, may_inspect
 from heliostat.store import jobs as stored
 from heliostat.store.jobs import listed_jobs
@@ -80,7 +82,7 @@ async def follow_logs(
     After a break, send the offsets reached and, as `from_attempt`, the attempt they belong to.
     """
     job = await run_in_threadpool(inspectable_job, context, caller, job_id)
-    log_path(context, job, attempt or 1, "stdout")  # told now: once it streams it is too late for a 4xx
+    check_log(context, job)  # told now: once it streams it is too late for a 4xx
     offsets = {"stdout": stdout_offset, "stderr": stderr_offset}
     names = STREAMS if stream == "both" else (stream,)
     wanted = {name: offsets[name] for name in names}
@@ -196,24 +198,27 @@ class _LogSource:
     async def _attempt(self, follower: Follower, number: int, only_this: bool) -> AsyncIterator[str]:
         """All one attempt prints, until it is over."""
         tails = {
-            name: Tail(log_path(self._context, self._job, number, name), name, offset, number)
+            name: open_tail(self._context, self._job, number, name, offset)
             for name, offset in self._offsets.items()
         }
-        folder = str(log_path(self._context, self._job, number, "stdout").parent)
+        folder = check_log(self._context, self._job).log_folder(self._job.id)
         for text in self._as_written(tails, number):
             yield text
         job = self._job
         with contextlib.ExitStack() as stack:
             watching = False
             while True:
-                watching = watching or stack.enter_context(self._folders.watching(folder, follower.nudge))
+                if folder is not None and not watching:
+                    watching = stack.enter_context(self._folders.watching(folder, follower.nudge))
                 for tail in tails.values():
                     for chunk in tail.chunks():
                         self._said_at = time.monotonic()
                         yield _text("chunk", chunk)
                 if job.is_over or job.attempt > number or (only_this and job.attempt != number):
                     return
-                patience = _CHECK_SECONDS if watching or job.state is not JobState.STARTING else 0.002
+                patience = (
+                    _CHECK_SECONDS if watching or folder is None or job.state is not JobState.STARTING else 0.002
+                )
                 job = await self._something(follower, job, patience)
                 await self._guard.check()
                 if time.monotonic() - self._said_at >= _KEEP_ALIVE_SECONDS:
@@ -281,3 +286,42 @@ async def _until_refused(source: AsyncGenerator[str]) -> AsyncIterator[str]:
         with contextlib.suppress(_Refused):
             async for text in source:
                 yield text
+
+
+class FolderWatch:
+    """Calls the watchers of a folder when a file there changes, in the event loop."""
+
+    def __init__(self) -> None:
+        self._inotify = Inotify()
+        self._callbacks: dict[int, set[Callable[[], None]]] = defaultdict(set)
+
+    def attach(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._inotify.descriptor >= 0:
+            loop.add_reader(self._inotify.descriptor, self._read)
+
+    def detach(self, loop: asyncio.AbstractEventLoop) -> None:
+        if self._inotify.descriptor >= 0:
+            loop.remove_reader(self._inotify.descriptor)
+            self._inotify.close()
+
+    @contextlib.contextmanager
+    def watching(self, folder: str, changed: Callable[[], None]) -> Iterator[bool]:
+        """False when the folder cannot be watched (yet)."""
+        number = self._inotify.add(folder)
+        if number is None:
+            yield False
+            return
+        self._callbacks[number].add(changed)
+        try:
+            yield True
+        finally:
+            self._callbacks[number].discard(changed)
+            if not self._callbacks[number]:
+                del self._callbacks[number]
+                self._inotify.remove(number)
+
+    def _read(self) -> None:
+        with contextlib.suppress(BlockingIOError):
+            for number in {number for number, _ in self._inotify.read()}:
+                for changed in list(self._callbacks.get(number, ())):
+                    changed()

@@ -8,9 +8,8 @@ from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep
 from heliostat.api.people_schemas import Page
-from heliostat.api.record_schemas import CodeBody, with_code
 from heliostat.api.refusals import read_job
-from heliostat.api.schemas import Json
+from heliostat.api.schemas import CodeBody, Json, with_code
 from heliostat.api.views import time_view
 from heliostat.models.workflows import Metric, Sweep
 from heliostat.services.workflows import sweeps as services

@@ -18,7 +18,7 @@ from heliostat.auth.web import digest_of, new_secret
 from heliostat.errors import NotAuthenticated
 from heliostat.models import User, WebLogin
 from heliostat.models.sessions import Grant, Target
-from heliostat.store import people, proxy_grants, web_logins
+from heliostat.store import people, web_logins
 from heliostat.store.database import Store, Transaction
 
 LASTS = timedelta(days=7)
@@ -129,15 +129,15 @@ class Grants:
         grant = Grant(user, target, login_id, now, now + lasts)
 
         def change(tx: Transaction) -> None:
-            proxy_grants.drop_old_grants(tx, user, now, _MOST_EACH - 1)
-            proxy_grants.add_grant(tx, grant, digest_of(secret))
+            web_logins.drop_old_grants(tx, user, now, _MOST_EACH - 1)
+            web_logins.add_grant(tx, grant, digest_of(secret))
 
         self._store.write(change)
         return secret
 
     def _read(self, digest: str) -> _Holder:
         with self._store.read() as conn:
-            grant = proxy_grants.grant_by_digest(conn, digest)
+            grant = web_logins.grant_by_digest(conn, digest)
             user = people.find_user(conn, grant.user) if grant else None
             login = web_logins.login_by_id(conn, grant.login_id) if grant and grant.login_id else None
         if grant is None or user is None or (grant.login_id is not None and login is None):

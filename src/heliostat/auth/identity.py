@@ -1,6 +1,8 @@
 """Who is calling: by the socket's peer, by token, by password; `web` knows browsers, `grants` the proxy."""
 
+import hashlib
 import re
+import secrets
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +13,6 @@ from heliostat.auth.cache import Cache
 from heliostat.auth.grants import Grants
 from heliostat.auth.passwords import Passwords
 from heliostat.auth.ratelimit import LoginLimiter
-from heliostat.auth.tokens import digest_of, is_token
 from heliostat.auth.unix import UnixAccount, UnixAccounts
 from heliostat.auth.web import WebLogins
 from heliostat.config import Settings
@@ -25,6 +26,9 @@ log = get_logger()
 
 _ACCOUNT_NAME = re.compile(r"[a-z_][a-z0-9_.-]{0,31}")
 _USE_NOTED_EVERY = timedelta(minutes=1)
+
+PREFIX = "helio_"
+_SECRET = re.compile(rf"{PREFIX}[A-Za-z0-9_-]{{43}}")
 
 
 def is_account_name(name: str) -> bool:
@@ -246,3 +250,22 @@ class _TokenUses:
             if not uses:
                 self._thread = None
             return uses
+
+
+def new_token() -> tuple[str, str]:
+    """A secret of 256 random bits, and its digest."""
+    secret = PREFIX + secrets.token_urlsafe(32)
+    return secret, digest_of(secret)
+
+
+def digest_of(secret: str) -> str:
+    """What is stored and looked up.
+
+    A plain SHA-256 is enough because the secret is random, not chosen; and nobody can steer the digest of a guess,
+    so the time a look-up takes says nothing about the secrets that exist.
+    """
+    return hashlib.sha256(secret.encode()).hexdigest()
+
+
+def is_token(text: str) -> bool:
+    return _SECRET.fullmatch(text) is not None

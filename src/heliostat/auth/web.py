@@ -1,6 +1,9 @@
-"""Browsers: whose cookie is this, and codes that open the web once."""
+"""Browsers: whose cookie is this, codes that open the web once, and tokens against forged requests."""
 
+import base64
+import binascii
 import hashlib
+import hmac
 import secrets
 import threading
 from collections.abc import Callable
@@ -19,6 +22,8 @@ IDLE = timedelta(hours=12)  # without a page of ours being asked for by a person
 CODE_LASTS = timedelta(minutes=5)
 _SEEN_EVERY = timedelta(minutes=5)
 _MOST_CODES_EACH = 5
+
+_BYTES = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +115,27 @@ class _Codes:
                 "This link was used already, or is too old.", "`helio web` on the server makes a new one."
             )
         return user
+
+
+def new_form_token(secret: str) -> str:
+    """For the forms of whoever holds this cookie. Each looks different, so that compression gives nothing away."""
+    pad = secrets.token_bytes(_BYTES)
+    return base64.urlsafe_b64encode(pad + _xor(pad, _proof(secret))).decode().rstrip("=")
+
+
+def is_form_token(secret: str, shown: str) -> bool:
+    try:
+        data = base64.urlsafe_b64decode(shown.encode("ascii") + b"==")
+    except (binascii.Error, UnicodeEncodeError, ValueError):
+        return False
+    if len(data) != 2 * _BYTES:
+        return False
+    return hmac.compare_digest(_xor(data[:_BYTES], data[_BYTES:]), _proof(secret))
+
+
+def _proof(secret: str) -> bytes:
+    return hmac.digest(secret.encode(), b"heliostat form", hashlib.sha256)
+
+
+def _xor(one: bytes, other: bytes) -> bytes:
+    return bytes(a ^ b for a, b in zip(one, other, strict=True))

@@ -15,9 +15,7 @@ class Entry(NamedTuple):
 SECTIONS: dict[str, tuple[Entry, ...]] = {
     "Submit": (
         Entry("run", "run:run", "Put a command into the queue."),
-        Entry(
-            "notebook", "notebook_run:notebook", "JupyterLab on the cluster; or a notebook as a job: notebook run."
-        ),
+        Entry("notebook", "notebook:notebook", "JupyterLab on the cluster; or a notebook as a job: notebook run."),
         Entry("session", "session:session", "Interactive sessions: JupyterLab, or a web server of your own."),
         Entry("service", "service:service", "Web servers that stay up, as several replicas behind one address."),
         Entry("submit", "submit:submit", "Put the jobs of a YAML or JSON file into the queue."),
@@ -35,7 +33,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("why", "queue:why", "Say why a job waits, and when it will start."),
         Entry("when", "queue:when", "Say when a job would start, before submitting it."),
         Entry("logs", "logs:logs", "Print what a job has printed."),
-        Entry("results", "results:results", "Fetch what a job left in its folder results."),
+        Entry("results", "jobs:results", "Fetch what a job left in its folder results."),
         Entry("wait", "watch:wait", "Wait until jobs are over."),
         Entry("events", "watch:events", "Show what happened to jobs."),
         Entry("top", "top:top", "Watch the cluster live."),
@@ -43,8 +41,8 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("stats", "stats:stats", "Show what a job, a machine or the cluster used over time."),
         Entry("news", "news:news", "News from the admins, for everybody."),
         Entry("notice", "notices:notice", "Be told what happens to jobs: by e-mail, in a chat, or by a webhook."),
-        Entry("share", "accounting:share", "Show who is entitled to what, and has used how much of it."),
-        Entry("report", "accounting:report", "Show who used what in a month."),
+        Entry("share", "queue:share", "Show who is entitled to what, and has used how much of it."),
+        Entry("report", "queue:report", "Show who used what in a month."),
     ),
     "Change": (
         Entry("cancel", "jobs:cancel", "Stop jobs."),
@@ -52,11 +50,11 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("release", "jobs:release", "Let held jobs start again."),
         Entry("requeue", "jobs:requeue", "Stop running jobs and queue them again."),
         Entry("exec", "exec:execute", "Run a command inside a running job."),
-        Entry("extend", "extend:extend", "Give a running or waiting session more time."),
-        Entry("port", "port:port", "Open a port of a running job in your browser."),
-        Entry("ssh", "ssh:ssh", "Open a shell inside a running job, or run a command there on a terminal."),
-        Entry("report-metric", "report_metric:report_metric", "Report a metric of the job it is called from."),
-        Entry("checkpointed", "checkpoints:checkpointed", "Say that a running job has saved its work."),
+        Entry("extend", "jobs:extend", "Give a running or waiting session more time."),
+        Entry("port", "web:port", "Open a port of a running job in your browser."),
+        Entry("ssh", "exec:ssh", "Open a shell inside a running job, or run a command there on a terminal."),
+        Entry("report-metric", "sweep:report_metric", "Report a metric of the job it is called from."),
+        Entry("checkpointed", "jobs:checkpointed", "Say that a running job has saved its work."),
     ),
     "Machines": (
         Entry("nodes", "nodes:nodes", "List machines, their GPUs and what is free."),
@@ -77,7 +75,7 @@ SECTIONS: dict[str, tuple[Entry, ...]] = {
         Entry("whoami", "login:whoami", "Show who the server thinks you are."),
         Entry("login", "login:login", "Log in to a server elsewhere."),
         Entry("logout", "login:logout", "Forget the login."),
-        Entry("token", "tokens:token", "Personal tokens for scripts and other machines."),
+        Entry("token", "login:token", "Personal tokens for scripts and other machines."),
         Entry("user", "users:user", "Accounts."),
         Entry("project", "projects:project", "Projects, their members, shares and quotas."),
         Entry("department", "projects:department", "Departments and their shares."),

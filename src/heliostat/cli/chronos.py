@@ -16,7 +16,7 @@ def put_chronos(client: "Client", file: str, documents: list[dict[str, Any]], as
     """Parents before their children, whatever their order in the file."""
     if not all(is_chronos(one) for one in documents):
         raise typer.BadParameter(f"{file}: jobs of Chronos and others cannot be in one file.", param_hint="FILE")
-    made = [client.put_chronos(one) for one in _in_order(documents)]
+    made = [client.schedules.put_chronos(one) for one in _in_order(documents)]
     if as_json:
         print_json(made[0] if len(made) == 1 else made)
         return

@@ -89,4 +89,4 @@ def finish_array(array: "JobArray", wait: bool, as_json: bool) -> None:
 def _print_followed(client: "Client", job: "JobHandle", as_json: bool) -> None:
     from heliostat.cli.logs import print_chunks
 
-    print_chunks(client.follow(job), as_json)
+    print_chunks(client.logs.follow(job), as_json)

@@ -7,15 +7,27 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliostat.cli.app import noun
-from heliostat.cli.builds import SHOWN, indented, print_build, size_of
 from heliostat.cli.connect import connect
-from heliostat.cli.output import Column, JsonFlag, State, clean, counted, print_facts, print_json, print_table, say
-from heliostat.cli.units import clock
+from heliostat.cli.output import (
+    DIGEST_SHOWN,
+    Column,
+    JsonFlag,
+    State,
+    clean,
+    counted,
+    indented,
+    print_build,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+)
+from heliostat.cli.units import clock, size_of_bytes
 from heliostat.errors import Conflict, NotFound
 
 if TYPE_CHECKING:
     from heliostat.client import Client
-    from heliostat.client.shapes import Environment
+    from heliostat.client.environments import Environment
 
 env = noun("The software of jobs, built once.")
 _COLUMNS = (
@@ -48,7 +60,7 @@ def build(
     helio env build requirements.txt
     """
     client = connect()
-    made = client.build_environment(source, python=python, project=project)
+    made = client.environments.build(source, python=python, project=project)
     if not background:
         made = _followed(client, made, quiet=as_json)
     if as_json:
@@ -65,7 +77,7 @@ def list_environments(
     as_json: JsonFlag = False,
 ) -> None:
     """List the environments you have asked for, the one used last first."""
-    found = connect().environments(everybodys=everybodys)
+    found = connect().environments.list(everybodys=everybodys)
     if as_json:
         print_json(found)
     elif found:
@@ -77,7 +89,7 @@ def list_environments(
 @env.command()
 def show(digest: Digest, as_json: JsonFlag = False) -> None:
     """Show one environment: what it is built from, and what was installed."""
-    one = connect().environment(digest)
+    one = connect().environments.get(digest)
     if as_json:
         print_json(one)
         return
@@ -89,7 +101,7 @@ def show(digest: Digest, as_json: JsonFlag = False) -> None:
             ("Kind", one["kind"]),
             ("Python", one["python"]),
             ("Shared", "with everybody who asks for the same" if one["shared"] else "no: it is yours alone"),
-            ("Size", size_of(one["size_bytes"])),
+            ("Size", size_of_bytes(one["size_bytes"])),
             ("First asked by", one["made_by"]),
             ("Used", clock(one["used_at"])),
             ("Built by", f"job {one['build_job']}"),
@@ -105,12 +117,16 @@ def show(digest: Digest, as_json: JsonFlag = False) -> None:
 def remove(digest: Digest, as_json: JsonFlag = False) -> None:
     """Take an environment from your list; it leaves the disk when nobody else has asked for it."""
     client = connect()
-    name = client.environment(digest)["digest"]
-    gone = client.remove_environment(name)
+    name = client.environments.get(digest)["digest"]
+    gone = client.environments.remove(name)
     if as_json:
         print_json({"digest": name, "gone": gone})
     else:
-        print(f"{name[:SHOWN]} is removed." if gone else f"{name[:SHOWN]} is off your list; others still use it.")
+        print(
+            f"{name[:DIGEST_SHOWN]} is removed."
+            if gone
+            else f"{name[:DIGEST_SHOWN]} is off your list; others still use it."
+        )
 
 
 @env.command()
@@ -119,7 +135,7 @@ def prune(
     as_json: JsonFlag = False,
 ) -> None:
     """Remove what nobody has used for a while and no job needs. Admins only."""
-    count = connect().prune_environments(days)
+    count = connect().environments.prune(days)
     if as_json:
         print_json({"count": count})
     else:
@@ -140,8 +156,8 @@ def shell(
     if one["state"] != "ready" or folder is None:
         state = "has failed" if one["state"] == "failed" else f"is {one['state']}"
         raise Conflict(
-            f"{one['digest'][:SHOWN]} {state}: {one['reason'] or 'not there yet'}.",
-            f"helio env show {one['digest'][:SHOWN]}",
+            f"{one['digest'][:DIGEST_SHOWN]} {state}: {one['reason'] or 'not there yet'}.",
+            f"helio env show {one['digest'][:DIGEST_SHOWN]}",
         )
     if not os.path.isdir(f"{folder}/bin"):
         raise NotFound(
@@ -158,20 +174,20 @@ def shell(
 
 def _found_or_built(client: "Client", source: str, python: str | None) -> "Environment":
     if "." in source or "/" in source:
-        return _followed(client, client.build_environment(source, python=python), quiet=False)
-    return client.environment(source)
+        return _followed(client, client.environments.build(source, python=python), quiet=False)
+    return client.environments.get(source)
 
 
 def _followed(client: "Client", made: "Environment", *, quiet: bool) -> "Environment":
     if made["state"] in ("ready", "failed"):
         return made
-    say(f"Job {made['build_job']} builds {made['digest'][:SHOWN]}.")
-    print_build(client.follow_environment(made["digest"]), quiet=quiet)
-    return client.environment(made["digest"])
+    say(f"Job {made['build_job']} builds {made['digest'][:DIGEST_SHOWN]}.")
+    print_build(client.environments.follow(made["digest"]), quiet=quiet)
+    return client.environments.get(made["digest"])
 
 
 def _end_words(made: "Environment") -> str:
-    name = made["digest"][:SHOWN]
+    name = made["digest"][:DIGEST_SHOWN]
     if made["state"] == "ready":
         return f"{name} is ready. Use it: helio run --env @{name} -- python train.py"
     if made["state"] == "failed":
@@ -181,5 +197,5 @@ def _end_words(made: "Environment") -> str:
 
 def _row(one: "Environment") -> list[str | State]:
     used = clock(one["used_at"]) if one["used_at"] else "-"
-    name, python = one["digest"][:SHOWN], one["python"] or "-"
-    return [name, State(one["state"]), one["kind"], python, size_of(one["size_bytes"]), used, one["made_by"]]
+    name, python = one["digest"][:DIGEST_SHOWN], one["python"] or "-"
+    return [name, State(one["state"]), one["kind"], python, size_of_bytes(one["size_bytes"]), used, one["made_by"]]

@@ -1,5 +1,12 @@
 """Past jobs: for programs, and from other systems."""
 
+import os
+import re
+import secrets
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
 
@@ -8,15 +15,20 @@ import typer
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
 from heliostat.cli.output import JsonFlag, counted, print_json, print_json_line, say
+from heliostat.errors import HeliostatError, Invalid, NotFound
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from heliostat.cli.sacct import Piece
-    from heliostat.client.history import ImportedHistory
+    from heliostat.client.slurm import ImportedHistory
 
 history = noun("Past jobs, to be replayed.")
 When = "A day or a time: 2026-10-01, 2026-10-01T12:00+02:00; UTC unless it says otherwise."
+FIELDS = (
+    *("JobID", "Cluster", "User", "Account", "State", "ExitCode", "Submit", "Start", "End", "TimelimitRaw", "QOS"),
+    *("AllocCPUS", "AllocTRES", "ReqTRES", "ReqMem", "NodeList", "TotalCPU", "MaxRSS", "AveRSS", "NTasks"),
+    "JobName",  # last: it may hold anything
+)
+_MOST_LINES = 20_000  # in one piece
+_YEAR = timedelta(days=366)
 
 
 class Source(StrEnum):
@@ -36,7 +48,7 @@ def export(
     as_json: JsonFlag = False,
 ) -> None:
     """Print finished jobs, one JSON object a line: what helio simulate reads."""
-    found = connect().history(since=_time("--from", since), until=_time("--to", until), anonymous=anonymous)
+    found = connect().jobs.history(since=_time("--from", since), until=_time("--to", until), anonymous=anonymous)
     if as_json:
         print_json(list(found))
         return
@@ -69,8 +81,6 @@ def bring_in(
 
     Run it again at any time: what is there already is left as it is.
     """
-    from heliostat.cli.sacct import pieces_of_file, pieces_of_sacct
-
     names = {"projects": _pairs("--project", project), "users": _pairs("--user", user)}
     begin, end = _time("--since", since), _time("--until", until)
     if file is not None and (begin or end):
@@ -88,7 +98,7 @@ def _imported(pieces: "Iterable[Piece]", names: dict[str, dict[str, str]]) -> "I
     client = connect()
     total: ImportedHistory = {"jobs": 0, "known": 0, "left_out": {}, "accounts": []}
     for piece in pieces:
-        done = client.import_slurm(piece.text, delimiter=piece.delimiter, **names)
+        done = client.slurm.import_history(piece.text, delimiter=piece.delimiter, **names)
         total["jobs"] += done["jobs"]
         total["known"] += done["known"]
         total["accounts"] += done["accounts"]
@@ -128,3 +138,84 @@ def _time(option: str, text: str | None) -> str | None:
             f"{option}: {text!r} is not a time; write 2026-10-01 or 2026-10-01T12:00."
         ) from None
     return (at if at.tzinfo else at.replace(tzinfo=UTC)).isoformat()
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """Some jobs with all their steps, under the header."""
+
+    title: str
+    text: str
+    delimiter: str
+
+
+def pieces_of_file(path: str, delimiter: str = "|") -> Iterator[Piece]:
+    """`-` is standard input."""
+    try:
+        with open(0 if path == "-" else path, encoding="utf-8", errors="replace", newline="\n") as file:
+            yield from cut(os.path.basename(path), file, delimiter)
+    except FileNotFoundError:
+        raise NotFound(f"There is no file {path}.", "Make it with sacct: see docs/admins.md.") from None
+    except IsADirectoryError:
+        raise Invalid(f"{path} is a folder.", "Give a file.") from None
+
+
+def pieces_of_sacct(since: str | None, until: str | None) -> Iterator[Piece]:
+    """Between fields stands what nobody can guess: names of jobs are their users' text."""
+    end = datetime.fromisoformat(until) if until else datetime.now(UTC)
+    begin = datetime.fromisoformat(since) if since else end - _YEAR
+    if begin >= end:
+        raise Invalid("--since is not before --until.", "Turn them round.")
+    delimiter = f"\x1f{secrets.token_hex(8)}\x1f"
+    for first, last in months(begin, end):
+        yield from cut(f"{first:%Y-%m}", _sacct(first, last, delimiter), delimiter)
+
+
+def months(begin: datetime, end: datetime) -> Iterator[tuple[datetime, datetime]]:
+    """From then to then, cut where a month begins."""
+    while begin < end:
+        following = (begin.replace(day=1) + timedelta(days=32)).replace(day=1, hour=0, minute=0, second=0)
+        following = following.replace(microsecond=0)
+        yield begin, min(following, end)
+        begin = following
+
+
+def _sacct(begin: datetime, end: datetime, delimiter: str) -> Iterator[str]:
+    argv = [
+        *("sacct", "--allusers", "--parsable2", f"--delimiter={delimiter}", f"--format={','.join(FIELDS)}"),
+        *(f"--starttime={_local(begin)}", f"--endtime={_local(end)}"),
+    ]
+    environment = {**os.environ, "SLURM_TIME_FORMAT": "%s", "LC_ALL": "C.UTF-8"}
+    try:
+        running = subprocess.Popen(
+            argv, env=environment, stdout=subprocess.PIPE, encoding="utf-8", errors="replace", text=True
+        )
+    except OSError as error:
+        raise HeliostatError(
+            f"sacct cannot be run here: {error.strerror}.",
+            "Run this on a login node of the cluster, or bring its output: --file sacct.txt",
+            code="no_sacct",
+        ) from error
+    with running:
+        yield from running.stdout or ()
+    if running.returncode:
+        raise HeliostatError(f"sacct failed with {running.returncode}; see above.", "Is slurmdbd running?")
+
+
+def _local(at: datetime) -> str:
+    """Slurm takes times as the clock on the wall shows them."""
+    return f"{at.astimezone():%Y-%m-%dT%H:%M:%S}"
+
+
+def cut(title: str, lines: Iterable[str], delimiter: str, most_lines: int = _MOST_LINES) -> Iterator[Piece]:
+    """Cut only where a job begins: its steps belong to it."""
+    numbered = iter(lines)
+    header, held = next(numbered, ""), list[str]()
+    begins = re.compile(rf"\d+[^.|\x1f]*{re.escape(delimiter)}")
+    for line in numbered:
+        if len(held) >= most_lines and begins.match(line):
+            yield Piece(title, header + "".join(held), delimiter)
+            held = []
+        held.append(line)
+    if header:
+        yield Piece(title, header + "".join(held), delimiter)

@@ -5,15 +5,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliostat.cli.app import noun
-from heliostat.cli.builds import SHOWN, indented, print_build, size_of
 from heliostat.cli.connect import connect
-from heliostat.cli.output import Column, JsonFlag, State, clean, print_facts, print_json, print_table, say
-from heliostat.cli.units import clock
+from heliostat.cli.output import (
+    DIGEST_SHOWN,
+    Column,
+    JsonFlag,
+    State,
+    clean,
+    indented,
+    print_build,
+    print_facts,
+    print_json,
+    print_table,
+    say,
+)
+from heliostat.cli.units import clock, size_of_bytes
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
     from heliostat.client import Client
-    from heliostat.client.image_shapes import Image, Push
+    from heliostat.client.images import Image, Push
 
 image = noun("Images of your own: build, push, use.")
 _COLUMNS = (
@@ -61,7 +72,7 @@ def build(
 
     client = connect()
     with upload_bar() as progress:
-        made = client.build_image(
+        made = client.images.build(
             name, folder, file=file, environment=env, base=base, project=project, progress=progress
         )
     if not background:
@@ -80,7 +91,7 @@ def list_images(
     as_json: JsonFlag = False,
 ) -> None:
     """List the images you have built, the one used last first."""
-    found = connect().images(everybodys=everybodys)
+    found = connect().images.list(everybodys=everybodys)
     if as_json:
         print_json(found)
     elif found:
@@ -92,7 +103,7 @@ def list_images(
 @image.command()
 def show(name: Name, as_json: JsonFlag = False) -> None:
     """Show one image: what it is built from, and where it was pushed."""
-    one = connect().image(name)
+    one = connect().images.get(name)
     if as_json:
         print_json(one)
         return
@@ -103,7 +114,7 @@ def show(name: Name, as_json: JsonFlag = False) -> None:
             ("Why", one["reason"]),
             ("Built from", one["digest"]),
             ("Digest", one["image_digest"]),
-            ("Size", size_of(one["size_bytes"])),
+            ("Size", size_of_bytes(one["size_bytes"])),
             ("Used", clock(one["used_at"])),
             ("Built by", f"job {one['build_job']}"),
         ]
@@ -135,13 +146,13 @@ def push(
 
     helio image push torch:2 registry.example.org/lab/torch:2 --username ann
     """
-    from heliostat.cli.secrets import ask_password
+    from heliostat.cli.login import ask_password
 
     if password_stdin and username is None:
         raise Invalid("Whose password is it?", "Add --username NAME.")
     password = ask_password("Password", from_stdin=password_stdin) if username is not None else None
     client = connect()
-    pushed = client.push_image(name, target, username=username, password=password)
+    pushed = client.images.push(name, target, username=username, password=password)
     if not background:
         say(f"Job {pushed['job_id']} pushes it to {pushed['target']}.")
         pushed = _pushed(client, name, pushed)
@@ -156,7 +167,7 @@ def push(
 @image.command()
 def remove(name: Name, as_json: JsonFlag = False) -> None:
     """Remove an image here. What was pushed stays where it is."""
-    gone = connect().remove_image(name)
+    gone = connect().images.remove(name)
     if as_json:
         print_json({"image": name, "gone": gone})
     else:
@@ -176,13 +187,13 @@ def _followed(client: "Client", made: "Image", *, quiet: bool) -> "Image":
     if made["state"] in ("ready", "failed"):
         return made
     say(f"Job {made['build_job']} builds {made['built_as']}.")
-    print_build(client.follow_image(made["digest"]), quiet=quiet)
-    return client.image(made["digest"])
+    print_build(client.images.follow(made["digest"]), quiet=quiet)
+    return client.images.get(made["digest"])
 
 
 def _pushed(client: "Client", name: str, pushed: "Push") -> "Push":
     client.wait([pushed["job_id"]])
-    known = client.image(name)["pushes"]
+    known = client.images.get(name)["pushes"]
     return next((one for one in known if one["job_id"] == pushed["job_id"]), pushed)
 
 
@@ -206,4 +217,11 @@ def _push_words(push: "Push") -> str:
 def _row(one: "Image") -> list[str | State]:
     used = clock(one["used_at"]) if one["used_at"] else "-"
     name = ", ".join(one["names"]) or f"({one['built_as']})"
-    return [name, State(one["state"]), one["digest"][:SHOWN], size_of(one["size_bytes"]), used, one["made_by"]]
+    return [
+        name,
+        State(one["state"]),
+        one["digest"][:DIGEST_SHOWN],
+        size_of_bytes(one["size_bytes"]),
+        used,
+        one["made_by"],
+    ]

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.cli.job_words import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_facts, job_row, print_attempts
+from heliostat.cli.job_tables import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_facts, job_row, print_attempts
 from heliostat.cli.output import JsonFlag, State, counted, print_facts, print_json, print_table, say, styled
+from heliostat.cli.units import clock
 
 if TYPE_CHECKING:
     from heliostat.client import Client, JobHandle
@@ -38,7 +39,7 @@ def ps(
         return
     states = [one for item in state or [] for one in item.split(",") if one]
     over_too = all_jobs or bool(states) or array is not None
-    found = connect().jobs(
+    found = connect().jobs.list(
         state=states,
         user="me" if mine else user,
         project=project,
@@ -62,7 +63,7 @@ def ps(
 
 
 def _list_others(node: str | None, limit: int, as_json: bool) -> None:
-    found = connect().others(node=node, limit=limit)
+    found = connect().slurm.others(node=node, limit=limit)
     if as_json:
         print_json(found)
         return
@@ -89,7 +90,7 @@ def show(
 
         show_record(job, as_json)
         return
-    data = connect().job(job).data
+    data = connect().jobs.get(job).data
     if request:
         print_json(data["request"])
         return
@@ -117,10 +118,10 @@ def cancel(
         raise typer.BadParameter("Say which: helio cancel JOB… or --array A", param_hint="JOB")
     client = connect()
     if array is None and jobs is not None:
-        _change(jobs, lambda job: client.cancel(job, force=force), as_json)
+        _change(jobs, lambda job: client.jobs.cancel(job, force=force), as_json)
         return
-    count = client.cancel_array(array or 0, force=force)
-    count += client.cancel_many(jobs, force=force) if jobs else 0
+    count = client.jobs.cancel_array(array or 0, force=force)
+    count += client.jobs.cancel_many(jobs, force=force) if jobs else 0
     if as_json:
         print_json({"count": count})
     else:
@@ -129,17 +130,17 @@ def cancel(
 
 def hold(jobs: JobIds, as_json: JsonFlag = False) -> None:
     """Keep waiting jobs from starting."""
-    _change(jobs, connect().hold, as_json)
+    _change(jobs, connect().jobs.hold, as_json)
 
 
 def release(jobs: JobIds, as_json: JsonFlag = False) -> None:
     """Let held jobs start again."""
-    _change(jobs, connect().release, as_json)
+    _change(jobs, connect().jobs.release, as_json)
 
 
 def requeue(jobs: JobIds, as_json: JsonFlag = False) -> None:
     """Stop running jobs and queue them again."""
-    _change(jobs, connect().requeue, as_json)
+    _change(jobs, connect().jobs.requeue, as_json)
 
 
 def _change(jobs: Iterable[int], verb: Callable[[int], "JobHandle"], as_json: bool) -> None:
@@ -171,4 +172,58 @@ def _changed_line(job: "JobData") -> str:
 
 def jobs_of(client: "Client", limit: int) -> "list[JobData]":
     """What waits or runs, newest first."""
-    return [job.data for job in client.jobs(unfinished=True, limit=limit)]
+    return [job.data for job in client.jobs.list(unfinished=True, limit=limit)]
+
+
+def results(
+    job: Annotated[int, typer.Argument(metavar="JOB", help="A job id.")],
+    to: Annotated[str | None, typer.Option(help="Into this folder; otherwise results-JOB.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Fetch what a job left in its folder results.
+
+    Of a notebook: the executed notebook and a page of it, also when a cell failed.
+    """
+    folder = to or f"results-{job}"
+    saved = [str(path) for path in connect().files.save_results(job, folder)]
+    if as_json:
+        print_json({"job_id": job, "files": saved})
+        return
+    for path in saved:
+        print(path)
+    say(f"{counted(len(saved), 'file')} saved." if saved else f"Job {job} has left no results (yet).")
+
+
+def extend(
+    job: Annotated[int, typer.Argument(metavar="JOB")],
+    time: Annotated[str, typer.Argument(metavar="TIME", help="How much more: 30m, 2h.")],
+    as_json: JsonFlag = False,
+) -> None:
+    """Give a running or waiting session more time.
+
+    helio extend 12 2h. A batch job only by a manager of its project: others planned with its limit.
+    """
+    told = connect().jobs.extend(job, time).data
+    if as_json:
+        print_json(told)
+        return
+    hours, seconds = divmod(told["time_limit_seconds"] or 0, 3600)
+    print(f"The time limit of job {job} is now {hours}h{seconds // 60:02d}m.")
+
+
+def checkpointed(
+    job: Annotated[
+        int | None,
+        typer.Argument(metavar="JOB", help="The job it is called from, unless said.", show_default=False),
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Say that a running job has saved its work.
+
+    What it did until now is not lost when it is stopped for others. Call it from within the job.
+    """
+    data = connect().jobs.checkpointed(job).data
+    if as_json:
+        print_json(data)
+    else:
+        print(f"Job {data['id']}: work until {clock(data['checkpointed_at'])} is saved.")

@@ -1,19 +1,24 @@
-"""Who you are, here and on a server elsewhere."""
+"""Who you are, here and on a server elsewhere: logins, tokens, passwords."""
 
+import getpass
 import sys
 from contextlib import suppress
 from typing import Annotated, Any
 
 import typer
 
+from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
-from heliostat.cli.output import JsonFlag, print_facts, print_json, say
+from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table, say
+from heliostat.cli.units import clock
 from heliostat.errors import HeliostatError, Invalid
+
+token = noun("Personal tokens for scripts and other machines.")
 
 
 def whoami(as_json: JsonFlag = False) -> None:
     """Show who the server thinks you are."""
-    caller = flat(connect().whoami())
+    caller = flat(connect().auth.whoami())
     if as_json:
         print_json(caller)
         return
@@ -52,7 +57,7 @@ def login(
         login_ = Login(client.address.url, sys.stdin.readline().strip())
     else:
         login_ = _trade_password(client, name, password_stdin)
-    caller = flat(Client(url=login_.url, token=login_.token).whoami())
+    caller = flat(Client(url=login_.url, token=login_.token).auth.whoami())
     path = write_login(login_)
     if as_json:
         print_json({"url": login_.url, "name": caller["name"], "file": str(path)})
@@ -68,7 +73,7 @@ def logout(as_json: JsonFlag = False) -> None:
     known = read_login()
     if known is not None and known.token_id is not None:
         with suppress(HeliostatError):  # a server that is gone has forgotten us already
-            Client(url=known.url, token=known.token).revoke_token(known.token_id)
+            Client(url=known.url, token=known.token).tokens.revoke(known.token_id)
     forgotten = forget_login()
     if as_json:
         print_json({"logged_out": forgotten})
@@ -90,7 +95,6 @@ def _trade_password(client: Any, name: str | None, from_stdin: bool) -> Any:
     """A token that lasts, in place of the short one a password gives."""
     import platform
 
-    from heliostat.cli.secrets import ask_password
     from heliostat.client.address import Login
     from heliostat.client.client import Client
 
@@ -99,9 +103,73 @@ def _trade_password(client: Any, name: str | None, from_stdin: bool) -> Any:
             raise Invalid("Say who you are.", "Add --name NAME.")
         name = input("Name: ")
     url = client.address.url
-    short = client.login(name, ask_password("Password", from_stdin=from_stdin))
+    short = client.auth.login(name, ask_password("Password", from_stdin=from_stdin))
     mine = Client(url=url, token=short["token"])
-    lasting = mine.create_token(f"helio login on {platform.node()}"[:100])
+    lasting = mine.tokens.create(f"helio login on {platform.node()}"[:100])
     with suppress(HeliostatError):
-        mine.revoke_token(short["id"])
+        mine.tokens.revoke(short["id"])
     return Login(url, lasting["token"], lasting["id"])
+
+
+@token.command()
+def create(
+    name: Annotated[str, typer.Option(help="What it is for.")],
+    days: Annotated[
+        int | None, typer.Option(help="How long it is good for, 1 to 366; 90 unless the admins have set another.")
+    ] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Make a token; it is shown only this once."""
+    made = connect().tokens.create(name, days)
+    if as_json:
+        print_json(made)
+        return
+    say(f"Token {made['id']}, good until {clock(made['expires_at'])}. Keep it: it is not shown again.")
+    print(made["token"])
+    say("Use it elsewhere: export HELIOSTAT_URL=http://… HELIOSTAT_TOKEN=…")
+
+
+@token.command("list")
+def list_tokens(
+    user: Annotated[str | None, typer.Option(help="Of someone else; admins only.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """List your tokens."""
+    found = connect().tokens.list(user)
+    if as_json:
+        print_json(found)
+        return
+    if not found:
+        print("No tokens. Make one: helio token create --name laptop")
+        return
+    columns = ("ID", "NAME", "MADE", "EXPIRES", "LAST USED", "REVOKED")
+    rows = [
+        [
+            str(one["id"]),
+            one["name"],
+            *(clock(one[moment]) for moment in ("created_at", "expires_at", "last_used_at", "revoked_at")),
+        ]
+        for one in found
+    ]
+    print_table([Column(title) for title in columns], rows)
+
+
+@token.command()
+def revoke(token_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
+    """Make a token worthless."""
+    connect().tokens.revoke(token_id)
+    if as_json:
+        print_json({"id": token_id, "revoked": True})
+    else:
+        print(f"Token {token_id} is revoked.")
+
+
+def ask_password(prompt: str, *, from_stdin: bool, twice: bool = False) -> str:
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\n")
+    if not sys.stdin.isatty():
+        raise Invalid("There is nobody to ask for a password.", "Pipe it in with --password-stdin.")
+    password = getpass.getpass(f"{prompt}: ")
+    if twice and getpass.getpass(f"{prompt} again: ") != password:
+        raise Invalid("The two passwords differ.", "Try again.")
+    return password

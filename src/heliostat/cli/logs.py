@@ -38,11 +38,11 @@ def logs(
     starts = {name: _start(client, job, name, offset, tail, attempt) for name in streams}
     if follow:
         try:
-            print_chunks(client.follow(job, stream, attempt=attempt).start_at_each(starts), as_json)
+            print_chunks(client.logs.follow(job, stream, attempt=attempt).start_at_each(starts), as_json)
         except KeyboardInterrupt:
             raise typer.Exit(130) from None
     elif as_json:
-        print_json({name: client.logs(job, name, offset=at, attempt=attempt) for name, at in starts.items()})
+        print_json({name: client.logs.text(job, name, offset=at, attempt=attempt) for name, at in starts.items()})
     else:
         written = _copy(_read(client, job, starts, attempt))
         if not written and sys.stdout.isatty():
@@ -62,7 +62,7 @@ def print_chunks(follower: "Follower", as_json: bool) -> None:
 def _start(
     client: "Client", job: int, stream: str, offset: int, tail: int | None, attempt: int | None
 ) -> int:  # the byte at which to begin
-    size = client.log_part(job, stream, limit=0, attempt=attempt).size
+    size = client.logs.part(job, stream, limit=0, attempt=attempt).size
     begin = max(0, size + offset) if offset < 0 else offset
     return begin if tail is None else max(begin, _last_lines(client, job, stream, size, tail, attempt))
 
@@ -72,7 +72,7 @@ def _last_lines(client: "Client", job: int, stream: str, size: int, lines: int, 
     at, wanted = size, lines
     while at > 0:
         start = max(0, at - _BLOCK)
-        data = client.log_part(job, stream, offset=start, limit=at - start, attempt=attempt).data
+        data = client.logs.part(job, stream, offset=start, limit=at - start, attempt=attempt).data
         if at == size and data.endswith(b"\n"):
             wanted += 1  # the newline at the very end closes the last line
         for place in _newlines_from_the_end(data):
@@ -92,9 +92,9 @@ def _newlines_from_the_end(data: bytes) -> Iterator[int]:
 
 def _read(client: "Client", job: int, starts: dict[str, int], attempt: int | None) -> Iterator[tuple[str, bytes]]:
     if len(starts) == 2:
-        return client.read_logs_together(job, starts, attempt=attempt)
+        return client.logs.read_both(job, starts, attempt=attempt)
     ((stream, at),) = starts.items()
-    return ((stream, part) for part in client.read_log(job, stream, offset=at, attempt=attempt))
+    return ((stream, part) for part in client.logs.read(job, stream, offset=at, attempt=attempt))
 
 
 def _copy(parts: Iterator[tuple[str, bytes]]) -> int:
@@ -107,6 +107,6 @@ def _copy(parts: Iterator[tuple[str, bytes]]) -> int:
 
 
 def _nothing_yet(client: "Client", job: int) -> str:
-    data = client.job_data(job)
+    data = client.jobs.get(job).data
     why = f" ({data['reason']})" if data["reason"] else ""
     return f"Job {job} is {data['state']}{why} and has printed nothing."

@@ -12,7 +12,7 @@ from heliostat.cli.units import clock
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import News
+    from heliostat.client.notifications import Announcement
 
 news = noun("News from the admins, for everybody.")
 _COLUMNS = (
@@ -37,7 +37,7 @@ def list_news(
     as_json: JsonFlag = False,
 ) -> None:
     """List what everybody should read, newest first."""
-    found = connect().news(past=past)
+    found = connect().announcements.list(past=past)
     if as_json:
         print_json(found)
         return
@@ -57,7 +57,7 @@ def add(
     as_json: JsonFlag = False,
 ) -> None:
     """Tell everybody something. Admins only."""
-    made = connect().add_news(text, None if until is None else _time(until))
+    made = connect().announcements.add(text, None if until is None else _time(until))
     if as_json:
         print_json(made)
         return
@@ -72,7 +72,7 @@ def add(
 @news.command()
 def remove(news_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
     """Take news away. Admins only."""
-    connect().remove_news(news_id)
+    connect().announcements.remove(news_id)
     if as_json:
         print_json({"id": news_id, "removed": True})
     else:
@@ -87,6 +87,6 @@ def _time(text: str) -> datetime:
         raise Invalid(f"--until: {clean(text)!r} is not a time.", hint) from None
 
 
-def _row(one: "News") -> list[str]:
+def _row(one: "Announcement") -> list[str]:
     until = clock(one["ends_at"]) if one["ends_at"] else "-"
     return [str(one["id"]), " ".join(one["text"].split()), one["author"], clock(one["created_at"]), until]

@@ -22,7 +22,7 @@ from heliostat.cli.output import (
 from heliostat.cli.units import is_past, minute, size
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import Device, Node, SetAside
+    from heliostat.client.nodes import Device, Node, SetAside
 
 node = noun("Show, set or drain a machine, or use it again.")
 NodeName = Annotated[str, typer.Argument(metavar="NAME")]
@@ -52,7 +52,7 @@ def nodes(
     as_json: JsonFlag = False,
 ) -> None:
     """List machines, their GPUs and what is free."""
-    found = connect().nodes()
+    found = connect().nodes.list()
     if as_json:
         print_json(found)
         return
@@ -68,7 +68,7 @@ def nodes(
 @node.command()
 def show(name: NodeName, as_json: JsonFlag = False) -> None:
     """Show one machine: its settings, its GPUs, what runs there."""
-    _print_node(connect().node(name), as_json)
+    _print_node(connect().nodes.get(name), as_json)
 
 
 @node.command("set")
@@ -101,7 +101,7 @@ def change(
     if all(value is None for value in changes.values()):
         options = "--label, --no-label, --data-class, --min-data-class, --split-gpus or --no-split-gpus"
         raise typer.BadParameter(f"Say what to change: {options}.")
-    _print_node(connect().change_node(name, **changes), as_json)
+    _print_node(connect().nodes.change(name, **changes), as_json)
 
 
 @node.command()
@@ -111,13 +111,13 @@ def drain(
     as_json: JsonFlag = False,
 ) -> None:
     """Start nothing new on a machine; what runs there goes on."""
-    _changed(connect().drain(name, reason), as_json)
+    _changed(connect().nodes.drain(name, reason), as_json)
 
 
 @node.command()
 def resume(name: NodeName, as_json: JsonFlag = False) -> None:
     """Use a drained machine again."""
-    _changed(connect().resume(name), as_json)
+    _changed(connect().nodes.resume(name), as_json)
 
 
 @node.command()
@@ -131,7 +131,7 @@ def recompose(
 ) -> None:
     """Give a dynamic node of Slurm other GPUs; without --gpus, say how far that is."""
     wish = None if gpus is None else dict(_wished(text) for text in gpus)
-    told = connect().recompose(name, wish, dry_run=dry_run)
+    told = connect().nodes.recompose(name, wish, dry_run=dry_run)
     if as_json:
         print_json(told)
         return

@@ -1,14 +1,19 @@
-"""`helio notebook`: JupyterLab on the cluster, in the browser."""
+"""`helio notebook`: with nothing after it JupyterLab, with `run` a notebook as a batch job."""
 
+import math
 import time as clock
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
+from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
+from heliostat.cli.ending import finish
 from heliostat.cli.job_options import job_options
 from heliostat.cli.output import JsonFlag, print_json, say
-from heliostat.cli.port import open_in_browser
+from heliostat.cli.web import open_in_browser
 
 if TYPE_CHECKING:
     from heliostat.client import Client
@@ -16,11 +21,14 @@ if TYPE_CHECKING:
 _LOOK_SECONDS = 0.5
 _OVER = ("completed", "failed", "cancelled", "timed_out", "lost")
 
+notebook = noun("JupyterLab on the cluster; or a notebook as a job: notebook run.")
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until its server is up.")]
 KeepIdle = Annotated[bool, typer.Option("--keep-idle", help="Do not end it when nobody uses it.")]
 Open = Annotated[bool, typer.Option("--open", help="Open it, logged in.")]
+_PAIRS = ("-p", "--parameter", "-r", "--raw")
 
 
+@notebook.callback(invoke_without_command=True)
 @job_options("session")
 def lab(
     ctx: typer.Context,
@@ -42,11 +50,52 @@ def lab(
     start("jupyter", None, {**job, "keep_idle": keep_idle}, (no_wait, open_it, as_json))
 
 
+class PairedCommand(TyperCommand):
+    """Takes `-p NAME VALUE` as it takes `-p NAME=VALUE`."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        return super().parse_args(ctx, joined(args))
+
+
+@notebook.command("run", cls=PairedCommand)
+@job_options("notebook")
+def run(
+    file: Annotated[str, typer.Argument(metavar="NOTEBOOK", help="analysis.ipynb")],
+    parameter: Annotated[
+        list[str] | None,
+        typer.Option("--parameter", "-p", metavar="NAME VALUE", help="3, 0.1, True, None as such; else text."),
+    ] = None,
+    raw: Annotated[
+        list[str] | None, typer.Option("--raw", "-r", metavar="NAME VALUE", help="A parameter that stays text.")
+    ] = None,
+    yaml: Annotated[
+        list[str] | None, typer.Option("--yaml", "-y", metavar="YAML", help="'{lr: 0.1, layers: [2, 3]}'.")
+    ] = None,
+    *,
+    job: dict[str, Any],
+    kernel: Annotated[str | None, typer.Option(help="A kernel by its name: python3, ir, conda-vision.")] = None,
+    session: Annotated[int | None, typer.Option(help="Take it from this running session of yours.")] = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,
+    as_json: JsonFlag = False,
+) -> None:
+    """Run a notebook as a batch job, with papermill.
+
+    helio notebook run analysis.ipynb -p lr 0.1 -p name resnet --gpus 1
+    """
+    if session is not None and "upload" in job:
+        raise typer.BadParameter("It is taken from the session: leave --upload out.", param_hint="--upload")
+    client = connect()
+    values = parameters_of(parameter or [], raw or [], yaml or [])
+    submitted = client.notebooks.run(file, values, kernel=kernel, session=session, **job)
+    finish(client, submitted, wait, follow, as_json)
+
+
 def start(app: str, command: list[str] | None, job: dict[str, Any], how: tuple[bool, bool, bool]) -> None:
     """`how`: whether not to wait, to open it, and to print JSON."""
     no_wait, open_it, as_json = how
     client = connect()
-    session: Any = client.start_session(app, command, **{"workdir": client.address.default_workdir(), **job})
+    session: Any = client.sessions.start(app, command, **{"workdir": client.address.default_workdir(), **job})
     if not as_json:
         say(f"Session {session['id']} {session['state']}. Stop it: helio cancel {session['id']}")
     if not no_wait:
@@ -58,7 +107,7 @@ def wait_until_up(client: "Client", job: int, *, quiet: bool) -> Any:
     """Says what it waits for, as that changes. Raises Exit when it is over before."""
     said = ""
     while True:
-        session = client.session(job)
+        session = client.sessions.get(job)
         if session["is_up"]:
             return session
         if session["state"] in _OVER:
@@ -84,4 +133,60 @@ def _tell(client: "Client", session: Any, open_it: bool, as_json: bool) -> None:
     else:
         print(session["url"])
     if open_it:
-        open_in_browser(client.web_link_to(f"/sessions/{session['id']}?go=true"))
+        open_in_browser(client.auth.web_link(f"/sessions/{session['id']}?go=true")["url"])
+
+
+def joined(words: Sequence[str]) -> list[str]:
+    """A name has no `=` in it: what follows it is its value."""
+    done: list[str] = []
+    rest = list(words)
+    while rest:
+        word = rest.pop(0)
+        done.append(word)
+        if word == "--":
+            return done + rest
+        if word in _PAIRS and len(rest) >= 2 and "=" not in rest[0]:
+            done.append(f"{rest.pop(0)}={rest.pop(0)}")
+    return done
+
+
+def parameters_of(typed: Sequence[str], raw: Sequence[str], yaml_texts: Sequence[str]) -> dict[str, Any]:
+    """Later ones count: YAML, then typed, then raw."""
+    from heliostat.models.notebooks import typed_value
+
+    found: dict[str, Any] = {}
+    for text in yaml_texts:
+        found |= _mapping(text)
+    found |= {name: typed_value(value) for name, value in (_pair(text, "-p") for text in typed)}
+    return found | dict(_pair(text, "-r") for text in raw)
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name:
+        raise typer.BadParameter(f"Write a name and a value: {option} lr 0.1.", param_hint=option)
+    return name, value
+
+
+def _mapping(text: str) -> dict[str, Any]:
+    import yaml
+
+    try:
+        found = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise typer.BadParameter(f"It is not YAML: {' '.join(str(error).split())}", param_hint="-y") from error
+    if not isinstance(found, dict) or not all(isinstance(name, str) and _is_plain(found[name]) for name in found):
+        raise typer.BadParameter(
+            "Write names with values that JSON knows: {lr: 0.1, layers: [2, 3]}.", param_hint="-y"
+        )
+    return found
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, dict):
+        return all(isinstance(name, str) and _is_plain(one) for name, one in value.items())
+    if isinstance(value, list):
+        return all(map(_is_plain, value))
+    if isinstance(value, float):
+        return math.isfinite(value)
+    return value is None or isinstance(value, str | int)

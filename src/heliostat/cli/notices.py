@@ -12,7 +12,7 @@ from heliostat.cli.output import Column, JsonFlag, print_json, print_table, say
 from heliostat.cli.units import clock
 
 if TYPE_CHECKING:
-    from heliostat.client.notices import NoticeData
+    from heliostat.client.notifications import Notification
 
 notice = noun("Be told what happens to jobs: by e-mail, in a chat, or by a webhook.")
 _COLUMNS = (
@@ -39,7 +39,7 @@ def list_notices(
     as_json: JsonFlag = False,
 ) -> None:
     """List where you are told what."""
-    found = connect().notices(everybodys=everybodys)
+    found = connect().notifications.list(everybodys=everybodys)
     if as_json:
         print_json(found)
     elif not found:
@@ -69,7 +69,7 @@ def add(
         raise typer.BadParameter("Say one of --on and --asked-only.", param_hint="--asked-only")
     words = [word.strip() for text in on or [] for word in text.split(",") if word.strip()]
     where = _asked_for(channel) if address == "-" else address
-    made = connect().add_notice(channel, where, [] if asked_only else words or None, project)
+    made = connect().notifications.add(channel, where, [] if asked_only else words or None, project)
     if as_json:
         print_json(made)
         return
@@ -82,7 +82,7 @@ def add(
 @notice.command("test")
 def try_out(notice_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
     """Send a test now, and say whether it arrived."""
-    problem = connect().try_notice(notice_id)
+    problem = connect().notifications.test(notice_id)
     if as_json:
         print_json({"id": notice_id, "arrived": problem is None, "problem": problem})
     elif problem is None:
@@ -96,7 +96,7 @@ def try_out(notice_id: Annotated[int, typer.Argument(metavar="ID")], as_json: Js
 @notice.command()
 def remove(notice_id: Annotated[int, typer.Argument(metavar="ID")], as_json: JsonFlag = False) -> None:
     """Be told no longer."""
-    connect().remove_notice(notice_id)
+    connect().notifications.remove(notice_id)
     if as_json:
         print_json({"id": notice_id, "removed": True})
     else:
@@ -110,7 +110,7 @@ def _asked_for(channel: str) -> str:
     return getpass.getpass(f"Address of the {channel}: ").strip()
 
 
-def _row(one: "NoticeData") -> list[str]:
+def _row(one: "Notification") -> list[str]:
     return [
         str(one["id"]),
         one["channel"],

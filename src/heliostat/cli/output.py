@@ -56,6 +56,7 @@ class Column(NamedTuple):
 
 
 _GAP = 2
+DIGEST_SHOWN = 12  # characters of it
 
 Cell = str | State
 Rows = Iterable[Sequence[Cell]]
@@ -170,6 +171,17 @@ def say(message: str) -> None:
 def clean(text: str) -> str:
     """Without characters that could steer the terminal."""
     return "".join(char if char.isprintable() else "\N{REPLACEMENT CHARACTER}" for char in text)
+
+
+def print_build(texts: Iterable[str], *, quiet: bool) -> None:
+    """What a build says, to its end; no sign of it can steer the terminal. Quiet: only to its end."""
+    for text in texts:
+        if not quiet:
+            sys.stderr.write("".join(sign for sign in text if sign.isprintable() or sign == "\n"))
+
+
+def indented(text: str) -> str:
+    return "\n".join(f"  {clean(line)}" for line in text.rstrip("\n").split("\n"))
 
 
 def counted(number: int, one: str, many: str | None = None) -> str:

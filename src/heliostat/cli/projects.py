@@ -7,13 +7,21 @@ import typer
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
 from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table, say
-from heliostat.cli.quotas import OPTIONS, GpuHours, QueuedGpus, RunningGpus, quota_changes, quota_in_words
+from heliostat.errors import Invalid
 
 project = noun("Projects, their members, shares and quotas.")
 department = noun("Departments and their shares.")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
 Project = Annotated[str, typer.Argument(metavar="PROJECT")]
 User = Annotated[str, typer.Argument(metavar="USER")]
+RunningGpus = Annotated[str | None, typer.Option(metavar="N", help="GPUs at once; 'none': no limit.")]
+QueuedGpus = Annotated[
+    str | None, typer.Option(metavar="N", help="GPUs of all jobs that are not over; 'none': no limit.")
+]
+GpuHours = Annotated[
+    str | None, typer.Option("--gpu-hours-per-month", metavar="N", help="GPU-hours a month; 'none': no limit.")
+]
+QUOTA_OPTIONS = "--running-gpus, --queued-gpus or --gpu-hours-per-month"
 
 
 @project.command("create")
@@ -23,13 +31,13 @@ def create_project(
     as_json: JsonFlag = False,
 ) -> None:
     """Create a project."""
-    _print_project(connect().create_project(name, department), as_json)
+    _print_project(connect().projects.create(name, department), as_json)
 
 
 @project.command("list")
 def list_projects(as_json: JsonFlag = False) -> None:
     """List your projects; for an admin, all of them."""
-    found = connect().projects()
+    found = connect().projects.list()
     if as_json:
         print_json(found)
         return
@@ -43,7 +51,7 @@ def list_projects(as_json: JsonFlag = False) -> None:
 @project.command("show")
 def show_project(name: Name, as_json: JsonFlag = False) -> None:
     """Show a project and its members."""
-    _print_project(connect().project(name), as_json)
+    _print_project(connect().projects.get(name), as_json)
 
 
 @project.command("set")
@@ -63,8 +71,8 @@ def change_project(
     changes = {field: value for field, value in changes.items() if value is not None}
     changes |= quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
-        raise typer.BadParameter(f"Say what to change: --share, --data-class, {OPTIONS}.")
-    _print_project(connect().change_project(name, **changes), as_json)
+        raise typer.BadParameter(f"Say what to change: --share, --data-class, {QUOTA_OPTIONS}.")
+    _print_project(connect().projects.change(name, **changes), as_json)
 
 
 @project.command("add")
@@ -75,19 +83,19 @@ def add_member(
     as_json: JsonFlag = False,
 ) -> None:
     """Add a member, or change their role."""
-    _print_project(connect().add_member(name, user, role), as_json)
+    _print_project(connect().projects.add_member(name, user, role), as_json)
 
 
 @project.command("remove")
 def remove_member(name: Project, user: User, as_json: JsonFlag = False) -> None:
     """Remove a member."""
-    _print_project(connect().remove_member(name, user), as_json)
+    _print_project(connect().projects.remove_member(name, user), as_json)
 
 
 @department.command("create")
 def create_department(name: Name, as_json: JsonFlag = False) -> None:
     """Create a department."""
-    made = connect().create_department(name)
+    made = connect().departments.create(name)
     if as_json:
         print_json(made)
     else:
@@ -97,7 +105,7 @@ def create_department(name: Name, as_json: JsonFlag = False) -> None:
 @department.command("list")
 def list_departments(as_json: JsonFlag = False) -> None:
     """List departments."""
-    found = connect().departments()
+    found = connect().departments.list()
     if as_json:
         print_json(found)
     else:
@@ -119,8 +127,8 @@ def change_department(
     """Change the share or quota of a department."""
     changes = ({} if share is None else {"share": share}) | quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
-        raise typer.BadParameter(f"Say what to change: --share, {OPTIONS}.")
-    one = connect().change_department(name, **changes)
+        raise typer.BadParameter(f"Say what to change: --share, {QUOTA_OPTIONS}.")
+    one = connect().departments.change(name, **changes)
     if as_json:
         print_json(one)
         return
@@ -154,3 +162,26 @@ def _print_project(one: dict[str, Any], as_json: bool) -> None:
     )
     if one.get("note"):
         say(one["note"])
+
+
+def quota_changes(running_gpus: str | None, queued_gpus: str | None, gpu_hours: str | None) -> dict[str, Any]:
+    """`{"quota": …}` with what is to change; nothing when nothing is."""
+    given = {"running_gpus": running_gpus, "queued_gpus": queued_gpus, "gpu_hours_per_month": gpu_hours}
+    quota = {name: _limit(name, text) for name, text in given.items() if text is not None}
+    return {"quota": quota} if quota else {}
+
+
+def quota_in_words(quota: dict[str, int | None]) -> str:
+    """`8 running, 64 queued, 500 h/month`: of GPUs."""
+    units = {"running_gpus": "running", "queued_gpus": "queued", "gpu_hours_per_month": "h/month"}
+    limits = [f"{quota[name]} {unit}" for name, unit in units.items() if quota.get(name) is not None]
+    return ", ".join(limits) or "-"
+
+
+def _limit(name: str, text: str) -> int | None:
+    if text.lower() == "none":
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 16):
+        option = f"--{name.replace('_', '-')}"
+        raise Invalid(f"{option}: {text!r} is not a limit.", "Write a whole number from 0 on, or none.")
+    return int(text)

@@ -33,10 +33,10 @@ def rerun(
     wanted = read_changes(changes or [])
     if upload is not None:
         wanted["upload"] = upload_folder(client, upload)
-    answer = client.rerun(job, **wanted)
+    answer = client.jobs.rerun(job, **wanted)
     for note in answer["notes"]:
         say(note)
-    finish(client, client.job(answer["job"]["id"]), wait, follow, as_json)
+    finish(client, client.jobs.get(answer["job"]["id"]), wait, follow, as_json)
 
 
 def diff(
@@ -48,7 +48,7 @@ def diff(
 
     Request, code, machine, result and time. Of environment variables it says which differ, never their values.
     """
-    compared = connect().diff(first, second)
+    compared = connect().jobs.diff(first, second)
     if as_json:
         print_json(compared)
         return
@@ -66,7 +66,7 @@ def diff(
 
 def show_record(job: int, as_json: bool) -> None:
     """What is kept to repeat a job."""
-    record = connect().record(job)
+    record = connect().jobs.record(job)
     if as_json:
         print_json(record)
         return

@@ -12,7 +12,7 @@ from heliostat.cli.units import parse_time
 from heliostat.errors import Invalid
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import Reservation
+    from heliostat.client.nodes import Reservation
 
 reservation = noun("Nodes set aside for a course, a deadline, or maintenance.")
 Name = Annotated[str, typer.Argument(metavar="NAME")]
@@ -44,7 +44,7 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Set machines aside for a time: for a project, or for maintenance."""
-    made = connect().create_reservation(
+    made = connect().reservations.create(
         name,
         [node.strip() for node in nodes.split(",") if node.strip()],
         _time("--from", starts_at),
@@ -66,7 +66,7 @@ def list_reservations(
     as_json: JsonFlag = False,
 ) -> None:
     """List what is set aside, by its next time."""
-    found = connect().reservations(past=past)
+    found = connect().reservations.list(past=past)
     if as_json:
         print_json(found)
         return
@@ -79,7 +79,7 @@ def list_reservations(
 @reservation.command()
 def delete(name: Name, as_json: JsonFlag = False) -> None:
     """Delete a reservation; its machines are for everybody again."""
-    connect().delete_reservation(name)
+    connect().reservations.delete(name)
     if as_json:
         print_json({"name": name, "deleted": True})
     else:

@@ -81,12 +81,11 @@ def create(
     if dry_run:
         if at is None:
             raise typer.BadParameter("Say when: --at TIMES.", param_hint="--at")
-        _print_times(client.preview_schedule(at, time_zone=zone), as_json)
+        _print_times(client.schedules.preview(at, time_zone=zone), as_json)
         return
     rules = _rules(zone, after, overlap, catch_up, epsilon, retries, times, soft_error)
-    made = client.create_schedule(
-        name, at, {**_job(file, command), **job}, **rules, **({"paused": True} if paused else {})
-    )
+    asked = {**_job(file, command), **job}
+    made = client.schedules.create(name, at, asked, **rules, **({"paused": True} if paused else {}))
     if as_json:
         print_json(made)
         return
@@ -100,7 +99,7 @@ def list_schedules(
     as_json: JsonFlag = False,
 ) -> None:
     """List schedules by name."""
-    found = connect().schedules(everybodys=everybodys)
+    found = connect().schedules.list(everybodys=everybodys)
     if as_json:
         print_json(found)
     elif not found:
@@ -117,8 +116,8 @@ def show(
 ) -> None:
     """Show a schedule, its next times and its firings."""
     client = connect()
-    found = client.schedule(name)
-    past = client.firings(found["id"], firings) if firings > 0 else []
+    found = client.schedules.get(name)
+    past = client.schedules.firings(found["id"], firings) if firings > 0 else []
     if as_json:
         print_json({**found, "firings": past})
         return
@@ -142,27 +141,27 @@ def next_times(
     is_timing = " " in times.strip() or times.startswith(("@", "R/")) or "/P" in times.upper()
     client = connect()
     if is_timing:
-        _print_times(client.preview_schedule(times, time_zone=zone, count=count), as_json)
+        _print_times(client.schedules.preview(times, time_zone=zone, count=count), as_json)
     else:
-        _print_times(client.schedule(times)["next_times"], as_json)
+        _print_times(client.schedules.get(times)["next_times"], as_json)
 
 
 @schedule.command()
 def pause(name: Name, as_json: JsonFlag = False) -> None:
     """Fire no more until it is resumed; jobs that are there go on."""
-    _said(connect().pause_schedule(name), as_json)
+    _said(connect().schedules.pause(name), as_json)
 
 
 @schedule.command()
 def resume(name: Name, as_json: JsonFlag = False) -> None:
     """Fire again, from now on."""
-    _said(connect().resume_schedule(name), as_json)
+    _said(connect().schedules.resume(name), as_json)
 
 
 @schedule.command()
 def run(name: Name, as_json: JsonFlag = False) -> None:
     """Fire once now, besides what is due."""
-    fired = connect().run_schedule(name)
+    fired = connect().schedules.run(name)
     if as_json:
         print_json(fired)
     else:
@@ -172,7 +171,7 @@ def run(name: Name, as_json: JsonFlag = False) -> None:
 @schedule.command()
 def remove(name: Name, as_json: JsonFlag = False) -> None:
     """Remove a schedule and the record of its firings; its jobs stay."""
-    connect().remove_schedule(name)
+    connect().schedules.remove(name)
     if as_json:
         print_json({"schedule": name, "removed": True})
     else:
@@ -208,7 +207,7 @@ def edit(
         changes["job"] = _job(file, command)
     if not changes:
         raise typer.BadParameter("Say what to change.", param_hint="--at")
-    changed = connect().change_schedule(name, **changes)
+    changed = connect().schedules.change(name, **changes)
     if as_json:
         print_json(changed)
         return

@@ -4,7 +4,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.forecast_words import accuracy_in_words
+from heliostat.cli.forecasts import accuracy_in_words
 from heliostat.cli.output import JsonFlag, print_facts, print_json, say
 from heliostat.errors import Conflict, ServerUnreachable
 

@@ -46,7 +46,7 @@ def submit(file: File, wait: Wait = False, as_json: JsonFlag = False) -> None:
     and the fields of a job. Its command finds its port in $PORT; {port} in a word stands for it.
     """
     client = connect()
-    _started(client, client.create_service(**_fields(client, file)), wait, as_json)
+    _started(client, client.services.create(**_fields(client, file)), wait, as_json)
 
 
 @service.command(context_settings={"allow_interspersed_args": False})
@@ -69,13 +69,13 @@ def run(
     client = connect()
     own = {"replicas": replicas, "visibility": visibility, "health": None if health is None else {"path": health}}
     fields = {"workdir": client.address.default_workdir(), **own, **job}
-    _started(client, client.create_service(name, command, **fields), wait, as_json)
+    _started(client, client.services.create(name, command, **fields), wait, as_json)
 
 
 @service.command("list")
 def list_all(as_json: JsonFlag = False) -> None:
     """List the services you may use, by name."""
-    found = connect().services()
+    found = connect().services.list()
     if as_json:
         print_json(found)
     elif not found:
@@ -98,7 +98,7 @@ def list_all(as_json: JsonFlag = False) -> None:
 @service.command()
 def show(name: Name, as_json: JsonFlag = False) -> None:
     """Show a service: its replicas, their health and the last problems."""
-    one = connect().service(name)
+    one = connect().services.get(name)
     if as_json:
         print_json(one)
         return
@@ -127,27 +127,27 @@ def scale(
     if replicas is None and visibility is None:
         raise typer.BadParameter("Say how many: helio service scale NAME 3.", param_hint="REPLICAS")
     client = connect()
-    _started(client, client.scale_service(name, replicas, visibility=visibility), wait, as_json)
+    _started(client, client.services.scale(name, replicas, visibility=visibility), wait, as_json)
 
 
 @service.command()
 def update(file: File, wait: Wait = False, as_json: JsonFlag = False) -> None:
     """Update a service from its file; replicas are replaced one by one, and none before another is healthy."""
     client = connect()
-    _started(client, client.update_service(**_fields(client, file)), wait, as_json)
+    _started(client, client.services.update(**_fields(client, file)), wait, as_json)
 
 
 @service.command()
 def restart(name: Name, wait: Wait = False, as_json: JsonFlag = False) -> None:
     """Replace every replica, one by one; also start a service that is stopped."""
     client = connect()
-    _started(client, client.restart_service(name), wait, as_json)
+    _started(client, client.services.restart(name), wait, as_json)
 
 
 @service.command()
 def stop(name: Name, as_json: JsonFlag = False) -> None:
     """Let open requests be answered, then end all replicas."""
-    one = connect().stop_service(name)
+    one = connect().services.stop(name)
     if as_json:
         print_json(one)
     else:
@@ -157,7 +157,7 @@ def stop(name: Name, as_json: JsonFlag = False) -> None:
 @service.command()
 def remove(name: Name, as_json: JsonFlag = False) -> None:
     """Forget a service that is stopped; its name is free again."""
-    connect().remove_service(name)
+    connect().services.remove(name)
     if as_json:
         print_json({"removed": name})
     else:
@@ -170,7 +170,7 @@ def key(name: Name, as_json: JsonFlag = False) -> None:
 
     curl -H "Authorization: Bearer $(helio service key docs)" ADDRESS
     """
-    made = connect().service_key(name)
+    made = connect().services.key(name)
     if as_json:
         print_json(made)
     else:
@@ -188,7 +188,7 @@ def logs(
     """Print what a replica has printed."""
     from heliostat.cli.logs import logs as print_logs
 
-    jobs = [one["job_id"] for one in connect().service(name).get("replica_jobs", [])]
+    jobs = [one["job_id"] for one in connect().services.get(name).get("replica_jobs", [])]
     if not jobs:
         say(f"There is no replica of {name} whose log is yours to see.")
         raise typer.Exit(1)
@@ -222,7 +222,7 @@ def _wait_until_healthy(client: "Client", name: str, *, quiet: bool) -> Any:
     """Says what it waits for, as that changes."""
     said = ""
     while True:
-        one = client.service(name)
+        one = client.services.get(name)
         if one["healthy"] >= one["replicas"] and one["is_updated"]:
             return one
         if one["words"] != said and not quiet:

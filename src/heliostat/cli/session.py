@@ -39,7 +39,7 @@ def list_all(
     as_json: JsonFlag = False,
 ) -> None:
     """List your sessions, newest first."""
-    found = connect().sessions(unfinished=not everything)
+    found = connect().sessions.list(unfinished=not everything)
     if as_json:
         print_json(found)
         return
@@ -60,10 +60,10 @@ def show_one(
     as_json: JsonFlag = False,
 ) -> None:
     """Show one session: whether its server is up, and where."""
-    from heliostat.cli.port import open_in_browser
+    from heliostat.cli.web import open_in_browser
 
     client = connect()
-    one = client.session(job)
+    one = client.sessions.get(job)
     if as_json:
         print_json(one)
     else:
@@ -71,7 +71,7 @@ def show_one(
         print(f"Session {one['id']} ({one['app']}) is {state}{': ' + one['reason'] if one['reason'] else ''}")
         print(one["log_tail"] or one["url"])
     if open_it:
-        open_in_browser(client.web_link_to(f"/sessions/{job}?go=true"))
+        open_in_browser(client.auth.web_link(f"/sessions/{job}?go=true")["url"])
 
 
 @session.command("share")
@@ -83,7 +83,7 @@ def share_one(
 ) -> None:
     """Let somebody into a session of yours, to act there as you."""
     client = connect()
-    shared = client.unshare_session(job, user) if revoke else client.share_session(job, user)
+    shared = client.sessions.unshare(job, user) if revoke else client.sessions.share(job, user)
     if as_json:
         print_json({"job_id": job, "shared_with": shared})
     else:

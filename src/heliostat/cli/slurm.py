@@ -8,7 +8,7 @@ from heliostat.cli.output import JsonFlag, counted, print_json, say
 from heliostat.cli.slurm_setup import setup
 
 if TYPE_CHECKING:
-    from heliostat.client.shapes import SlurmPlan
+    from heliostat.client.slurm import SlurmPlan
 
 slurm = noun("Slurm's accounts, kept in step with ours; and a Slurm of your own.")
 slurm.add_typer(setup, name="setup")
@@ -17,7 +17,7 @@ slurm.add_typer(setup, name="setup")
 @slurm.command()
 def plan(as_json: JsonFlag = False) -> None:
     """Show what would be changed in Slurm; changes nothing. Admins only."""
-    found = connect().slurm_plan()
+    found = connect().slurm.plan()
     if as_json:
         print_json(found)
         return
@@ -34,7 +34,7 @@ def apply(as_json: JsonFlag = False) -> None:
 
     Adds and changes only what Heliostat made. May be repeated.
     """
-    done = connect().slurm_apply()
+    done = connect().slurm.apply()
     if as_json:
         print_json(done)
         return

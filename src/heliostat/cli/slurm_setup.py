@@ -15,7 +15,7 @@ from heliostat.cli.output import JsonFlag, print_json, say
 from heliostat.errors import Conflict, Invalid
 
 if TYPE_CHECKING:
-    from heliostat.services.slurm_setup.verbs import SetupPlan, Sources
+    from heliostat.provision.slurm.setup import SetupPlan, Sources
 
 setup = noun("A Slurm of your own, from a description of its machines. Needs no server.")
 
@@ -32,7 +32,7 @@ def node(
     as_json: JsonFlag = False,
 ) -> None:
     """Print what to write into nodes.toml for this machine, or for one that said it elsewhere."""
-    from heliostat.services.slurm_setup.verbs import describe_machine
+    from heliostat.provision.slurm.setup import describe_machine
 
     found = describe_machine(Path("/dev/stdin" if said == "-" else said) if said else None)
     if as_json:
@@ -49,7 +49,7 @@ def plan(
     as_json: JsonFlag = False,
 ) -> None:
     """Show the files that would be written and what would run; changes nothing."""
-    from heliostat.services.slurm_setup.verbs import plan_setup, write_plan
+    from heliostat.provision.slurm.setup import plan_setup, write_plan
 
     found = plan_setup(_sources(nodes, prefix))
     written = [str(path) for path in write_plan(_sources(nodes, prefix), Path(to))] if to else []
@@ -76,7 +76,7 @@ def apply(
 
     Never writes over a configuration it did not make.
     """
-    from heliostat.services.slurm_setup.verbs import apply_setup
+    from heliostat.provision.slurm.setup import apply_setup
 
     if use and prefix:
         raise Invalid("--use is not for a try below a folder.", "Leave out --prefix, or --use.")
@@ -104,7 +104,7 @@ def script(
     as_json: JsonFlag = False,
 ) -> None:
     """Print a script that makes a machine a node: helio slurm setup node-script --with-key | ssh root@gpu2 sh"""
-    from heliostat.services.slurm_setup.verbs import script_for_nodes
+    from heliostat.provision.slurm.setup import script_for_nodes
 
     if with_key and not to and sys.stdout.isatty():
         raise Conflict("The key would show on your screen.", "Pipe it to ssh root@NODE sh, or write it with --to.")
@@ -120,7 +120,7 @@ def script(
 
 
 def _sources(nodes: str, prefix: str) -> "Sources":
-    from heliostat.services.slurm_setup.verbs import Sources
+    from heliostat.provision.slurm.setup import Sources
 
     return Sources(Path(nodes), prefix)
 

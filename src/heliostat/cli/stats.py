@@ -5,14 +5,14 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
+from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.cli.job_words import accounted_in_words
+from heliostat.cli.job_tables import accounted_in_words
 from heliostat.cli.output import Column, JsonFlag, State, clean, print_json, print_json_line, print_table, styled
-from heliostat.cli.sparklines import largest, mean_of, sparkline
 from heliostat.cli.units import clock, duration, parse_time, seconds_between, size
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ _CLUSTER = {
     "pending": ("jobs waiting", None),
 }
 """Name and of what it is a part; the series that only say how much there is are not rows of their own."""
+BLOCKS = "▁▂▃▄▅▆▇█"
+Values = Sequence[float | None]
 
 
 class SpanOption(StrEnum):
@@ -87,14 +89,14 @@ def stats(
 
 def _look(client: "Client", job: int | None, node: str | None, span: str) -> View:
     if job is not None:
-        return _of_job(client.job_data(job), client.stats(job))
+        return _of_job(client.jobs.get(job).data, client.stats.job(job))
     if node is not None:
-        found = client.node_stats(node, span)
-        machine = client.node(node)
+        found = client.stats.node(node, span)
+        machine = client.nodes.get(node)
         wholes: dict[str, float] = {"cpu": machine["cpus"], "memory": machine["memory_mib"]}
         wholes |= {f"gpu{one['index']}_memory": one["memory_mib"] for one in machine["devices"]}
         return View((f"Node {node}, the last {span}",), list(_usage_rows(found["series"], wholes)), found)
-    total = client.cluster_stats(span)
+    total = client.stats.cluster(span)
     return View((f"The cluster, the last {span}",), list(_cluster_rows(total["series"])), total)
 
 
@@ -260,8 +262,38 @@ def _follow(client: "Client", job: int | None, node: str | None, span: str, as_j
 
 def _views(client: "Client", job: int | None, node: str | None, span: str) -> Iterator[View]:
     while True:
-        is_over = job is not None and client.job_data(job)["state"] in _FINAL
+        is_over = job is not None and client.jobs.get(job).data["state"] in _FINAL
         yield _look(client, job, node, span)
         if is_over:
             return
         time.sleep(_EVERY_SECONDS)
+
+
+def sparkline(values: Values, width: int, top: float) -> str:
+    """At most so many characters; `top` fills a character. What is not known is a blank."""
+    return "".join(_block(value, top) for value in squeezed(values, width))
+
+
+def squeezed(values: Values, width: int) -> list[float | None]:
+    """The means of equal parts; as they are when there is room."""
+    count = len(values)
+    if count <= width:
+        return list(values)
+    ends = [at * count // width for at in range(width + 1)]
+    return [mean_of(values[start:end]) for start, end in pairwise(ends)]
+
+
+def largest(values: Values) -> float | None:
+    return max((value for value in values if value is not None), default=None)
+
+
+def mean_of(values: Values) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None
+
+
+def _block(value: float | None, top: float) -> str:
+    if value is None:
+        return " "
+    part = value / top if top > 0 else 0.0
+    return BLOCKS[min(len(BLOCKS) - 1, max(0, round(part * (len(BLOCKS) - 1))))]

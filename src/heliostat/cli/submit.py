@@ -41,7 +41,7 @@ def submit(
     answer = client.submit_bodies(bodies, record=not no_record)
     ids: list[int] = answer["job_ids"]
     if as_json and not wait:
-        print_json(client.job(ids[0]).data if len(bodies) == 1 and not answer["array_ids"] else answer)
+        print_json(client.jobs.get(ids[0]).data if len(bodies) == 1 and not answer["array_ids"] else answer)
     elif not as_json:
         say_or_print = say if wait else print
         say_or_print(f"{counted(len(ids), 'job')} submitted: {_ranges(ids)}")

@@ -1,4 +1,4 @@
-"""`helio sweep`: one command over many values, and what came of each."""
+"""`helio sweep`: one command over many values, and what came of each; `helio report-metric`."""
 
 import sys
 from typing import TYPE_CHECKING, Annotated, Any
@@ -41,7 +41,7 @@ def submit(
     if not isinstance(job, dict):
         raise wrong(file, "it has no `job`: a set of fields, such as `command: [python, train.py, '{lr}']`")
     try:
-        made = connect().submit_sweep(job, **{str(name): value for name, value in document.items()})
+        made = connect().sweeps.submit(job, **{str(name): value for name, value in document.items()})
     except TypeError as error:
         raise wrong(file, str(error)) from error
     said(made, as_json)
@@ -54,7 +54,7 @@ def list_sweeps(
     as_json: JsonFlag = False,
 ) -> None:
     """List sweeps, newest first."""
-    found = connect().sweeps(everybodys=everybodys, limit=limit)
+    found = connect().sweeps.list(everybodys=everybodys, limit=limit)
     if as_json:
         print_json(found)
     elif not found:
@@ -75,9 +75,9 @@ def show(
     """Show what each run of a sweep got, and what it reported."""
     client = connect()
     if as_csv:
-        sys.stdout.write(client.sweep_csv(number, sort).replace("\r\n", "\n"))
+        sys.stdout.write(client.sweeps.csv(number, sort).replace("\r\n", "\n"))
         return
-    found = client.sweep(number, sort)
+    found = client.sweeps.get(number, sort)
     if as_json:
         print_json(found)
         return
@@ -101,7 +101,7 @@ def said(made: dict[str, Any], as_json: bool) -> None:
 def submit_grid(client: "Client", job: dict[str, Any], texts: list[str], as_json: bool) -> None:
     """A sweep over the values that were typed: `lr=0.1,0.01`."""
     record, name = job.pop("record", True), job.pop("name", "sweep")
-    said(client.submit_sweep(job, record=record, name=name, grid=_grid(texts)), as_json)
+    said(client.sweeps.submit(job, record=record, name=name, grid=_grid(texts)), as_json)
 
 
 def _grid(given: list[str]) -> dict[str, list[Any]]:
@@ -140,3 +140,22 @@ def _run_row(run: dict[str, Any], names: list[str], metrics: list[str]) -> list[
     told = [f"{run['metrics'][name]['value']:g}" if name in run["metrics"] else "-" for name in metrics]
     values = [str(run["values"].get(name, "-")) for name in names]
     return [str(run["index"]), str(run["job_id"]), State(run["state"]), *values, *told]
+
+
+def report_metric(
+    name: Annotated[str, typer.Argument(metavar="NAME", help="accuracy, loss…")],
+    value: Annotated[float, typer.Argument(metavar="VALUE", help="A number.")],
+    step: Annotated[int | None, typer.Option("--step", metavar="N", help="The step it belongs to.")] = None,
+    as_json: JsonFlag = False,
+) -> None:
+    """Report a metric of the job it is called from.
+
+    helio report-metric accuracy 0.93 --step 100
+
+    It needs no server and no token: it writes a line to a file in the job's own folder.
+    """
+    from heliostat.client.sweeps import report_metric as report
+
+    report(name, value, step)
+    if as_json:
+        print_json({"name": name, "value": value, "step": step})

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 import typer
 
 from heliostat.cli.connect import connect
-from heliostat.cli.job_words import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_row
+from heliostat.cli.job_tables import FOREIGN_COLUMNS, JOB_COLUMNS, foreign_row, job_row
 from heliostat.cli.jobs import jobs_of
 from heliostat.cli.nodes import NODE_COLUMNS, node_row
 from heliostat.cli.output import JsonFlag, State, counted, print_json, print_table, rich_cell, rich_table
@@ -19,7 +19,9 @@ if TYPE_CHECKING:
     from rich.console import ConsoleDimensions, RenderableType
 
     from heliostat.client import Client
-    from heliostat.client.shapes import ForeignJob, JobData, Node, Status
+    from heliostat.client.nodes import Node
+    from heliostat.client.shapes import JobData, Status
+    from heliostat.client.slurm import ForeignJob
 
 _MOST_JOBS = 200
 
@@ -53,7 +55,7 @@ def _look(client: "Client") -> View:
     jobs = jobs_of(client, _MOST_JOBS)
     order = {"running": 0, "starting": 1, "pending": 2, "held": 3}
     jobs.sort(key=lambda job: (order.get(job["state"], 2), job["id"]))
-    return View(client.status(), client.nodes(), jobs, client.others(limit=_MOST_JOBS))
+    return View(client.status(), client.nodes.list(), jobs, client.slurm.others(limit=_MOST_JOBS))
 
 
 def _print_once(view: View) -> None:

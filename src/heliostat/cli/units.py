@@ -38,6 +38,10 @@ def size(mib: float | None) -> str:
     return f"{mib:.0f}M"
 
 
+def size_of_bytes(size_bytes: int | None) -> str:
+    return "-" if size_bytes is None else size(size_bytes / 2**20)
+
+
 def parse_time(text: str | None) -> datetime | None:
     return None if text is None else datetime.fromisoformat(text)
 

@@ -8,7 +8,7 @@ import typer
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
 from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table
-from heliostat.cli.quotas import OPTIONS, GpuHours, QueuedGpus, RunningGpus, quota_changes, quota_in_words
+from heliostat.cli.projects import QUOTA_OPTIONS, GpuHours, QueuedGpus, RunningGpus, quota_changes, quota_in_words
 from heliostat.cli.units import clock
 
 user = noun("Accounts.")
@@ -27,17 +27,17 @@ def create(
     as_json: JsonFlag = False,
 ) -> None:
     """Create an account."""
-    from heliostat.cli.secrets import ask_password
+    from heliostat.cli.login import ask_password
 
     password = ask_password("Password", from_stdin=True) if password_stdin else None
-    made = connect().create_user(name, role=role, unix_user=unix_user, password=password, projects=project)
+    made = connect().users.create(name, role=role, unix_user=unix_user, password=password, projects=project)
     _print_user(made, as_json)
 
 
 @user.command("list")
 def list_users(as_json: JsonFlag = False) -> None:
     """List accounts."""
-    found = connect().users()
+    found = connect().users.list()
     if as_json:
         print_json(found)
         return
@@ -48,21 +48,20 @@ def list_users(as_json: JsonFlag = False) -> None:
 @user.command()
 def show(name: Name, as_json: JsonFlag = False) -> None:
     """Show one account."""
-    _print_user(connect().user(name), as_json)
+    _print_user(connect().users.get(name), as_json)
 
 
 @user.command()
 def password(name: Name, password_stdin: PasswordStdin = False, as_json: JsonFlag = False) -> None:
     """Set a password; for your own, the present one is asked for if there is one."""
-    from heliostat.cli.login import flat
-    from heliostat.cli.secrets import ask_password
+    from heliostat.cli.login import ask_password, flat
 
     client = connect()
-    mine = flat(client.whoami())
+    mine = flat(client.auth.whoami())
     needs_current = mine["name"] == name and mine.get("has_password") and not client.address.is_local_socket
     current = ask_password("Present password", from_stdin=password_stdin) if needs_current else None
     new = ask_password("New password", from_stdin=password_stdin, twice=True)
-    client.set_password(name, new, current)
+    client.users.set_password(name, new, current)
     if as_json:
         print_json({"name": name, "password": "set"})
     else:
@@ -87,8 +86,10 @@ def change(
         changes["unix_user"] = unix_user or None
     changes |= quota_changes(running_gpus, queued_gpus, gpu_hours)
     if not changes:
-        raise typer.BadParameter(f"Say what to change: --role, --active, --inactive, --unix-user, {OPTIONS}.")
-    _print_user(connect().change_user(name, **changes), as_json)
+        raise typer.BadParameter(
+            f"Say what to change: --role, --active, --inactive, --unix-user, {QUOTA_OPTIONS}."
+        )
+    _print_user(connect().users.change(name, **changes), as_json)
 
 
 def audit(
@@ -98,7 +99,7 @@ def audit(
     as_json: JsonFlag = False,
 ) -> None:
     """Show who did what."""
-    entries = list(connect().audit(limit, user, text))
+    entries = list(connect().auth.audit_log(limit, user, text))
     if as_json:
         print_json(entries)
         return

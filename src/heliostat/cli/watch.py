@@ -51,11 +51,11 @@ def events(
     client = connect()
     if follow:
         start = after if after is not None or job is None else 0
-        for event in client.events(job, after=start, follow=True):
+        for event in client.events.follow(job, after=start):
             _print_event(event, as_json)
         return
     start = -limit if after is None and job is None else after
-    found = list(client.events(job, after=start, limit=limit))
+    found = list(client.events.list(job, after=start, limit=limit))
     if as_json:
         print_json(found)
     elif not found:

@@ -51,12 +51,12 @@ def submit(
     document, params = read_workflow(file), values_of(param, "--param")
     client = connect()
     if dry_run:
-        _print_plan(client.check_workflow(document, params), as_json)
+        _print_plan(client.workflows.check(document, params), as_json)
         return
-    made = client.submit_workflow(document, params)
+    made = client.workflows.submit(document, params)
     if wait:
         say(f"Workflow {made['id']}: {counted(made['counts']['total'], 'job')} submitted.")
-        made = client.wait_for_workflow(made["id"])
+        made = client.workflows.wait(made["id"])
     if as_json:
         print_json(made)
     elif wait:
@@ -75,7 +75,7 @@ def list_workflows(
     as_json: JsonFlag = False,
 ) -> None:
     """List workflows, newest first."""
-    found = connect().workflows(everybodys=everybodys, limit=limit)
+    found = connect().workflows.list(everybodys=everybodys, limit=limit)
     if as_json:
         print_json(found)
     elif not found:
@@ -91,7 +91,7 @@ def show(
     as_json: JsonFlag = False,
 ) -> None:
     """Show a workflow, its jobs and what they handed on."""
-    found = connect().workflow(number)
+    found = connect().workflows.get(number)
     if as_json:
         print_json(found)
         return
@@ -114,11 +114,11 @@ def retry(
     """Run a workflow again: what failed, in its place, or all of it as a new one."""
     client = connect()
     if from_failed:
-        answer = client.retry_workflow(number)
+        answer = client.workflows.retry(number)
         words = f"Workflow {number}: {counted(len(answer['job_ids']), 'job')} submitted again."
     else:
-        params = client.workflow(number)["params"]
-        answer = client.submit_workflow(client.workflow_document(number), params)
+        params = client.workflows.get(number)["params"]
+        answer = client.workflows.submit(client.workflows.document(number), params)
         words = f"Workflow {answer['id']} ({answer['name']}) submitted, as {number} was."
     if as_json:
         print_json(answer)
@@ -129,7 +129,7 @@ def retry(
 @workflow.command()
 def cancel(number: Number, as_json: JsonFlag = False) -> None:
     """Cancel all its jobs that are not over."""
-    answer = connect().cancel_workflow(number)
+    answer = connect().workflows.cancel(number)
     if as_json:
         print_json(answer)
     else:

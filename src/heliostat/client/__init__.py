@@ -1,10 +1,11 @@
 """The Python client: `Client().submit("python train.py", gpus=1).wait()`. Needs the standard library only."""
 
 from heliostat.client.client import Client
+from heliostat.client.events import ServerEvent
 from heliostat.client.jobs import JobArray, JobHandle
-from heliostat.client.shapes import Event, JobFields, LogChunk, LogEnd, LogPart, Node
-from heliostat.client.sse import ServerEvent
-from heliostat.client.workflow import Workflow, WorkflowStep
+from heliostat.client.nodes import Node
+from heliostat.client.shapes import Event, JobFields, LogChunk, LogEnd, LogPart
+from heliostat.client.workflows import Workflow, WorkflowStep
 
 __all__ = [
     "Client",

@@ -8,11 +8,9 @@ from typing import Any
 
 from heliostat.client.environments import environment_body
 from heliostat.client.jobs import JobArray, JobHandle
-from heliostat.client.shapes import JobFilters
 from heliostat.models.job_fields import ALIASES, JOB_FIELDS, Kind
 
 _FIELDS = {field.python_name: field for field in JOB_FIELDS}
-_FILTERS = frozenset(JobFilters.__annotations__)
 _ALSO = ALIASES | {field.name: field.python_name for field in JOB_FIELDS}  # as job files write them
 
 
@@ -37,16 +35,6 @@ def with_software(given: dict[str, Any]) -> dict[str, Any]:
     if isinstance(environment, str) and environment.startswith("image:"):
         return {**given, "environment": None, "image": environment.removeprefix("image:")}
     return {**given, "environment": environment_body(environment)}
-
-
-def filter_query(filters: JobFilters) -> list[tuple[str, object]]:
-    """The filters of GET /jobs; a state may be one or several."""
-    unknown = sorted(filters.keys() - _FILTERS)
-    if unknown:
-        raise TypeError(f"jobs have no filter {unknown[0]!r}; they have: {', '.join(sorted(_FILTERS))}")
-    query: list[tuple[str, object]] = [(name, value) for name, value in filters.items() if name != "state"]
-    states = filters.get("state") or ()
-    return query + [("state", state) for state in ([states] if isinstance(states, str) else states)]
 
 
 def _plain(kind: Kind, value: Any) -> Any:

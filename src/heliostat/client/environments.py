@@ -4,37 +4,53 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
-from urllib.parse import quote
+from typing import Any, TypedDict
 
-from heliostat.client.shapes import Environment
-from heliostat.client.transport import Transport
+from heliostat.client.transport import Resource, escaped
 from heliostat.errors import Invalid
-from heliostat.models.environments import MOST_CHARACTERS
 
 _OVER = ("ready", "failed")
 _DIGEST = re.compile(r"[0-9a-f]{8,64}")
 _WAYS = "requirements.txt, pyproject.toml, uv.lock, environment.yml, image:NAME or @DIGEST"
 
-
 Source = str | os.PathLike[str] | Mapping[str, str]
 
 
-class EnvironmentVerbs:
-    _transport: Transport
+class Environment(TypedDict, total=False):
+    """Software that is built once, for everybody who asks for the same."""
 
-    def environments(self, *, everybodys: bool = False) -> list[Environment]:
+    digest: str
+    kind: str  # requirements, pyproject, uv, conda
+    python: str | None
+    platform: str
+    state: str  # waiting, building, ready, failed
+    reason: str | None  # why it failed
+    shared: bool
+    made_by: str
+    created_at: str
+    used_at: str | None
+    size_bytes: int | None
+    needed: bool  # by a job that is not over
+    build_job: int
+    folder: str | None  # on the nodes
+    files: dict[str, str]
+    lock: str | None  # what was installed
+
+
+EnvironmentList = list[Environment]
+
+
+class Environments(Resource):
+    def list(self, *, everybodys: bool = False) -> EnvironmentList:
         """Yours, the one used last first; with `everybodys`, for admins, all."""
-        query = [("everybodys", "true")] if everybodys else []
-        found: list[Environment] = self._transport.call("GET", "/environments", query=query)["items"]
-        return found
+        return self._items("/environments", [("everybodys", everybodys or None)])
 
-    def environment(self, digest: str) -> Environment:
+    def get(self, digest: str) -> Environment:
         """With its files and its lock. The beginning of the digest is enough."""
         found: Environment = self._transport.call("GET", _path(digest))
         return found
 
-    def build_environment(
+    def build(
         self,
         source: Source,
         *,
@@ -48,18 +64,18 @@ class EnvironmentVerbs:
         made: Environment = self._transport.call("POST", "/environments", body, may_repeat=True)
         return made
 
-    def environment_log(self, digest: str, offset: int = 0) -> dict[str, Any]:
+    def log(self, digest: str, offset: int = 0) -> dict[str, Any]:
         """What its build has printed from that byte on: `{"text", "next_offset", "state"}`."""
         part: dict[str, Any] = self._transport.call("GET", f"{_path(digest)}/log", query=[("offset", offset)])
         return part
 
-    def follow_environment(self, digest: str, every_seconds: float = 0.5) -> Iterator[str]:
+    def follow(self, digest: str, every_seconds: float = 0.5) -> Iterator[str]:
         """What its build prints, as it comes, until it is ready or has failed."""
         import time
 
         offset = 0
         while True:
-            part = self.environment_log(digest, offset)
+            part = self.log(digest, offset)
             offset = part["next_offset"]
             if part["text"]:
                 yield part["text"]
@@ -68,12 +84,12 @@ class EnvironmentVerbs:
             else:
                 time.sleep(every_seconds)
 
-    def remove_environment(self, digest: str) -> bool:
+    def remove(self, digest: str) -> bool:
         """From your list; whether it is gone for all."""
         gone: bool = self._transport.call("DELETE", _path(digest))["gone"]
         return gone
 
-    def prune_environments(self, days: int) -> int:
+    def prune(self, days: int) -> int:
         """Remove what nobody used for so many days, for admins; how many those were."""
         count: int = self._transport.call("POST", "/environments/prune", {"days": days}, may_repeat=True)["count"]
         return count
@@ -103,6 +119,8 @@ def _texts(path: Path) -> dict[str, str]:
 
 
 def _read(path: Path) -> str:
+    from heliostat.models.environments import MOST_CHARACTERS
+
     try:
         if path.stat().st_size > MOST_CHARACTERS:
             raise Invalid(f"{path} has more than {MOST_CHARACTERS // 2**20} MiB.", "List only what the job needs.")
@@ -114,4 +132,4 @@ def _read(path: Path) -> str:
 
 
 def _path(digest: str) -> str:
-    return f"/environments/{quote(digest.removeprefix('@'), safe='')}"
+    return f"/environments/{escaped(digest.removeprefix('@'))}"

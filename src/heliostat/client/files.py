@@ -4,9 +4,9 @@ import contextlib
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TypedDict
+from typing import SupportsInt, TypedDict
 
-from heliostat.client.transport import Transport
+from heliostat.client.transport import Resource
 from heliostat.errors import HeliostatError, Invalid, ServerUnreachable
 
 RESULTS = "results"
@@ -21,16 +21,16 @@ class FileData(TypedDict):
     changed_at: str
 
 
-class FileVerbs:
-    _transport: Transport
+FileList = list[FileData]
+PathList = list[Path]
 
-    def files(self, job: int, path: str = "") -> list[FileData]:
+
+class Files(Resource):
+    def list(self, job: SupportsInt, path: str = "") -> FileList:
         """What a job that ran in a folder of its own left there, or in a folder below; folders first."""
-        query = [("path", path)]
-        items: list[FileData] = self._transport.call("GET", f"/jobs/{int(job)}/files", query=query)["items"]
-        return items
+        return self._items(f"/jobs/{int(job)}/files", [("path", path)])
 
-    def read_file(self, job: int, path: str) -> Iterator[bytes]:
+    def read(self, job: SupportsInt, path: str) -> Iterator[bytes]:
         """One of these files, piece by piece. Raises ServerUnreachable when it breaks off."""
         with self._transport.answer(f"/jobs/{int(job)}/file", [("path", path)], timeout_seconds=120.0) as answer:
             left = int(answer.headers["Content-Length"])
@@ -41,15 +41,15 @@ class FileVerbs:
                 left -= len(piece)
                 yield piece
 
-    def results(self, job: int, to: str | os.PathLike[str]) -> list[Path]:
+    def save_results(self, job: SupportsInt, to: str | os.PathLike[str]) -> PathList:
         """Saves what a job left in its folder `results` below the folder `to`; what was saved.
 
         A file that is there already is replaced once the new one is whole.
         """
         return [self._save(job, below, Path(to)) for below in self._files_below(job, RESULTS, _DEEPEST)]
 
-    def _files_below(self, job: int, path: str, depth: int) -> Iterator[str]:
-        for entry in self.files(job, path):
+    def _files_below(self, job: SupportsInt, path: str, depth: int) -> Iterator[str]:
+        for entry in self.list(job, path):
             name = entry["name"]
             if name in ("", ".", "..") or "/" in name or "\0" in name:
                 raise HeliostatError(f"The server names a file {name!a}.", "Do not trust it.")
@@ -58,13 +58,13 @@ class FileVerbs:
             elif entry["kind"] == "folder" and depth > 0:
                 yield from self._files_below(job, f"{path}/{name}", depth - 1)
 
-    def _save(self, job: int, path: str, to: Path) -> Path:
+    def _save(self, job: SupportsInt, path: str, to: Path) -> Path:
         target = to / path.removeprefix(f"{RESULTS}/")
         draft = target.with_name(f".{target.name[:200]}.part")
         try:
             target.parent.mkdir(parents=True, exist_ok=True)
             with open(draft, "wb") as file:
-                file.writelines(self.read_file(job, path))
+                file.writelines(self.read(job, path))
             os.replace(draft, target)
         except OSError as error:
             raise Invalid(

@@ -7,12 +7,46 @@ from typing import Any, TypedDict, Unpack
 from urllib.parse import quote
 
 from heliostat.client.environments import Source, environment_body
-from heliostat.client.image_shapes import Image, Push
-from heliostat.client.uploads import Progress, UploadVerbs
+from heliostat.client.transport import Resource
+from heliostat.client.uploads import Progress, upload_folder
 from heliostat.errors import Invalid
 
 _OVER = ("ready", "failed")
 _USUAL = ("Containerfile", "Dockerfile")
+
+
+class Push(TypedDict):
+    """Of an image to a registry."""
+
+    job_id: int
+    target: str
+    created_at: str
+    state: str | None  # of its job
+    reason: str | None
+    pushed_digest: str | None  # what it is there
+
+
+class Image(TypedDict, total=False):
+    """One that somebody has built."""
+
+    digest: str  # of what it is built from
+    names: list[str]  # that mean it now
+    built_as: str
+    kind: str  # image, definition
+    state: str  # waiting, building, ready, failed
+    reason: str | None  # why it failed
+    image_digest: str | None  # what containers say it is
+    made_by: str
+    created_at: str
+    used_at: str | None
+    size_bytes: int | None
+    needed: bool  # by a job that is not over
+    build_job: int
+    files: dict[str, str]
+    pushes: list[Push]
+
+
+ImageList = list[Image]
 
 
 class ImageOptions(TypedDict, total=False):
@@ -24,21 +58,17 @@ class ImageOptions(TypedDict, total=False):
     project: str | None  # whose share it uses
 
 
-class ImageVerbs(UploadVerbs):
-    """What the client does with them."""
-
-    def images(self, *, everybodys: bool = False) -> list[Image]:
+class Images(Resource):
+    def list(self, *, everybodys: bool = False) -> ImageList:
         """Yours, the one used last first; with `everybodys`, for admins, all."""
-        query = [("everybodys", "true")] if everybodys else []
-        found: list[Image] = self._transport.call("GET", "/images", query=query)["items"]
-        return found
+        return self._items("/images", [("everybodys", everybodys or None)])
 
-    def image(self, name: str) -> Image:
+    def get(self, name: str) -> Image:
         """With its files and pushes, by its name or the beginning of its digest."""
         found: Image = self._transport.call("GET", _path(name))
         return found
 
-    def build_image(
+    def build(
         self,
         name: str,
         folder: str | os.PathLike[str] | None = None,
@@ -58,11 +88,11 @@ class ImageVerbs(UploadVerbs):
         else:
             body |= _written(folder, how.get("file"))
         if folder is not None:
-            body["upload"] = self.upload(folder, progress=progress)
+            body["upload"] = upload_folder(self._transport, folder, progress)
         made: Image = self._transport.call("POST", "/images", body, may_repeat=True)
         return made
 
-    def follow_image(self, name: str, every_seconds: float = 0.5) -> Iterator[str]:
+    def follow(self, name: str, every_seconds: float = 0.5) -> Iterator[str]:
         """What its build prints, as it comes, until it is ready or has failed."""
         import time
 
@@ -77,15 +107,13 @@ class ImageVerbs(UploadVerbs):
             else:
                 time.sleep(every_seconds)
 
-    def push_image(
-        self, name: str, target: str, *, username: str | None = None, password: str | None = None
-    ) -> Push:
+    def push(self, name: str, target: str, *, username: str | None = None, password: str | None = None) -> Push:
         """To REGISTRY/NAME:TAG, by a job; the login is used for this push and kept nowhere."""
         body = {"target": target} | ({} if username is None else {"username": username, "password": password})
         pushed: Push = self._transport.call("POST", f"{_path(name)}/push", body)
         return pushed
 
-    def remove_image(self, name: str) -> bool:
+    def remove(self, name: str) -> bool:
         """Whether it is gone. What was pushed stays."""
         gone: bool = self._transport.call("DELETE", _path(name))["gone"]
         return gone

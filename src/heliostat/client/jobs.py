@@ -1,27 +1,38 @@
-"""Jobs as objects: what `submit` hands back."""
+"""The client's verbs on jobs, and jobs as objects: what `submit` hands back."""
 
+import json
+import os
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, overload
+from typing import IO, TYPE_CHECKING, Any, SupportsInt, Unpack, overload
 
-from heliostat.client.shapes import Forecast, JobData, LogChunk, Why
+from heliostat.client.events import PATIENCE_SECONDS
+from heliostat.client.exec import Execution, Finished, Terminal, Typed, standard_input, terminal_input
+from heliostat.client.git import code_for_rerun
+from heliostat.client.logs import Logs
+from heliostat.client.shapes import Forecast, JobData, JobFilters, KeyData, LogChunk, PortData, Why
+from heliostat.client.transport import Deadline, Query, Resource, Transport, once
+from heliostat.errors import Invalid, ServerUnreachable
 
 if TYPE_CHECKING:
-    from heliostat.client.client import Client
     from heliostat.models import JobState
 
 OVER = frozenset({"completed", "failed", "cancelled", "timed_out", "lost"})
 """States that never change again; as words, because importing the models costs a command its speed."""
+_ASK_AGAIN_SECONDS = 30.0
+_FORECAST_SECONDS = 60.0
+_FILTERS = frozenset(JobFilters.__annotations__)
+_RENAMED = {"time": "time_limit"}
 
 
 class JobHandle:
     """A job of the server. Its properties are what was last heard of it; `refresh()` asks again."""
 
-    __slots__ = ("_client", "_data", "id")
+    __slots__ = ("_data", "_transport", "id")
 
-    def __init__(self, client: "Client", job_id: int, data: JobData | None = None) -> None:
-        self._client = client
+    def __init__(self, transport: Transport, job_id: int, data: JobData | None = None) -> None:
+        self._transport = transport
         self._data = data
         self.id = job_id
 
@@ -33,6 +44,9 @@ class JobHandle:
 
     def __hash__(self) -> int:
         return hash(self.id)
+
+    def __int__(self) -> int:
+        return self.id
 
     @property
     def data(self) -> JobData:
@@ -162,41 +176,41 @@ class JobHandle:
 
     def refresh(self) -> "JobHandle":
         """Asks the server again."""
-        self._data = self._client.job_data(self.id)
+        self._data = Jobs(self._transport).get(self.id).data
         return self
 
     def wait(self, timeout: float | None = None) -> "JobHandle":
         """Until the job is over. Raises TimeoutError when it is not after `timeout` seconds."""
-        self._client.wait([self], timeout)
+        Jobs(self._transport).wait([self], timeout)
         return self
 
     def logs(self, stream: str = "both", *, attempt: int | None = None) -> str:
         """What it has printed so far; with "both", as it was written."""
-        return self._client.logs(self.id, stream, attempt=attempt)
+        return Logs(self._transport).text(self.id, stream, attempt=attempt)
 
     def follow(self, stream: str = "both") -> Iterator[LogChunk]:
         """What it prints, from the start and as it comes, until it is over."""
-        yield from self._client.follow(self.id, stream)
+        yield from Logs(self._transport).follow(self.id, stream)
         self.refresh()
 
     def cancel(self, *, force: bool = False) -> "JobHandle":
-        return self._take(self._client.cancel(self.id, force=force))
+        return self._take(Jobs(self._transport).cancel(self.id, force=force))
 
     def hold(self) -> "JobHandle":
-        return self._take(self._client.hold(self.id))
+        return self._take(Jobs(self._transport).hold(self.id))
 
     def release(self) -> "JobHandle":
-        return self._take(self._client.release(self.id))
+        return self._take(Jobs(self._transport).release(self.id))
 
     def requeue(self) -> "JobHandle":
-        return self._take(self._client.requeue(self.id))
+        return self._take(Jobs(self._transport).requeue(self.id))
 
     def checkpointed(self) -> "JobHandle":
-        return self._take(self._client.checkpointed(self.id))
+        return self._take(Jobs(self._transport).checkpointed(self.id))
 
     def why(self, *, what_if: bool = False) -> Why:
         """Why it waits and when it will start."""
-        return self._client.why(self.id, what_if=what_if)
+        return Jobs(self._transport).why(self.id, what_if=what_if)
 
     def learn(self, data: JobData) -> None:
         """Takes over what the server has said elsewhere."""
@@ -210,10 +224,10 @@ class JobHandle:
 class JobArray(Sequence[JobHandle]):
     """The jobs of one array, in the order of their indexes."""
 
-    def __init__(self, client: "Client", array_id: int, job_ids: Iterable[int]) -> None:
-        self._client = client
+    def __init__(self, transport: Transport, array_id: int, job_ids: Iterable[int]) -> None:
+        self._transport = transport
         self.id = array_id
-        self._jobs = [JobHandle(client, job_id) for job_id in job_ids]
+        self._jobs = [JobHandle(transport, job_id) for job_id in job_ids]
 
     def __repr__(self) -> str:
         return f"<JobArray {self.id} of {len(self)} jobs>"
@@ -234,26 +248,202 @@ class JobArray(Sequence[JobHandle]):
 
     def wait(self, timeout: float | None = None) -> "JobArray":
         """Until all are over. Raises TimeoutError when they are not after `timeout` seconds."""
-        self._client.wait(self, timeout)
+        Jobs(self._transport).wait(self, timeout)
         return self
 
     def cancel(self, *, force: bool = False) -> int:
         """How many of them this stops."""
-        return self._client.cancel_array(self.id, force=force)
+        return Jobs(self._transport).cancel_array(self.id, force=force)
 
 
-class Deadline:
-    """A point in time from now; None: never."""
+HandleList = list[JobHandle]
+Numbers = list[int]
 
-    def __init__(self, seconds: float | None) -> None:
-        self._at = None if seconds is None else time.monotonic() + seconds
 
-    def left(self, at_most: float) -> float:
-        return at_most if self._at is None else max(0.0, min(at_most, self._at - time.monotonic()))
+class Jobs(Resource):
+    def get(self, job: SupportsInt) -> JobHandle:
+        """Raises NotFound when there is none, or none that you may see."""
+        data: JobData = self._transport.call("GET", f"/jobs/{int(job)}")
+        return JobHandle(self._transport, data["id"], data)
 
-    @property
-    def is_past(self) -> bool:
-        return self._at is not None and time.monotonic() >= self._at
+    def list(self, *, limit: int | None = None, **filters: Unpack[JobFilters]) -> Iterator[JobHandle]:
+        """Jobs that fit all filters, newest first; pages are fetched as you go.
+
+        Filters: state (one or several), user, project, name, array_id, node, submitted_after,
+        submitted_before, unfinished.
+        """
+        found = self._pages("/jobs", _filter_query(filters), limit)
+        return (JobHandle(self._transport, data["id"], data) for data in found)
+
+    def cancel(self, job: SupportsInt, *, force: bool = False) -> JobHandle:
+        """Stops it: TERM, its grace, KILL, for the whole tree of processes; with `force` KILL at once."""
+        return self._act(job, "cancel", [("force", force or None)])
+
+    def cancel_many(self, jobs: Iterable[SupportsInt], *, force: bool = False) -> int:
+        """How many of them this stops; those that are over already are left alone."""
+        return self._cancel({"job_ids": [int(job) for job in jobs]}, force)
+
+    def cancel_array(self, array_id: int, *, force: bool = False) -> int:
+        return self._cancel({"array_id": array_id}, force)
+
+    def hold(self, job: SupportsInt) -> JobHandle:
+        """Keeps a waiting job from starting."""
+        return self._act(job, "hold")
+
+    def release(self, job: SupportsInt) -> JobHandle:
+        return self._act(job, "release")
+
+    def requeue(self, job: SupportsInt) -> JobHandle:
+        """Stops its attempt and queues it again."""
+        return self._act(job, "requeue")
+
+    def checkpointed(self, job: SupportsInt | None = None) -> JobHandle:
+        """Says that a running job has just saved its work; from within a job, that job."""
+        return self._act(_this_job() if job is None else job, "checkpoint")
+
+    def extend(self, job: SupportsInt, time: str | int) -> JobHandle:
+        """So much longer than its time limit says now: "2h", or seconds."""
+        return self._act(job, "extend", body={"time": time})
+
+    def wait(self, jobs: Iterable[SupportsInt], timeout: float | None = None) -> HandleList:
+        """Until all are over. Raises TimeoutError when they are not after `timeout` seconds."""
+        handles = {int(job): self._handle(job) for job in jobs}
+        deadline = Deadline(timeout)
+        unfinished = list(handles)
+        while unfinished:
+            answer = self._wait_once(unfinished, deadline)
+            for data in answer["finished"]:
+                handles[data["id"]].learn(data)
+            unfinished = answer["unfinished"]
+            if unfinished and deadline.is_past:
+                raise TimeoutError(f"{len(unfinished)} of {len(handles)} jobs are not over after {timeout} s")
+        return list(handles.values())
+
+    def history(
+        self, *, since: datetime | str | None = None, until: datetime | str | None = None, anonymous: bool = False
+    ) -> Iterator[dict[str, Any]]:
+        """Jobs that are over and were submitted in that time, oldest first, as they come. Admins only."""
+        query = [("from", since), ("to", until), ("anonymous", anonymous or None)]
+        with self._transport.stream("/history", query) as lines:
+            for count, line in enumerate(lines):
+                if not line.endswith(b"\n"):
+                    break
+                said = json.loads(line)
+                if said == {"jobs": count}:
+                    return
+                yield said
+        raise ServerUnreachable(
+            "The export was cut short.", "Try again; the server's log may say why: server.log."
+        )
+
+    def why(self, job: SupportsInt, *, what_if: bool = False) -> Why:
+        """Why a job waits and when it will start; with `what_if`, also which other request would start earlier."""
+        path, query = f"/jobs/{int(job)}/why", [("what_if", what_if or None)]
+        told: Why = self._transport.call("GET", path, query=query, timeout_seconds=_FORECAST_SECONDS)
+        return told
+
+    def record(self, job: SupportsInt) -> dict[str, Any]:
+        """What is kept of how to repeat a job: `code`, `machines`, `request`, `rerun_of`, `reruns`."""
+        answer: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(job)}/record")
+        return answer
+
+    def diff(self, first: SupportsInt, second: SupportsInt) -> dict[str, Any]:
+        """What differed between two jobs: `differences` and the sections that are the `same`."""
+        answer: dict[str, Any] = self._transport.call("GET", f"/jobs/{int(first)}/diff/{int(second)}")
+        return answer
+
+    def rerun(self, job: SupportsInt, *, idempotency_key: str | None = None, **changes: Any) -> dict[str, Any]:
+        """The same job once more but for the changes, in the API's fields; None takes one away: `job`, `notes`."""
+        changes = {_RENAMED.get(name, name): value for name, value in changes.items()}
+        body = {
+            "changes": changes,
+            **code_for_rerun(changes.get("upload"), lambda: self._folder_now(job, changes)),
+        }
+        answer: dict[str, Any] = self._transport.call(
+            "POST", f"/jobs/{int(job)}/rerun", body, headers=once(idempotency_key)
+        )
+        return answer
+
+    def exec(
+        self, job: SupportsInt, command: Sequence[str], *, stdin: bytes | IO[bytes] | None = None
+    ) -> Finished:
+        """Runs a command inside a running job of one's own, to its end."""
+        return self.start_exec(job, command, stdin=stdin).finish()
+
+    def start_exec(
+        self, job: SupportsInt, command: Sequence[str], *, stdin: bytes | IO[bytes] | None = None
+    ) -> Execution:
+        """The same as it goes: what it prints, and after the last of it the `exit_code`."""
+        return Execution(self._transport, int(job), {"command": list(command)}, standard_input(stdin))
+
+    def terminal(
+        self, job: SupportsInt, terminal: Terminal, typed: Iterable[Typed], command: Sequence[str] = ()
+    ) -> Execution:
+        """The same on a terminal: a shell, or a command. `typed` is read in a thread of its own."""
+        request = {"command": list(command), "terminal": terminal._asdict()}
+        return Execution(self._transport, int(job), request, terminal_input(typed))
+
+    def port(self, job: SupportsInt, port: int) -> PortData:
+        """Where a port of a running job of one's own is found in a browser."""
+        answer: PortData = self._transport.call("GET", f"/jobs/{int(job)}/ports/{int(port)}")
+        return answer
+
+    def port_key(self, job: SupportsInt, port: int) -> KeyData:
+        """The same for a program: it sends the key as `Authorization: Bearer KEY`."""
+        answer: KeyData = self._transport.call("POST", f"/jobs/{int(job)}/ports/{int(port)}/key", {})
+        return answer
+
+    def _act(self, job: SupportsInt, verb: str, query: Query = (), body: object = None) -> JobHandle:
+        data = self._transport.call("POST", f"/jobs/{int(job)}/{verb}", body, query=query)
+        return JobHandle(self._transport, data["id"], data)
+
+    def _cancel(self, which: dict[str, Any], force: bool) -> int:
+        body = {**which, "force": True} if force else which
+        count: int = self._transport.call("POST", "/jobs/cancel", body, may_repeat=True)["count"]
+        return count
+
+    def _handle(self, job: SupportsInt) -> JobHandle:
+        return job if isinstance(job, JobHandle) else JobHandle(self._transport, int(job))
+
+    def _wait_once(self, job_ids: Numbers, deadline: Deadline) -> dict[str, Any]:
+        """One question; asked again while the server restarts."""
+        patience = Deadline(PATIENCE_SECONDS)
+        while True:
+            seconds = deadline.left(_ASK_AGAIN_SECONDS)
+            body = {"job_ids": job_ids, "timeout_seconds": seconds}
+            try:
+                answer: dict[str, Any] = self._transport.call(
+                    "POST", "/jobs/wait", body, may_repeat=True, timeout_seconds=seconds + 30
+                )
+                return answer
+            except ServerUnreachable:
+                if patience.is_past or deadline.is_past:
+                    raise
+            time.sleep(deadline.left(0.2))
+
+    def _folder_now(self, job: SupportsInt, changes: Mapping[str, Any]) -> str | None:
+        """The folder it will run in, where that is one of this machine."""
+        if not self._transport.address.is_local_socket:
+            return None
+        request = {**self.get(job).data["request"], **changes}
+        return None if request.get("upload") else request.get("workdir")
+
+
+def _filter_query(filters: JobFilters) -> list[tuple[str, object]]:
+    """The filters of GET /jobs; a state may be one or several."""
+    unknown = sorted(filters.keys() - _FILTERS)
+    if unknown:
+        raise TypeError(f"jobs have no filter {unknown[0]!r}; they have: {', '.join(sorted(_FILTERS))}")
+    query: list[tuple[str, object]] = [(name, value) for name, value in filters.items() if name != "state"]
+    states = filters.get("state") or ()
+    return query + [("state", state) for state in ([states] if isinstance(states, str) else states)]
+
+
+def _this_job() -> int:
+    number = os.environ.get("HELIOSTAT_JOB_ID", "")
+    if not number.isdecimal():
+        raise Invalid("This does not run in a job.", "Say which job has saved its work.")
+    return int(number)
 
 
 def _when(text: str | None) -> datetime | None:

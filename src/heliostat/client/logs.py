@@ -1,24 +1,69 @@
-"""Reading what jobs print, and going on where a broken connection stopped."""
+"""The client's verbs on logs; streams go on where a broken connection stopped."""
 
-import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, SupportsInt
 
-from heliostat.client.shapes import Event, LogChunk, LogEnd, LogPart
-from heliostat.client.sse import ServerEvent, read_events
-from heliostat.client.transport import Query, Request, Transport
-from heliostat.errors import ServerUnreachable
-
-PATIENCE_SECONDS = 60.0
-"""How long a follower waits for a server that restarts."""
+from heliostat.client.events import resumed
+from heliostat.client.shapes import LogChunk, LogEnd, LogPart
+from heliostat.client.transport import Query, Request, Resource, Transport
 
 STREAMS = ("stdout", "stderr")
 _PART_BYTES = 1 << 20
 
 
+class Logs(Resource):
+    def text(self, job: SupportsInt, stream: str = "both", *, offset: int = 0, attempt: int | None = None) -> str:
+        """What it has printed so far, from that byte on; with "both", as it was written."""
+        if stream != "both":
+            return b"".join(self.read(job, stream, offset=offset, attempt=attempt)).decode("utf-8", "replace")
+        starts = {one: self.part(job, one, offset=offset, limit=0, attempt=attempt).offset for one in STREAMS}
+        parts = [part for _, part in self.read_both(job, starts, attempt=attempt)]
+        return b"".join(parts).decode("utf-8", "replace")
+
+    def read(
+        self, job: SupportsInt, stream: str = "stdout", *, offset: int = 0, attempt: int | None = None
+    ) -> Iterator[bytes]:
+        """The bytes of one stream, piece by piece. A negative offset counts from the end."""
+        return _Stream(self._transport, int(job), stream, attempt).read(offset)
+
+    def read_both(
+        self, job: SupportsInt, starts: Mapping[str, int], *, attempt: int | None = None
+    ) -> Iterator[tuple[str, bytes]]:
+        """(stream, bytes) of both streams from these bytes on, in the order the server knows."""
+        order = self._items(f"/jobs/{int(job)}/logs/order", [("attempt", attempt)])
+        at = dict(starts)
+        for mark in order:
+            stream, end = mark["stream"], mark["end"]
+            if end > at.get(stream, end):
+                log = _Stream(self._transport, int(job), stream, attempt)
+                yield from ((stream, part) for part in log.read(at[stream], end))
+                at[stream] = end
+        for stream, start in at.items():
+            log = _Stream(self._transport, int(job), stream, attempt)
+            yield from ((stream, part) for part in log.read(start))
+
+    def part(
+        self,
+        job: SupportsInt,
+        stream: str = "stdout",
+        *,
+        offset: int = 0,
+        limit: int | None = None,
+        attempt: int | None = None,
+    ) -> LogPart:
+        """One piece of one stream, and how long the stream is."""
+        return _Stream(self._transport, int(job), stream, attempt).part(offset, limit)
+
+    def follow(
+        self, job: SupportsInt, stream: str = "both", *, offset: int = 0, attempt: int | None = None
+    ) -> "Follower":
+        """LogChunks as they are printed, until the job is over; goes on when the server was restarted."""
+        return Follower(self._transport, int(job), stream, attempt).start_at(offset)
+
+
 @dataclass(frozen=True)
-class Log:
+class _Stream:
     """One stream of one attempt (None: the newest)."""
 
     transport: Transport
@@ -45,22 +90,6 @@ class Log:
             if at >= end:
                 return
             part = self.part(at, min(_PART_BYTES, end - at))
-
-
-def read_together(
-    transport: Transport, job_id: int, starts: Mapping[str, int], attempt: int | None
-) -> Iterator[tuple[str, bytes]]:
-    """Both streams in the order they were written, as far as the server knows it: (stream, bytes)."""
-    query: Query = [("attempt", attempt)]
-    order = transport.call("GET", f"/jobs/{job_id}/logs/order", query=query)["items"]
-    at = dict(starts)
-    for mark in order:
-        stream, end = mark["stream"], mark["end"]
-        if end > at.get(stream, end):
-            yield from ((stream, part) for part in Log(transport, job_id, stream, attempt).read(at[stream], end))
-            at[stream] = end
-    for stream, start in at.items():
-        yield from ((stream, part) for part in Log(transport, job_id, stream, attempt).read(start))
 
 
 class Follower:
@@ -104,45 +133,3 @@ class Follower:
         # Text that was not UTF-8 is longer or shorter than its bytes, so the server says where it ends.
         self._next[chunk.stream] = said.get("next_offset", chunk.offset + length)
         return chunk
-
-
-def past_events(transport: Transport, after: int | None, job_id: int | None) -> Iterator[Event]:
-    """Job events that have happened, oldest first."""
-    cursor: object = after
-    while True:
-        query = [("after", cursor), ("job_id", job_id), ("limit", 500)]
-        page = transport.call("GET", "/events", query=query)
-        yield from page["items"]
-        cursor = page["next_cursor"]
-        if cursor is None:
-            return
-
-
-def follow_events(transport: Transport, after: int | None, job_id: int | None) -> Iterator[Event]:
-    """Job events as they happen, without end."""
-    last = after
-
-    def query() -> Query:
-        return [("after", last), ("job_id", job_id)]
-
-    for event in resumed(transport, "/events/stream", query):
-        if event.event == "job":
-            told: Event = event.json()
-            last = told["id"]
-            yield told
-
-
-def resumed(transport: Transport, path: str, query: Callable[[], Query]) -> Iterator[ServerEvent]:
-    """Events of a stream; after a break it asks again from where it was, while the server restarts."""
-    heard_at: float | None = None
-    while True:
-        try:
-            with transport.stream(path, query()) as lines:
-                heard_at = time.monotonic()
-                for event in read_events(lines):
-                    yield event
-                    heard_at = time.monotonic()
-        except ServerUnreachable:
-            if heard_at is None or time.monotonic() - heard_at > PATIENCE_SECONDS:
-                raise
-        time.sleep(0.2)

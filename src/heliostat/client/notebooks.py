@@ -2,45 +2,32 @@
 
 import hashlib
 import os
-import uuid
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Unpack, cast
+from typing import Any, SupportsInt, Unpack
 
-from heliostat.client.address import Address
 from heliostat.client.bodies import job_body
-from heliostat.client.folders import ScannedFolder, scan_folder
+from heliostat.client.git import with_record
 from heliostat.client.jobs import JobHandle
-from heliostat.client.records import with_record
 from heliostat.client.shapes import JobOptions
-from heliostat.client.transport import Transport
-from heliostat.client.uploads import Progress, send_scanned
+from heliostat.client.transport import Resource, once
+from heliostat.client.uploads import ScannedFolder, scan_folder, send_scanned
 from heliostat.errors import Invalid, TooLarge
-from heliostat.models.uploads import TreeFile, make_tree
-
-if TYPE_CHECKING:
-    from heliostat.client.client import Client
 
 _MOST_BYTES = 32 * 2**20  # the server refuses more
 
 
-class NotebookVerbs:
-    _transport: Transport
-
-    @property
-    def address(self) -> Address:
-        raise NotImplementedError
-
-    def run_notebook(
+class Notebooks(Resource):
+    def run(
         self,
         notebook: str | os.PathLike[str],
         parameters: Mapping[str, Any] | None = None,
         *,
         kernel: str | None = None,
-        session: int | None = None,
+        session: SupportsInt | None = None,
         idempotency_key: str | None = None,
         **options: Unpack[JobOptions],
     ) -> JobHandle:
-        """Puts a notebook into the queue; its results are what `results` fetches.
+        """Puts a notebook into the queue; its results are what `client.files.save_results` fetches.
 
         Its kernel runs in `workdir`; left out, beside the notebook when this is the server's machine, else in a
         folder of the job's own. With `upload`, a folder that holds the notebook, it runs in a copy of that. With
@@ -58,14 +45,8 @@ class NotebookVerbs:
             body = with_record(body, record, folder or os.path.dirname(os.path.abspath(path)))
         body |= {"notebook": place, "parameters": dict(parameters or {})}
         body |= {"kernel": kernel} if kernel else {}
-        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
-        answer = self._transport.call("POST", "/notebooks", body, headers=headers)
-        return JobHandle(cast("Client", self), answer["id"], answer)
-
-    def session_notebooks(self, session: int) -> list[str]:
-        """The notebooks in the working folder of a running session of one's own."""
-        found: list[str] = self._transport.call("GET", f"/sessions/{int(session)}/notebooks")["items"]
-        return found
+        answer = self._transport.call("POST", "/notebooks", body, headers=once(idempotency_key))
+        return JobHandle(self._transport, answer["id"], answer)
 
     def _send(self, path: str, folder: str | os.PathLike[str] | None) -> dict[str, Any]:
         """Where the server has it then."""
@@ -73,16 +54,18 @@ class NotebookVerbs:
         inside = os.path.relpath(os.path.realpath(path), os.path.realpath(scanned.path))
         if inside not in {file.path for file in scanned.tree.files}:
             raise Invalid(f"{path} is not among what is uploaded of {scanned.path}.", "Name a notebook in it.")
-        return {"upload": send_scanned(self._transport, scanned, _silent), "path": inside}
+        return {"upload": send_scanned(self._transport, scanned), "path": inside}
 
     def _beside(self, body: dict[str, Any], path: str) -> dict[str, Any]:
-        if body.get("workdir") or self.address.default_workdir() is None:
+        if body.get("workdir") or self._transport.address.default_workdir() is None:
             return body
         return {**body, "workdir": os.path.dirname(os.path.realpath(path))}
 
 
 def scan_notebook(path: str) -> ScannedFolder:
     """A folder with nothing but this file. Raises Invalid or TooLarge."""
+    from heliostat.models.uploads import TreeFile, make_tree
+
     real = os.path.realpath(os.path.expanduser(path))
     try:
         with open(real, "rb") as file:
@@ -95,6 +78,3 @@ def scan_notebook(path: str) -> ScannedFolder:
     return ScannedFolder(
         os.path.dirname(real), make_tree([TreeFile(name, hashlib.sha256(data).hexdigest(), len(data))])
     )
-
-
-_silent: Progress = lambda sent, total: None  # noqa: E731

@@ -1,30 +1,54 @@
-"""The client's verbs that explain the queue and account for it."""
+"""The client's verbs on the queue: when a job would start, whose share is used, who used what."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Unpack
+from typing import Any, TypedDict, Unpack
 
 from heliostat.client.bodies import job_body
-from heliostat.client.shapes import Account, Foreseen, JobOptions, ReportLine, ShareTree, Why
-from heliostat.client.transport import Request, Transport
+from heliostat.client.shapes import Accuracy, Forecast, JobOptions, Option
+from heliostat.client.transport import Request, Resource
 
-if TYPE_CHECKING:
-    from heliostat.client.jobs import JobHandle
-
-_THINKING_SECONDS = 60.0
+_FORECAST_SECONDS = 60.0
 
 
-class QueueVerbs:
-    _transport: Transport
+class Account(TypedDict):
+    """A department, project or user of the fair-share tree."""
 
-    def why(self, job: "int | JobHandle", *, what_if: bool = False) -> Why:
-        """Why a job waits and when it will start; with `what_if`, also which other request would start earlier."""
-        number = job if isinstance(job, int) else job.id
-        query = [("what_if", "true")] if what_if else []
-        told: Why = self._transport.call(
-            "GET", f"/jobs/{number}/why", query=query, timeout_seconds=_THINKING_SECONDS
-        )
-        return told
+    kind: str
+    name: str
+    share: int
+    entitled: float | None
+    usage_gpu_hours: float
+    times_share: float
+    points_lost: float
+    below: "list[Account]"
 
+
+class ReportLine(TypedDict):
+    month: str
+    name: str
+    jobs: int
+    gpu_hours: float
+    cpu_hours: float
+    part_of_all: float
+    wasted_gpu_hours: float
+    wasted_cpu_hours: float
+    mean_wait_seconds: float | None
+    median_wait_seconds: float | None
+
+
+class ShareTree(TypedDict, total=False):
+    items: list[Account]
+    counted_by: str  # heliostat; slurm, which counts jobs of plain sbatch too
+
+
+class Foreseen(TypedDict):
+    starts_now: bool
+    forecast: Forecast | None
+    what_if: list[Option]
+    accuracy: Accuracy
+
+
+class Queue(Resource):
     def when(
         self,
         command: str | Sequence[str] | None = None,
@@ -39,25 +63,18 @@ class QueueVerbs:
         """
         given: dict[str, Any] = {"command": command, "array": array, **options}
         foreseen: Foreseen = self._transport.call(
-            "POST", "/when", job_body(given), may_repeat=True, timeout_seconds=_THINKING_SECONDS
+            "POST", "/when", job_body(given), may_repeat=True, timeout_seconds=_FORECAST_SECONDS
         )
         return foreseen
 
-    def share(self) -> list[Account]:
-        """The fair-share tree: departments, below them projects, below them users."""
-        return self.share_tree()["items"]
-
-    def share_tree(self) -> ShareTree:
-        """The same, and whose count it is: `{"items", "counted_by"}`."""
+    def share(self) -> ShareTree:
+        """The fair-share tree: departments, below them projects, below them users; and whose count it is."""
         tree: ShareTree = self._transport.call("GET", "/share")
         return tree
 
     def report(self, month: str | None = None, by: str = "project") -> list[ReportLine]:
         """Who used what in a month ("2026-11"), by department, project or user."""
-        lines: list[ReportLine] = self._transport.call("GET", "/report", query=[("month", month), ("by", by)])[
-            "items"
-        ]
-        return lines
+        return self._items("/report", [("month", month), ("by", by)])
 
     def report_csv(self, month: str | None = None, by: str = "project") -> str:
         """The same as a table for spreadsheets."""

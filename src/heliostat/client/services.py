@@ -2,11 +2,10 @@
 
 from collections.abc import Mapping
 from typing import Any, TypedDict
-from urllib.parse import quote
 
 from heliostat.client.bodies import job_body
-from heliostat.client.sessions import KeyData
-from heliostat.client.transport import Transport
+from heliostat.client.shapes import KeyData
+from heliostat.client.transport import Resource, escaped, given
 
 _OWN = ("replicas", "visibility", "health", "surge", "drain", "kind")
 
@@ -51,48 +50,45 @@ class ServiceData(TypedDict, total=False):
     replica_jobs: list[ReplicaData]
 
 
-class ServiceVerbs:
-    _transport: Transport
+ServiceList = list[ServiceData]
 
-    def create_service(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
+
+class Services(Resource):
+    def create(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
         """A web server that stays up: it finds its port in $PORT. `replicas`, `visibility`, `health`, `surge` and
         `drain` besides the fields of a job."""
         return self._call("POST", "/services", service_body({"name": name, "command": command, **fields}))
 
-    def update_service(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
+    def update(self, name: str, command: Any = None, **fields: Any) -> ServiceData:
         """All of it anew; replicas are replaced one by one."""
         body = service_body({"name": name, "command": command, **fields})
-        return self._call("PUT", f"/services/{quote(name, safe='')}", body)
+        return self._call("PUT", f"/services/{escaped(name)}", body)
 
-    def services(self) -> list[ServiceData]:
+    def list(self) -> ServiceList:
         """Those one may use or manages, by name."""
-        items: list[ServiceData] = self._transport.call("GET", "/services")["items"]
-        return items
+        return self._items("/services")
 
-    def service(self, name: str) -> ServiceData:
-        return self._call("GET", f"/services/{quote(name, safe='')}")
+    def get(self, name: str) -> ServiceData:
+        return self._call("GET", f"/services/{escaped(name)}")
 
-    def scale_service(
-        self, name: str, replicas: int | None = None, *, visibility: str | None = None
-    ) -> ServiceData:
-        given = {"replicas": replicas, "visibility": visibility}
-        body = {field: value for field, value in given.items() if value is not None}
-        return self._call("PATCH", f"/services/{quote(name, safe='')}", body)
+    def scale(self, name: str, replicas: int | None = None, *, visibility: str | None = None) -> ServiceData:
+        body = given(replicas=replicas, visibility=visibility)
+        return self._call("PATCH", f"/services/{escaped(name)}", body)
 
-    def restart_service(self, name: str) -> ServiceData:
+    def restart(self, name: str) -> ServiceData:
         """Every replica anew, one by one; also starts one that is stopped."""
-        return self._call("POST", f"/services/{quote(name, safe='')}/restart", {})
+        return self._call("POST", f"/services/{escaped(name)}/restart", {})
 
-    def stop_service(self, name: str) -> ServiceData:
-        return self._call("POST", f"/services/{quote(name, safe='')}/stop", {})
+    def stop(self, name: str) -> ServiceData:
+        return self._call("POST", f"/services/{escaped(name)}/stop", {})
 
-    def remove_service(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         """Only one that is stopped."""
-        self._transport.call("DELETE", f"/services/{quote(name, safe='')}")
+        self._transport.call("DELETE", f"/services/{escaped(name)}")
 
-    def service_key(self, name: str) -> KeyData:
+    def key(self, name: str) -> KeyData:
         """For a program: it sends the key as `Authorization: Bearer KEY` to the service's url."""
-        answer: KeyData = self._transport.call("POST", f"/services/{quote(name, safe='')}/key", {})
+        answer: KeyData = self._transport.call("POST", f"/services/{escaped(name)}/key", {})
         return answer
 
     def _call(self, method: str, path: str, body: Mapping[str, Any] | None = None) -> ServiceData:

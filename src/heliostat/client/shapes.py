@@ -142,27 +142,6 @@ class JobData(TypedDict, total=False):
     child_count: int
 
 
-class Environment(TypedDict, total=False):
-    """Software that is built once, for everybody who asks for the same."""
-
-    digest: str
-    kind: str  # requirements, pyproject, uv, conda
-    python: str | None
-    platform: str
-    state: str  # waiting, building, ready, failed
-    reason: str | None  # why it failed
-    shared: bool
-    made_by: str
-    created_at: str
-    used_at: str | None
-    size_bytes: int | None
-    needed: bool  # by a job that is not over
-    build_job: int
-    folder: str | None  # on the nodes
-    files: dict[str, str]
-    lock: str | None  # what was installed
-
-
 class Forecast(TypedDict):
     """When a waiting job will start, if nobody new comes."""
 
@@ -191,13 +170,6 @@ class Option(TypedDict):
     forecast: Forecast
 
 
-class Foreseen(TypedDict):
-    starts_now: bool
-    forecast: Forecast | None
-    what_if: list[Option]
-    accuracy: Accuracy
-
-
 class Why(TypedDict):
     """Null is what does not apply: to a job that does not wait, most."""
 
@@ -218,32 +190,6 @@ class Why(TypedDict):
     what_if: NotRequired[list[Option]]
 
 
-class Account(TypedDict):
-    """A department, project or user of the fair-share tree."""
-
-    kind: str
-    name: str
-    share: int
-    entitled: float | None
-    usage_gpu_hours: float
-    times_share: float
-    points_lost: float
-    below: "list[Account]"
-
-
-class ReportLine(TypedDict):
-    month: str
-    name: str
-    jobs: int
-    gpu_hours: float
-    cpu_hours: float
-    part_of_all: float
-    wasted_gpu_hours: float
-    wasted_cpu_hours: float
-    mean_wait_seconds: float | None
-    median_wait_seconds: float | None
-
-
 class Event(TypedDict):
     id: int
     job_id: int
@@ -252,109 +198,6 @@ class Event(TypedDict):
     kind: str
     state: str
     detail: str | None
-
-
-class Device(TypedDict):
-    uuid: str
-    index: int
-    type: str
-    name: str
-    memory_mib: int
-    memory_used_mib: int
-    utilisation: int | None
-    temperature: int | None
-    problem: str | None
-    used_outside: str | None
-    job_id: int | None
-    job_ids: list[int]  # several when they share it
-
-
-class SetAside(TypedDict):
-    """The next time for which a node is set aside."""
-
-    name: str  # of the reservation
-    project: str | None  # None: maintenance
-    gpus: int | None  # None: the whole node
-    reason: str
-    starts_at: str
-    ends_at: str
-
-
-class Recomposition(TypedDict):
-    node: str
-    gpus: dict[str, int]
-    steps: list[str]
-    at: int  # the step that is being done
-    error: str | None  # why it has not worked yet; it is tried again
-    is_done: bool  # nothing is being changed there
-
-
-class Node(TypedDict):
-    name: str
-    state: str
-    reason: str | None
-    cpus: int
-    memory_mib: int
-    cpus_used: int
-    memory_used_mib: int
-    gpus_used: float
-    jobs: list[int]
-    others: list[str]  # jobs that went to Slurm without Heliostat: slurm:1234
-    notes: list[str]
-    labels: dict[str, str]
-    data_class: int
-    min_data_class: int
-    splits_devices: bool
-    devices: list[Device]
-    exclusive_job: int | None  # which nobody else may join
-    reserved: list[SetAside]  # now, or within a week
-    note: NotRequired[str | None]  # after a change: what it means for the jobs there
-
-
-class ForeignJob(TypedDict):
-    """A job that went to Slurm without Heliostat."""
-
-    id: str  # slurm:1234
-    user: str
-    name: str | None  # None: somebody else's
-    state: str  # pending, running, suspended, completing
-    reason: str | None
-    cpus: int
-    memory_mib: int
-    gpus: int
-    tasks: int  # of how many jobs it stands for: an array that waits is one line
-    nodes: list[str]
-    devices: list[str]
-    submitted_at: str | None
-    started_at: str | None
-    time_limit_seconds: int | None
-    act_with: str  # the command that ends it
-
-
-class Occurrence(TypedDict):
-    starts_at: str
-    ends_at: str
-
-
-class Reservation(TypedDict):
-    name: str
-    project: str | None  # None: maintenance
-    nodes: list[str]
-    gpus_per_node: int | None  # None: whole nodes
-    starts_at: str
-    ends_at: str
-    weeks: int
-    reason: str
-    time_zone: str  # in which it takes place at the same time of day every week
-    next: Occurrence | None  # None: it is over
-
-
-class News(TypedDict):
-    id: int
-    text: str
-    author: str
-    created_at: str
-    ends_at: str | None  # None: until it is removed
 
 
 class Finding(TypedDict):
@@ -399,18 +242,13 @@ class LogPart(NamedTuple):
     size: int
 
 
-class ShareTree(TypedDict, total=False):
-    items: list[Account]
-    counted_by: str  # heliostat; slurm, which counts jobs of plain sbatch too
+class PortData(TypedDict):
+    job_id: int
+    port: int
+    url: str
 
 
-class SlurmStep(TypedDict):
-    sentence: str
-    argv: list[str]
-
-
-class SlurmPlan(TypedDict):
-    cluster: str
-    steps: list[SlurmStep]
-    left_alone: list[str]  # what is there and was not made by this Heliostat
-    not_expressed: list[str]  # what Slurm cannot do, or does not heed as it is set up
+class KeyData(TypedDict):
+    url: str
+    key: str
+    expires_at: str

@@ -1,11 +1,8 @@
 """The client's verbs on what was used over time."""
 
-from typing import TYPE_CHECKING, TypedDict
-from urllib.parse import quote
+from typing import SupportsInt, TypedDict
 
-if TYPE_CHECKING:
-    from heliostat.client.jobs import JobHandle
-    from heliostat.client.transport import Transport
+from heliostat.client.transport import Resource, escaped
 
 
 class Series(TypedDict):
@@ -79,24 +76,19 @@ class ClusterStats(TypedDict):
     series: list[Series]
 
 
-class StatsVerbs:
-    """Needs `_transport`."""
-
-    _transport: "Transport"
-
-    def stats(self, job: "int | JobHandle") -> JobStats:
+class Stats(Resource):
+    def job(self, job: SupportsInt) -> JobStats:
         """What a job has used over time, in short, and in words."""
-        job_id = job if isinstance(job, int) else job.id
-        found: JobStats = self._transport.call("GET", f"/jobs/{job_id}/stats")
+        found: JobStats = self._transport.call("GET", f"/jobs/{int(job)}/stats")
         return found
 
-    def node_stats(self, node: str, span: str = "day") -> NodeStats:
+    def node(self, node: str, span: str = "day") -> NodeStats:
         """What was used of a node in the last day, week, month or year."""
-        path = f"/nodes/{quote(node, safe='')}/stats"
+        path = f"/nodes/{escaped(node)}/stats"
         found: NodeStats = self._transport.call("GET", path, query=[("span", span)])
         return found
 
-    def cluster_stats(self, span: str = "day") -> ClusterStats:
+    def cluster(self, span: str = "day") -> ClusterStats:
         """The same of all nodes together, and how many jobs waited."""
         found: ClusterStats = self._transport.call("GET", "/cluster/stats", query=[("span", span)])
         return found

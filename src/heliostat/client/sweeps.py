@@ -4,58 +4,43 @@ import json
 import math
 import os
 import re
-import uuid
 from collections.abc import Mapping
 from typing import Any
 
-from heliostat.client.address import Address
 from heliostat.client.bodies import job_body
-from heliostat.client.records import with_record
-from heliostat.client.transport import Request, Transport
+from heliostat.client.git import with_record
+from heliostat.client.transport import Records, Request, Resource, once
 from heliostat.errors import Conflict, Invalid
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
 
 
-class SweepVerbs:
-    _transport: Transport
-
-    @property
-    def address(self) -> Address:
-        raise NotImplementedError
-
-    def submit_sweep(
+class Sweeps(Resource):
+    def submit(
         self, job: Mapping[str, Any], *, idempotency_key: str | None = None, record: bool = True, **sweep: Any
     ) -> dict[str, Any]:
-        """`submit_sweep({"command": ["python", "t.py", "{lr}"]}, name="lr", grid={"lr": [0.1, 0.01]})`.
+        """`submit({"command": ["python", "t.py", "{lr}"]}, name="lr", grid={"lr": [0.1, 0.01]})`.
 
         Instead of `grid`: `list`, or `random={"count": 20, "seed": 7, "values": {…}}`. Also: at_once, retries,
         retry_wait.
         """
-        workdir = job.get("workdir") or (None if job.get("upload") else self.address.default_workdir())
+        workdir = job.get("workdir") or (None if job.get("upload") else self._transport.address.default_workdir())
         body = {**job_body(job), **({} if workdir is None else {"workdir": str(workdir)})}
-        headers = {"Idempotency-Key": idempotency_key or str(uuid.uuid4())}
         asked = with_record({"sweep": {**sweep, "job": body}}, record, job.get("upload") or workdir)
-        answer: dict[str, Any] = self._transport.call("POST", "/sweeps", asked, headers=headers)
+        answer: dict[str, Any] = self._transport.call("POST", "/sweeps", asked, headers=once(idempotency_key))
         return answer
 
-    def sweeps(
-        self, *, everybodys: bool = False, limit: int = 50, before: int | None = None
-    ) -> list[dict[str, Any]]:
+    def list(self, *, everybodys: bool = False, limit: int = 50, before: int | None = None) -> Records:
         """Yours, newest first; with `everybodys`, also those of projects you manage."""
-        query: list[tuple[str, Any]] = [("limit", limit)]
-        query += [("all", "true")] if everybodys else []
-        query += [("before", before)] if before is not None else []
-        found: list[dict[str, Any]] = self._transport.call("GET", "/sweeps", query=query)["items"]
-        return found
+        return self._items("/sweeps", [("limit", limit), ("all", everybodys or None), ("before", before)])
 
-    def sweep(self, number: int, sort: str | None = None) -> dict[str, Any]:
+    def get(self, number: int, sort: str | None = None) -> dict[str, Any]:
         """With its runs: what each got and reported; by a parameter or metric, `-acc` for the largest first."""
         query = [("sort", sort)] if sort else []
         answer: dict[str, Any] = self._transport.call("GET", f"/sweeps/{int(number)}", query=query)
         return answer
 
-    def sweep_csv(self, number: int, sort: str | None = None) -> str:
+    def csv(self, number: int, sort: str | None = None) -> str:
         query = [("format", "csv"), *([("sort", sort)] if sort else [])]
         return self._transport.send(Request("GET", f"/sweeps/{int(number)}", query=query)).body.decode("utf-8")
 

@@ -5,12 +5,15 @@ import os
 import select
 import socket
 import threading
+import time
+import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPResponse
+from itertools import islice
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import quote, urlencode
 
 from heliostat import __version__
 from heliostat.client.address import Address
@@ -19,10 +22,13 @@ from heliostat.errors import HeliostatError, ServerUnreachable, error_class
 API = "/api/v1"
 TIMEOUT_SECONDS = 120.0
 _LONGEST_SOCKET_PATH = 107
+_PAGE = 200
 _IDEMPOTENT = frozenset({"GET", "PUT", "DELETE"})
 
 Query = Iterable[tuple[str, object]]
 Send = Callable[[bytes | None], None]
+Record = dict[str, Any]
+Records = list[Record]  # by another name: in a noun with a verb `list`, that is not the type
 
 
 @dataclass(frozen=True)
@@ -182,6 +188,61 @@ class Transport:
             kept.close()
         kept.set_timeout(timeout_seconds)
         return kept.sock is not None, kept
+
+
+class Resource:
+    """One noun of the API: its verbs, over the client's transport."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def _items(self, path: str, query: Query = ()) -> list[Any]:
+        """A list that the server gives in one answer."""
+        found: list[Any] = self._transport.call("GET", path, query=query)["items"]
+        return found
+
+    def _pages(self, path: str, query: Query = (), limit: int | None = None) -> Iterator[Any]:
+        """The items of all pages, asked for as they are needed; at most `limit`."""
+        return islice(self._all_pages(path, list(query), limit), limit)
+
+    def _all_pages(self, path: str, query: list[tuple[str, object]], limit: int | None) -> Iterator[Any]:
+        cursor: str | None = None
+        size = _PAGE if limit is None else max(1, min(_PAGE, limit))
+        while True:
+            page = self._transport.call("GET", path, query=[*query, ("limit", size), ("cursor", cursor)])
+            yield from page["items"]
+            cursor = page.get("next_cursor")
+            if cursor is None:
+                return
+
+
+class Deadline:
+    """A point in time from now; None: never."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._at = None if seconds is None else time.monotonic() + seconds
+
+    def left(self, at_most: float) -> float:
+        return at_most if self._at is None else max(0.0, min(at_most, self._at - time.monotonic()))
+
+    @property
+    def is_past(self) -> bool:
+        return self._at is not None and time.monotonic() >= self._at
+
+
+def once(key: str | None = None) -> dict[str, str]:
+    """The header that makes repeating a request safe; a random key unless one is given."""
+    return {"Idempotency-Key": key or str(uuid.uuid4())}
+
+
+def given(**fields: Any) -> dict[str, Any]:
+    """The fields that are not None."""
+    return {name: value for name, value in fields.items() if value is not None}
+
+
+def escaped(name: object) -> str:
+    """A name as one part of a path."""
+    return quote(str(name), safe="")
 
 
 class _Connection(HTTPConnection):

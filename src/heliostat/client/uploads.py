@@ -1,50 +1,63 @@
-"""Sends a folder for jobs: only what the server has not yet."""
+"""Sends a folder for jobs: all but what .gitignore and .heliostatignore name, and only what the server lacks."""
 
+import hashlib
 import os
 import re
+import stat
 import time
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-from heliostat.client.folders import ScannedFolder, pieces, scan_folder
-from heliostat.client.jobs import Deadline
-from heliostat.client.records import note_sent
-from heliostat.client.transport import Transport
-from heliostat.errors import ServerUnreachable, TooManyRequests
-from heliostat.models.uploads import Tree, TreeFile
+from heliostat.client.git import note_sent
+from heliostat.client.transport import Deadline, Transport
+from heliostat.errors import Invalid, ServerUnreachable, TooManyRequests
+
+if TYPE_CHECKING:
+    from heliostat.models.uploads import Tree, TreeFile, TreeLink
 
 Progress = Callable[[int, int], None]
 _BATCH_BYTES = 32 * 2**20  # in one request; what is larger goes alone
 _MOST_AT_ONCE = 2000
 _PATIENCE_SECONDS = 60.0
+IGNORE_FILES = (".gitignore", ".heliostatignore")  # where both speak of a path, the later one counts
+_NEVER = frozenset({".git", ".hg", ".svn"})
+_USUALLY_NOT = ["__pycache__/", "*.pyc", ".venv/", "node_modules/", ".ipynb_checkpoints/", ".DS_Store"]
+_PIECE_BYTES = 2**20
 
 
-class UploadVerbs:
-    """What the client does with code."""
+@dataclass(frozen=True)
+class ScannedFolder:
+    path: str
+    tree: "Tree"
 
-    _transport: Transport
+    def files_by_digest(self) -> "dict[str, TreeFile]":
+        return {file.digest: file for file in self.tree.files}
 
-    def upload(self, folder: str | os.PathLike[str], *, progress: Progress | None = None) -> str:
-        """Sends what the server lacks of a folder; its id, for the `upload` of jobs.
 
-        Leaves out what .gitignore and .heliostatignore name. `progress` is told how many bytes were sent, of how
-        many. When the server goes away in between it is tried again for a minute, and only the rest is sent.
-        """
-        sent = send_scanned(self._transport, scan_folder(folder), progress or (lambda sent, total: None))
-        note_sent(sent, folder)
-        return sent
+def upload_folder(transport: Transport, folder: str | os.PathLike[str], progress: Progress | None = None) -> str:
+    """Sends what the server lacks of a folder; its id, for the `upload` of jobs."""
+    sent = send_scanned(transport, scan_folder(folder), progress)
+    note_sent(sent, folder)
+    return sent
 
-    def _with_code(self, fields: Mapping[str, Any]) -> Mapping[str, Any]:
-        """A folder to upload becomes its id."""
-        folder = fields.get("upload")
-        return fields if folder is None or is_upload_id(folder) else {**fields, "upload": self.upload(folder)}
+
+def with_upload(transport: Transport, fields: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The fields of a job; a folder to upload becomes its id."""
+    folder = fields.get("upload")
+    if folder is None or is_upload_id(folder):
+        return fields
+    return {**fields, "upload": upload_folder(transport, folder)}
 
 
 def send_scanned(
-    transport: Transport, scanned: ScannedFolder, progress: Progress, batch_bytes: int = _BATCH_BYTES
+    transport: Transport,
+    scanned: ScannedFolder,
+    progress: Progress | None = None,
+    batch_bytes: int = _BATCH_BYTES,
 ) -> str:
     """The id under which the server has it then."""
-    return _Sending(transport, scanned, progress, batch_bytes).run()
+    return _Sending(transport, scanned, progress or (lambda sent, total: None), batch_bytes).run()
 
 
 class _Sending:
@@ -80,7 +93,7 @@ class _Sending:
             length = sum(len(_head(file)) + file.size_bytes for file in batch)
             self._transport.post_parts("/uploads/blobs", self._parts(batch), length)
 
-    def _parts(self, batch: list[TreeFile]) -> Iterator[bytes]:
+    def _parts(self, batch: "list[TreeFile]") -> Iterator[bytes]:
         for file in batch:
             yield _head(file)
             for piece in pieces(self._scanned.path, file):
@@ -93,11 +106,11 @@ def is_upload_id(value: object) -> bool:
     return isinstance(value, str) and re.fullmatch("[0-9a-f]{64}", value) is not None
 
 
-def _head(file: TreeFile) -> bytes:
+def _head(file: "TreeFile") -> bytes:
     return f"{file.digest} {file.size_bytes}\n".encode()
 
 
-def _batches(files: list[TreeFile], batch_bytes: int) -> Iterator[list[TreeFile]]:
+def _batches(files: "list[TreeFile]", batch_bytes: int) -> "Iterator[list[TreeFile]]":
     batch: list[TreeFile] = []
     size = 0
     for file in files:
@@ -110,9 +123,135 @@ def _batches(files: list[TreeFile], batch_bytes: int) -> Iterator[list[TreeFile]
         yield batch
 
 
-def _body(tree: Tree) -> dict[str, Any]:
+def _body(tree: "Tree") -> dict[str, Any]:
     files = [
         {"path": file.path, "sha256": file.digest, "size": file.size_bytes, "executable": file.is_executable}
         for file in tree.files
     ]
     return {"files": files, "links": [{"path": link.path, "target": link.target} for link in tree.links]}
+
+
+def scan_folder(folder: str | os.PathLike[str]) -> ScannedFolder:
+    """Raises Invalid for what cannot be uploaded."""
+    from heliostat.models.uploads import make_tree
+
+    root = os.path.abspath(os.path.expanduser(os.fspath(folder)))
+    if not os.path.isdir(root):
+        raise Invalid(f"{root} is not a folder.", "Name the folder with your code: --upload .")
+    files: list[TreeFile] = []
+    links: list[TreeLink] = []
+    for path, about in _walk(root, "", [("", _spec(_USUALLY_NOT))]):
+        if stat.S_ISLNK(about.st_mode):
+            links.append(_link(root, path))
+        elif stat.S_ISREG(about.st_mode):
+            files.append(_file(root, path, about))
+        else:
+            raise Invalid(
+                f"{path} is neither a file, a folder nor a link.", "Name it in .heliostatignore to leave it out."
+            )
+    try:
+        return ScannedFolder(root, make_tree(files, links))
+    except ValueError as error:
+        raise Invalid(
+            f"{root} cannot be uploaded: {error}.", "Name in .heliostatignore what to leave out."
+        ) from error
+
+
+def pieces(root: str, file: "TreeFile") -> Iterator[bytes]:
+    """As many bytes as it had when it was looked at. Raises Invalid when it has changed since."""
+    left = file.size_bytes
+    with open(os.path.join(root, file.path), "rb") as opened:
+        while left and (data := opened.read(min(_PIECE_BYTES, left))):
+            left -= len(data)
+            yield data
+    if left:
+        raise _changed(file.path)
+
+
+_Specs = list[tuple[str, Any]]
+
+
+def _walk(root: str, below: str, specs: _Specs) -> Iterator[tuple[str, os.stat_result]]:
+    specs = specs + _specs_of(root, below)
+    with os.scandir(os.path.join(root, below)) as found:
+        entries = sorted(found, key=lambda entry: entry.name)
+    for entry in entries:
+        path = f"{below}/{entry.name}" if below else entry.name
+        _check_name(path)
+        is_folder = entry.is_dir(follow_symlinks=False)
+        if entry.name in _NEVER or _is_ignored(f"{path}/" if is_folder else path, specs):
+            continue
+        if is_folder:
+            yield from _walk(root, path, specs)
+        else:
+            yield path, entry.stat(follow_symlinks=False)
+
+
+def _specs_of(root: str, below: str) -> _Specs:
+    lines: list[str] = []
+    for name in IGNORE_FILES:
+        path = os.path.join(root, below, name)
+        if os.path.isfile(path):
+            with open(path, encoding="utf-8", errors="replace") as file:
+                lines += file.read().splitlines()
+    return [(f"{below}/" if below else "", _spec(lines))] if lines else []
+
+
+def _spec(lines: list[str]) -> Any:
+    """The library is loaded only by those who upload something."""
+    from pathspec import GitIgnoreSpec
+
+    return GitIgnoreSpec.from_lines(lines)
+
+
+def _is_ignored(path: str, specs: _Specs) -> bool:
+    """The word of the file nearest to it counts."""
+    for base, spec in reversed(specs):
+        said: bool | None = spec.check_file(path.removeprefix(base)).include
+        if said is not None:
+            return said
+    return False
+
+
+def _check_name(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise Invalid(
+            f"The name {path!a} is not UTF-8.", "Rename it, or name it in .heliostatignore by a pattern."
+        ) from None
+
+
+def _link(root: str, path: str) -> "TreeLink":
+    """It must stay in the folder as it is written, and also when all links are followed."""
+    from heliostat.models.uploads import TreeLink, leaves
+
+    target = os.readlink(os.path.join(root, path))
+    end = os.path.realpath(os.path.join(root, path))
+    if leaves(path, target) or not (end + "/").startswith(os.path.realpath(root) + "/"):
+        raise Invalid(
+            f"The link {path} -> {target} leaves the folder.",
+            "Name it in .heliostatignore to leave it out, or put the file itself there.",
+        )
+    return TreeLink(path, target)
+
+
+def _file(root: str, path: str, about: os.stat_result) -> "TreeFile":
+    from heliostat.models.uploads import TreeFile
+
+    digest = hashlib.sha256()
+    size = 0
+    try:
+        with open(os.path.join(root, path), "rb") as opened:
+            while data := opened.read(_PIECE_BYTES):
+                digest.update(data)
+                size += len(data)
+    except OSError as error:
+        raise Invalid(
+            f"{path} cannot be read: {error.strerror}.", "Name it in .heliostatignore to leave it out."
+        ) from error
+    return TreeFile(path, digest.hexdigest(), size, bool(about.st_mode & 0o100))
+
+
+def _changed(path: str) -> Invalid:
+    return Invalid(f"{path} has changed while it was uploaded.", "Try again when nothing writes to it.")

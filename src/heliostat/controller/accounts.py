@@ -1,16 +1,19 @@
-"""The rules the queue decides by, as admins have set them: shares, quotas, data classes, reservations."""
+"""The rules the queue decides by, as admins have set them: shares, quotas, data classes, reservations, policy."""
 
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from heliostat.config import Settings
 from heliostat.models import Quota, Reservation
 from heliostat.scheduling.accounts import Accounts
-from heliostat.store.accounts import list_departments, list_projects_without_members
+from heliostat.scheduling.policy import CLASSES, Charges, Policy
+from heliostat.store.accounts import Scope, list_departments, list_projects_without_members, list_quotas
 from heliostat.store.database import Changes, Store
-from heliostat.store.quotas import Scope, list_quotas
 from heliostat.store.reservations import list_reservations
+
+_HOUR = 3600.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,3 +82,25 @@ class Rules:
 def _quotas(accounts: Accounts) -> list[Quota]:
     of_departments = [department.quota for department in accounts.departments.values()]
     return [*accounts.user_quotas.values(), *of_departments, *(one.quota for one in accounts.projects.values())]
+
+
+def policy_from(settings: Settings) -> Policy:
+    """The one that the settings ask for; with their defaults, it has its own."""
+    interactive = replace(CLASSES["interactive"], points=float(settings.interactive_points))
+    urgent = replace(CLASSES["urgent"], gpu_hours_per_month=settings.urgent_gpu_hours_per_month)
+    return Policy(
+        reservations=settings.backfill_reservations,
+        half_life_seconds=settings.half_life_days * 24 * _HOUR,
+        share_weight=float(settings.share_weight),
+        size_weight=float(settings.size_weight),
+        assumed_limit_seconds=settings.assumed_limit_hours * _HOUR,
+        preempts=settings.preemption,
+        protection_seconds=float(settings.preemption_protection_seconds),
+        classes={**CLASSES, "interactive": interactive, "urgent": urgent},
+        charges=_charges(settings),
+    )
+
+
+def _charges(settings: Settings) -> Charges:
+    by_type = {kind.lower(): float(charge) for kind, charge in settings.gpu_charges.items()}
+    return Charges(gpus=by_type, cpu=float(settings.cpu_charge), memory_gib=float(settings.memory_gib_charge))

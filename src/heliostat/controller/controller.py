@@ -7,7 +7,7 @@ one commit.
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -21,13 +21,13 @@ from heliostat.controller.past import past_usage
 from heliostat.controller.queue import Queue
 from heliostat.controller.recording import Round, record
 from heliostat.controller.results import settle_results
-from heliostat.controller.tries import Tries
-from heliostat.engines.contract import Engine, KeepsCheckpoints, Reports, SaysWhy
+from heliostat.engines.contract import Engine, KeepsCheckpoints, QueuesItself
 from heliostat.errors import HeliostatError
 from heliostat.models import (
     ACTIVE,
     Attempt,
     AttemptId,
+    Cause,
     Ended,
     Job,
     JobId,
@@ -53,6 +53,8 @@ log = get_logger()
 _LONGEST_SLEEP_SECONDS = 3600.0
 _LOOK_SECONDS = 5.0  # between looks for checkpoints
 _CATCH_UP_SECONDS = 0.2
+
+_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +86,7 @@ class Controller:
         self._made = Plan()
         self._explainer = Explainer(self._queue.board.snapshot(now()), self._policy, self._made, now())
         self._inbox = Inbox()
-        self._tries, self._retry_seconds = Tries(retry_seconds), retry_seconds
+        self._retries, self._retry_seconds = StartRetries(retry_seconds), retry_seconds
         self._stop_asked: dict[AttemptId, str] = {}  # and why
         self._next_look = 0.0  # for checkpoints
         self._thread = threading.Thread(target=self._run, name="controller", daemon=True)
@@ -94,8 +96,7 @@ class Controller:
         self._store.on_commit(self._on_commit)
         self._fleet.on_change(self._inbox.nudge)
         self._rules.on_change(self._inbox.nudge)
-        if isinstance(self._engine, Reports):
-            self._engine.on_observation(self._inbox.put_observations)
+        self._engine.on_observation(self._inbox.put_observations)
         attempts = self._take_up()
         self._engine.forget_all_but({attempt.id for attempt in attempts})
         self._thread.start()
@@ -127,7 +128,7 @@ class Controller:
 
     def waiting(self, job: Job) -> Waiting | None:
         """What the engine says of one that waits in a queue of its own, or was suspended there."""
-        if not (job.handed_over or job.state is JobState.RUNNING) or not isinstance(self._engine, SaysWhy):
+        if not (job.handed_over or job.state is JobState.RUNNING) or not isinstance(self._engine, QueuesItself):
             return None
         return self._engine.waiting(job.attempt_id)
 
@@ -179,7 +180,8 @@ class Controller:
         is_newest = job is not None and job.attempt_id == seen.attempt_id
         if job is None or not is_newest:
             return seen
-        return settle_build(self._settings, job, settle_results(self._store, self._settings.home, job, seen))
+        settled = settle_results(self._store, self._engine, self._settings.home, job, seen)
+        return settle_build(self._settings, self._engine, job, settled)
 
     def _apply(self, changes: Sequence[Changes], now: datetime) -> None:
         """Who was cancelled or held leaves the engine's queue too."""
@@ -198,11 +200,11 @@ class Controller:
         self._queue.follow(self._fleet.nodes(), self._rules.accounts(), self._rules.reservations(now), now)
         abilities = self._engine.capabilities
         if abilities.queues_itself:
-            ready = self._queue.to_hand_over(abilities, self._tries.delayed(), now, gone)
+            ready = self._queue.to_hand_over(abilities, self._retries.delayed(), now, gone)
             self._made = Plan(wake_at=self._queue.board.next_begin())
             return Round(observations, self._made, now, ready)
         self._look_for_checkpoints(now)
-        snapshot = self._queue.snapshot(now, gone, self._tries.delayed())
+        snapshot = self._queue.snapshot(now, gone, self._retries.delayed())
         self._made = plan(snapshot, self._policy, now)
         self._explainer = Explainer(snapshot, self._policy, self._made, now)
         return Round(observations, self._made, now)
@@ -221,7 +223,7 @@ class Controller:
         job = self._newest(seen)
         if job is None:
             return []
-        return moves_for(job, seen, may_try_again=self._tries.may_go_on(job.id))
+        return moves_for(job, seen, may_try_again=self._retries.may_go_on(job.id))
 
     def _newest(self, seen: Started | Ended) -> Job | None:
         """The job, unless it is a late word: of an attempt that is no longer the newest, or whose end is known."""
@@ -231,7 +233,7 @@ class Controller:
         return job
 
     def _carry_out(self, this_round: Round) -> None:
-        self._tries.note(this_round.observations)
+        self._retries.note(this_round.observations)
         self._engine.start(this_round.started)
         if this_round.ended:
             for attempt_id in this_round.ended:
@@ -318,7 +320,7 @@ class Controller:
         self._queue = Queue(board, unfinished, self._now())
 
     def _seconds_to_next_try(self) -> float | None:
-        waits = self._tries.seconds_left()
+        waits = self._retries.seconds_left()
         if self._made.wake_at is not None:
             waits.append((self._made.wake_at - self._now()).total_seconds())
         return min(max(0.0, min(waits)), _LONGEST_SLEEP_SECONDS) if waits else None
@@ -328,3 +330,36 @@ def _is_news(changes: Changes, ours: set[JobId]) -> bool:
     return bool(changes.added) or any(
         job_id not in ours or values.get("state") is JobState.PENDING for job_id, values in changes.moved
     )
+
+
+class StartRetries:
+    """Attempts that the engine could not start are started again a few times, each after a longer while."""
+
+    def __init__(self, retry_seconds: float) -> None:
+        """`retry_seconds` until the second try; twice as long for each one after it."""
+        self._retry_seconds = retry_seconds
+        self._failed: dict[JobId, int] = {}
+        self._not_before: dict[JobId, float] = {}
+
+    def note(self, observations: Iterable[Observation]) -> None:
+        for seen in observations:
+            job_id = job_of_attempt(seen.attempt_id)
+            if isinstance(seen, Started):
+                self._failed.pop(job_id, None)
+            elif isinstance(seen, Ended) and seen.cause is Cause.NOT_STARTED and seen.detail:
+                failed = self._failed[job_id] = self._failed.get(job_id, 0) + 1
+                self._not_before[job_id] = time.monotonic() + self._retry_seconds * 2 ** (failed - 1)
+
+    def may_go_on(self, job_id: JobId) -> bool:
+        return self._failed.get(job_id, 0) < _TRIES
+
+    def delayed(self) -> set[JobId]:
+        """Whose time to try again has not come."""
+        now = time.monotonic()
+        self._not_before = {job_id: when for job_id, when in self._not_before.items() if when > now}
+        return set(self._not_before)
+
+    def seconds_left(self) -> list[float]:
+        """Until each of them."""
+        now = time.monotonic()
+        return [when - now for when in self._not_before.values()]

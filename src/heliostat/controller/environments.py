@@ -13,10 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from heliostat.config import Home, Settings
-from heliostat.controller.images import settle_push
-from heliostat.controller.leftovers import last_words
+from heliostat.controller.leftovers import last_words, settle_push
+from heliostat.engines.contract import Engine, RunsPrograms
 from heliostat.engines.environment import environment_folder
-from heliostat.engines.folders import JobFolder
 from heliostat.engines.peoples_files import open_below
 from heliostat.models import Cause, Ended, Job
 from heliostat.models.environments import CANNOT_BUILD, IMAGE_BUILD, OUR_SCRIPTS, PUSH
@@ -25,8 +24,6 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 
-_EVERY_SECONDS = 3600.0
-_MOST_LOCK_BYTES = 4 * 2**20
 _MOST = 100_000  # environments looked at in one go
 
 
@@ -34,19 +31,19 @@ class CannotTakeOver(Exception):
     """What the build has left is no environment; says why."""
 
 
-def settle_build(settings: Settings, job: Job, seen: Ended) -> Ended:
+def settle_build(settings: Settings, engine: Engine, job: Job, seen: Ended) -> Ended:
     """What the end of a build means, once its result is taken over; of other jobs, what it says. Repeatable."""
-    if job.kind not in OUR_SCRIPTS or job.environment is None:
+    if job.kind not in OUR_SCRIPTS or job.environment is None or not isinstance(engine, RunsPrograms):
         return seen
-    work = f"{JobFolder.of(settings.home.jobs, job.id).path}/work"
     if job.kind == PUSH:
-        return settle_push(work, seen)
+        return settle_push(engine, job, seen)
+    work = engine.work_folder(job.id)
     if seen.cause is not Cause.EXITED or seen.exit_code != 0:
         _clear(settings.home, job, work)
     if seen.cause is not Cause.EXITED:
         return seen
     if seen.exit_code != 0:
-        return replace(seen, detail=CANNOT_BUILD + _why(job, work, seen.exit_code))
+        return replace(seen, detail=CANNOT_BUILD + _why(engine, job, seen.exit_code))
     try:
         _take_over(settings, job.environment, work, is_shared=job.unix_user == settings.environments_builder)
     except (OSError, subprocess.SubprocessError, CannotTakeOver) as error:
@@ -55,8 +52,8 @@ def settle_build(settings: Settings, job: Job, seen: Ended) -> Ended:
     return seen
 
 
-def _why(job: Job, work: str, exit_code: int | None) -> str:
-    said = last_words(work)
+def _why(engine: Engine, job: Job, exit_code: int | None) -> str:
+    said = last_words(engine, job.id)
     return (job.kind == IMAGE_BUILD and rules_words(said)) or said or f"exit code {exit_code}"
 
 

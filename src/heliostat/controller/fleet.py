@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 
-from heliostat.engines.contract import Engine, Reports
+from heliostat.engines.contract import Engine
 from heliostat.models import Node, NodeState
 from heliostat.store import nodes as stored
 from heliostat.store.database import Changes, Store
@@ -20,8 +20,7 @@ class Fleet:
         self._known: tuple[Node, ...] | None = None
         self._changed: list[Callable[[], None]] = []
         store.on_commit(self._on_commit)
-        if isinstance(engine, Reports):
-            engine.on_nodes_changed(self.refresh)
+        engine.on_nodes_changed(self.refresh)
 
     def on_change(self, changed: Callable[[], None]) -> None:
         self._changed.append(changed)

@@ -12,18 +12,16 @@ from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from heliostat.controller.controller import Controller
+from heliostat.controller.loop import Loop
 from heliostat.controller.past import past_durations, recent_durations
-from heliostat.errors import HeliostatError, TooManyRequests
+from heliostat.errors import TooManyRequests
 from heliostat.models import TERMINAL, Job, JobId, JobState
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.durations import Durations
 from heliostat.scheduling.forecast import Effort, Forecast, forecast
 from heliostat.scheduling.whatif import Option, Question, at_once, what_if, when_it_starts
-from heliostat.server_log import get_logger
 from heliostat.store import forecasts as stored
 from heliostat.store.database import Changes, Store, Transaction
-
-log = get_logger()
 
 _BREATH_SECONDS = 0.0005  # between two steps, for the other threads
 _BACKGROUND = 4.0  # times as long as a step, the others have after it, unless somebody waits for the answer
@@ -87,26 +85,18 @@ class Forecaster:
         self._thinking = threading.Lock()  # guards what follows
         self._durations: Durations | None = None
         self._loaded_at = 0.0
-        self._wake = threading.Condition()  # guards what follows
+        self._lock = threading.Lock()  # guards what follows
         self._changed = True
-        self._waits = False
         self._ended: list[JobId] = []
         self._askers: set[str] = set()
-        self._stopping = False
-        self._thread = threading.Thread(target=self._run, name="forecaster", daemon=True)
+        self._loop = Loop("forecaster", self._look, timing.stale_seconds, failure="forecast_failed")
+        self.close = self._loop.close
 
     def start(self) -> None:
         if not self._foresees:
             return
         self._store.on_commit(self._on_commit)
-        self._thread.start()
-
-    def close(self) -> None:
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._loop.start()
 
     def of(self, job: Job) -> Forecast | None:
         """When a waiting job will start, as of the newest forecast."""
@@ -148,23 +138,23 @@ class Forecaster:
     @contextmanager
     def _only_once(self, user: str) -> Iterator[None]:
         """Nobody asks twice at once, and not too many wait: each takes a thread from those who serve requests."""
-        with self._wake:
+        with self._lock:
             if user in self._askers:
                 raise TooManyRequests("A question of yours is being answered.", "Wait for its answer.")
             if len(self._askers) >= self._timing.most_askers:
-                raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
+                raise TooManyRequests("Too many concurrent requests.", "Ask again in a few seconds.")
             self._askers.add(user)
         try:
             yield
         finally:
-            with self._wake:
+            with self._lock:
                 self._askers.discard(user)
 
     @contextmanager
     def _turn(self) -> Iterator[None]:
         """One at a time: answers cost seconds, and there is one processor to share."""
         if not self._thinking.acquire(timeout=self._timing.turn_seconds):
-            raise TooManyRequests("Many are asking at this moment.", "Ask again in a few seconds.")
+            raise TooManyRequests("Too many concurrent requests.", "Ask again in a few seconds.")
         try:
             yield
         finally:
@@ -174,53 +164,34 @@ class Forecaster:
         if not (changes.added or changes.moved or changes.nodes or changes.rules):
             return
         ended = [job_id for job_id, values in changes.moved if values.get("state") in TERMINAL]
-        with self._wake:
+        with self._lock:
             self._changed = True
             self._ended += ended[: _MOST_LEARNT - len(self._ended)]
-            if self._waits:
-                self._wake.notify()
+        self._loop.wake()
 
-    def _run(self) -> None:
-        while self._wait_for_news():
-            worked = time.thread_time()
-            try:
-                self._round()
-            except HeliostatError as error:
-                log.error("forecast_failed", error=str(error))
-            except Exception:
-                log.exception("forecast_failed")
-            rest_seconds = self._timing.rest_factor * (time.thread_time() - worked)
-            self._sleep(max(self._timing.shortest_pause_seconds, rest_seconds))
-
-    def _wait_for_news(self) -> bool:
-        """False: it is time to stop."""
-        with self._wake:
-            if not self._changed and not self._stopping:
-                self._waits = True
-                self._wake.wait(self._timing.stale_seconds if self._forecasts else None)
-                self._waits = False
+    def _look(self) -> float:
         self._settle()
-        return not self._stopping
+        worked = time.thread_time()
+        try:
+            if not self._loop.is_closing:
+                self._round()
+        finally:
+            rest_seconds = self._timing.rest_factor * (time.thread_time() - worked)
+            self._loop.pause(max(self._timing.shortest_pause_seconds, rest_seconds))
+        return self._timing.stale_seconds if self._forecasts else threading.TIMEOUT_MAX
 
     def _settle(self) -> None:
         """Until nothing has changed for a moment."""
         began = time.monotonic()
-        while not self._stopping:
-            with self._wake:
+        while not self._loop.is_closing:
+            with self._lock:
                 self._changed = False
-            self._sleep(self._timing.settling_seconds)
+            self._loop.pause(self._timing.settling_seconds)
             if not self._changed or time.monotonic() > began + self._timing.longest_settling_seconds:
                 return
 
-    def _sleep(self, seconds: float) -> None:
-        """Until then, or until told to stop."""
-        deadline = time.monotonic() + seconds
-        with self._wake:
-            while not self._stopping and (left := deadline - time.monotonic()) > 0:
-                self._wake.wait(left)
-
     def _round(self) -> None:
-        with self._wake:
+        with self._lock:
             ended, self._ended, self._changed = self._ended, [], False
         now, board = self._now(), self._controller.fork()
         waiting = any(job.state is JobState.PENDING for job in board.jobs.values())
@@ -272,7 +243,7 @@ class Forecaster:
             time.sleep(max(_BREATH_SECONDS, rest * (time.thread_time() - last)))
             last = time.thread_time()
             is_long = last - worked > seconds or time.monotonic() - began > (3 + rest) * seconds
-            return not (is_long or self._stopping)
+            return not (is_long or self._loop.is_closing)
 
         return go_on
 

@@ -7,20 +7,18 @@ write there is the job, or its user. So a job needs no token to report.
 import contextlib
 import json
 import math
-import os
 import re
-import stat
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 
 from heliostat.config import Home
-from heliostat.controller.images import settle_fetch
-from heliostat.controller.notebooks import settle_notebook
-from heliostat.engines.folders import JobFolder
+from heliostat.controller.leftovers import left_by, settle_fetch, settle_notebook
+from heliostat.engines.contract import Engine
+from heliostat.engines.job_files import read_plain
 from heliostat.engines.workflow_folders import VALUES_FILE, own_folder, workflow_part
 from heliostat.models import Ended, Job, JobId
 from heliostat.models.workflows import Metric
 from heliostat.store.database import Store, Transaction
-from heliostat.store.results import put_metrics, put_outputs
+from heliostat.store.workflows import put_metrics, put_outputs
 
 METRICS_FILE, METRICS_DOCUMENT = "metrics.jsonl", "metrics.json"
 MOST_VALUES = 100
@@ -31,17 +29,15 @@ _MOST_VALUE_BYTES = 64 * 1024
 _MOST_METRIC_BYTES = 64 * 1024
 _LONGEST_VALUE = 4096
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,62}", re.ASCII)
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
-def settle_results(store: Store, home: Home, job: Job, seen: Ended) -> Ended:
+def settle_results(store: Store, engine: Engine, home: Home, job: Job, seen: Ended) -> Ended:
     """Before an end is recorded: what is there then is what those who need the job see. Repeatable: after a crash
     the same files are read once more, and written over."""
-    seen = settle_notebook(home, job, settle_fetch(home, job, seen))
+    seen = settle_notebook(engine, job, settle_fetch(engine, job, seen))
     if job.part is None:
         return seen
-    values, metrics = values_of(home, job), metrics_of(home, job.id)
+    values, metrics = values_of(home, job), metrics_of(engine, job.id)
 
     def change(tx: Transaction) -> None:
         put_outputs(tx, job.id, values)
@@ -57,16 +53,17 @@ def values_of(home: Home, job: Job) -> dict[str, str]:
     part = workflow_part(job)
     if part is None:
         return {}
-    return parse_values(read_plain(own_folder(str(home.path), part), VALUES_FILE, _MOST_VALUE_BYTES))
+    return parse_values(read_plain(own_folder(str(home.path), part), VALUES_FILE, _MOST_VALUE_BYTES, end=True))
 
 
-def metrics_of(home: Home, job_id: JobId, most_lines: int = MOST_LINES) -> dict[str, Metric]:
+def metrics_of(engine: Engine, job_id: JobId, most_lines: int = MOST_LINES) -> dict[str, Metric]:
     """Of many reports the last: the controller waits for this."""
-    folder = JobFolder.of(home.jobs, job_id).checkpoints
-    lines = read_plain(folder, METRICS_FILE, _MOST_METRIC_BYTES).splitlines()[-most_lines:]
+    reported = left_by(engine, job_id, f"checkpoints/{METRICS_FILE}", _MOST_METRIC_BYTES, end=True)
+    lines = reported.splitlines()[-most_lines:]
     found = gather(report for line in lines if line.lstrip().startswith("{") and (report := _report(line)))
+    text = left_by(engine, job_id, f"checkpoints/{METRICS_DOCUMENT}", _MOST_METRIC_BYTES)
     with contextlib.suppress(ValueError, RecursionError):
-        document = json.loads(read_plain(folder, METRICS_DOCUMENT, _MOST_METRIC_BYTES) or "{}")
+        document = json.loads(text or "{}")
         pairs = document.items() if isinstance(document, dict) else ()
         found |= gather((name, float(value), None) for name, value in pairs if _is_figure(name, value))
     return dict(list(found.items())[:MOST_METRICS])
@@ -107,35 +104,6 @@ def gather(reports: Iterable[tuple[str, float, int | None]]) -> dict[str, Metric
         least, most = min(known.least, value), max(known.most, value)
         found[name] = Metric(name, value, step, least, most, known.count + 1)
     return found
-
-
-def read_plain(folder: str, name: str, most: int) -> str:
-    """A file of the folder's owner, or its end if it is large; nothing if it is not there, or something else."""
-    with _opened(folder, name) as file:
-        if file is None:
-            return ""
-        try:
-            size = os.fstat(file).st_size
-            data = os.pread(file, most, max(0, size - most))
-        except OSError:
-            return ""
-        return data.decode("utf-8", "replace")
-
-
-@contextlib.contextmanager
-def _opened(folder: str, name: str) -> Iterator[int | None]:
-    with contextlib.ExitStack() as stack:
-        try:
-            at = os.open(folder, _FOLDER)
-            stack.callback(os.close, at)
-            file = os.open(name, _FILE, dir_fd=at)
-            stack.callback(os.close, file)
-        except OSError:
-            yield None
-            return
-        about = os.fstat(file)
-        is_plain = stat.S_ISREG(about.st_mode) and about.st_uid == os.fstat(at).st_uid
-        yield file if is_plain else None
 
 
 def _report(line: str) -> tuple[str, float, int | None] | None:

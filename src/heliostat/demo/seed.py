@@ -11,9 +11,9 @@ from heliostat.demo.workload import history
 from heliostat.engines.simulated.cluster import demo_nodes
 from heliostat.models import TERMINAL, Job, Membership, ProjectRole, Reservation, Role, User
 from heliostat.store import accounts, people
+from heliostat.store.accounts import Scope, set_quota
 from heliostat.store.database import Store, Transaction
 from heliostat.store.history import add_finished_jobs
-from heliostat.store.quotas import Scope, set_quota
 from heliostat.store.reservations import add_reservation
 
 

@@ -4,13 +4,15 @@ An engine runs attempts somewhere. It decides nothing: the controller says what 
 reports what became of it. Calls return at once, may be repeated, and take many items where that is cheaper.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
+from heliostat.engines.accounts import AccountSync
 from heliostat.engines.inside import Inside
+from heliostat.engines.job_files import Folder, LogPart, OpenFile
 from heliostat.models import (
     Attempt,
     AttemptId,
@@ -20,7 +22,6 @@ from heliostat.models import (
     JobId,
     Node,
     Observation,
-    Reading,
     Readings,
     Recomposition,
     Reservation,
@@ -28,6 +29,7 @@ from heliostat.models import (
 )
 from heliostat.models.sessions import Listening
 
+P = TypeVar("P", bound=asyncio.Protocol)
 Report = Callable[[Sequence[Observation]], None]
 
 
@@ -41,6 +43,18 @@ class Capabilities:
     survives_restart: bool = True  # attempts go on while Heliostat is down
     contains: bool = False  # runs jobs in containers
     equips: bool = False  # gives jobs software that was built for them
+    runs_here: bool = False  # on this machine: to ask something inside a job costs nothing
+    measures_attempts: bool = True  # `sample` tells of every attempt, with its devices, at any time
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What an examination of an installation has found, good or bad."""
+
+    check: str
+    level: str  # ok, warning, problem
+    message: str
+    hint: str | None = None
 
 
 class Engine(Protocol):
@@ -81,38 +95,120 @@ class Engine(Protocol):
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         """After a restart: only these are still of interest."""
 
+    def on_observation(self, report: Report) -> None:
+        """What becomes of attempts is told there from now on, as soon as it is known."""
+
+    def on_nodes_changed(self, changed: Callable[[], None]) -> None:
+        """Called when `nodes` would answer something else."""
+
+    def sample(self) -> Readings:
+        """What every running attempt and every node uses, in one go. Called by one thread, every few seconds.
+
+        What cannot be read is None, or left out. Cpus are those kept busy since the call before.
+        """
+
     def close(self) -> None:
         """Let go of everything; what runs goes on where capabilities say so."""
 
 
+class Endpoint(Protocol):
+    """A port of a running attempt. Nothing is sent before it is proven that a process of the attempt listens
+    there, and nobody else does."""
+
+    def check(self, *, again: bool = True) -> Listening:
+        """Where it listens. Unless `again`, what was seen once may still count: to look may take a while.
+        Raises Conflict, EngineUnavailable or TooManyRequests. For any thread but that of the event loop."""
+
+    async def open(self, protocol: Callable[[], P]) -> P:
+        """A connection. Raises Conflict or EngineUnavailable."""
+
+    def exchange(self, request: bytes, seconds: float, most_bytes: int, *, first_line: bool = False) -> bytes:
+        """What it answers, up to the end of the connection, of so many bytes, or of the first line; of an empty
+        request, nothing but that it takes a connection. For any thread but that of the event loop.
+        Raises Conflict, EngineUnavailable or OSError (TimeoutError once the time is over)."""
+
+
 @runtime_checkable
-class Reports(Protocol):
-    """An engine that tells by itself when something changes."""
+class RunsPrograms(Protocol):
+    """An engine whose attempts are real programs, with files, ports and room for a further command (local and
+    Slurm; attempts of the simulated one only take time). None of this is a path of the machine that asks."""
 
-    def on_observation(self, report: Report) -> None: ...
+    def read_log(self, job_id: JobId, attempt: int, stream: str, offset: int, limit: int) -> LogPart:
+        """From any byte; a negative offset counts from the end. What is not written yet is empty.
+        Raises OSError."""
 
-    def on_nodes_changed(self, changed: Callable[[], None]) -> None: ...
+    def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
+        """In which order the streams were written: (stream, up to this byte), as far as it is known."""
+
+    def log_folder(self, job_id: JobId) -> str | None:
+        """Where inotify notices that more is in the logs; None: whoever follows them asks now and then."""
+
+    def has_files(self, job_id: JobId, name: str = "") -> bool:
+        """Whether its logs and files are still there; or, of a name, whether it has left such a folder."""
+
+    def list_job_files(self, job_id: JobId, path: str) -> Folder:
+        """What lies there in the folder that it runs in, if that is its own. Raises NotFound or Conflict."""
+
+    def open_job_file(self, job_id: JobId, path: str) -> OpenFile:
+        """A plain file of the job's user there. Raises NotFound or Conflict."""
+
+    def read_job_file(self, job_id: JobId, name: str, most_bytes: int, *, end: bool = False) -> str:
+        """What its user has left as `work/…` or `checkpoints/…`: the beginning, or the end, if it is longer;
+        nothing if there is no such file."""
+
+    def work_folder(self, job_id: JobId) -> str:
+        """The folder of its own that it runs in, as its processes see it."""
+
+    def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
+        """What to start so that the command (none: a shell) runs where the attempt does: same user, limits,
+        devices, environment and folder; it ends with the attempt. `terminal` names the kind of the one it will be
+        started on, if any. Raises Conflict where that is not possible now."""
+
+    def endpoint(self, attempt: Attempt, port: int) -> Endpoint:
+        """A way to this port inside the attempt. Returns at once."""
+
+    def session_port(self, attempt: Attempt) -> int | None:
+        """On which its own server has said it listens, if it is a session or a service. That proves nothing."""
+
+    def attach_endpoints(self) -> None:
+        """Connections live on the event loop that runs now."""
+
+    async def detach_endpoints(self) -> None:
+        """Before that loop ends."""
+
+    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
+        """Its time limit is this now, counted from its start; never a shorter one. OSError when it cannot be kept,
+        Conflict when it is refused. An engine that queues itself is told while it waits there, too.
+
+        Told before it is recorded: after a crash in between it runs longer than anybody says, never shorter.
+        """
 
 
 @runtime_checkable
-class SaysWhy(Protocol):
-    """An engine with a queue of its own, which knows why an attempt still waits there, or does not go on."""
+class QueuesItself(Protocol):
+    """An engine with a queue of its own, which others use too, and which accounts for what was used (Slurm)."""
 
     def waiting(self, attempt_id: AttemptId) -> Waiting | None:
-        """None: it does not wait there, or nothing is known. Returns at once."""
-
-
-@runtime_checkable
-class ShowsOthers(Protocol):
-    """An engine whose machines others use too, without us."""
+        """Why it still waits there, or does not go on. None: it does not wait there, or nothing is known.
+        Returns at once."""
 
     def others(self) -> Sequence[ForeignJob]:
-        """Their jobs that are not over, as of a few seconds ago. Returns at once."""
+        """Jobs of others, without us, that are not over, as of a few seconds ago. Returns at once."""
+
+    def used(self) -> dict[AttemptId, AttemptUsage | None]:
+        """Of attempts whose end was recorded, what they used in all, as far as it is known by now; None: it never
+        will be.
+
+        Some, not all, at a time. May take a while. Told again, also after a restart, until it is `noted`.
+        """
+
+    def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
+        """What these have used is safely recorded."""
 
 
 @runtime_checkable
 class ChecksRequests(Protocol):
-    """An engine that can tell beforehand what it could never run."""
+    """An engine that can tell beforehand what it could never run (Slurm, by its partitions)."""
 
     def check(self, job: Job, data_class: int) -> None:
         """Raises Invalid, with cause and next step. Returns at once; what it does not know now it lets pass."""
@@ -120,7 +216,7 @@ class ChecksRequests(Protocol):
 
 @runtime_checkable
 class KeepsReservations(Protocol):
-    """An engine that sets nodes aside by itself."""
+    """An engine that sets nodes aside by itself (Slurm, which others use too)."""
 
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
         """Whole nodes, for these users; for nobody, if it has no project. Raises Conflict or EngineUnavailable."""
@@ -137,7 +233,7 @@ class KeepsReservations(Protocol):
 
 @runtime_checkable
 class DrainsNodes(Protocol):
-    """An engine that keeps by itself whether a node may be used."""
+    """An engine that keeps by itself whether a node may be used (Slurm)."""
 
     def drain(self, node: str, reason: str) -> None:
         """Start nothing new there. Raises EngineUnavailable."""
@@ -148,7 +244,7 @@ class DrainsNodes(Protocol):
 
 @runtime_checkable
 class RecomposesNodes(Protocol):
-    """An engine whose nodes can have other GPUs while it runs."""
+    """An engine whose nodes can have other GPUs while it runs (Slurm with dynamic nodes)."""
 
     def recompose(self, node: str, gpus: Mapping[str, int], *, dry_run: bool = False) -> Recomposition:
         """Begin to give it these GPUs, by type, instead of those it has. What runs there ends first.
@@ -162,107 +258,47 @@ class RecomposesNodes(Protocol):
 
 
 @runtime_checkable
-class RunsInside(Protocol):
-    """An engine whose running attempts can be entered."""
-
-    def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
-        """What to start so that the command (none: a shell) runs where the attempt does: same user, limits,
-        devices, environment and folder; it ends with the attempt. `terminal` names the kind of the one it will be
-        started on, if any. Raises Conflict where that is not possible now."""
-
-
-@runtime_checkable
-class ExtendsLimits(Protocol):
-    """An engine that can let a running attempt run longer."""
-
-    def extend(self, attempt: Attempt, limit_seconds: int) -> None:
-        """Its time limit is this now, counted from its start; never a shorter one. OSError when it cannot be kept,
-        Conflict when it is refused. An engine that queues itself is told while it waits there, too.
-
-        Told before it is recorded: after a crash in between it runs longer than anybody says, never shorter.
-        """
-
-
-@runtime_checkable
-class OpensPorts(Protocol):
-    """An engine that can say where a port of a running attempt is reached from here."""
-
-    def listening(self, attempt: Attempt, port: int) -> Listening:
-        """Where, if a process of the attempt listens there, and nobody else does. Raises Conflict."""
-
-
-@runtime_checkable
-class RelaysPorts(Protocol):
-    """An engine whose machines are others than this one, but can run a program beside a job that leads there."""
-
-    def relay(self, attempt: Attempt) -> Inside:
-        """What to start to have a relay into it, which speaks as `engines/relay` says on its standard input and
-        output. Raises Conflict or Refused."""
-
-
-@runtime_checkable
-class KnowsDriver(Protocol):
-    """An engine whose nodes all have the same GPU driver."""
-
-    def driver_version(self) -> str | None:
-        """None: there is none. Returns at once."""
-
-
-@runtime_checkable
-class KeepsLogs(Protocol):
-    """An engine whose jobs' output can be read from files."""
-
-    def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path: ...
-
-    def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
-        """In which order the streams were written: (stream, up to this byte), as far as it is known."""
-
-
-@runtime_checkable
 class KeepsCheckpoints(Protocol):
-    """An engine whose jobs can say by touching a file that they have saved their work."""
+    """An engine that asks us whom to preempt, and whose jobs can say by touching a file that they have saved their
+    work (local; on Slurm, Slurm preempts)."""
 
     def checkpoint_times(self, attempts: Sequence[Attempt]) -> dict[AttemptId, datetime]:
         """When each last said so: those that have, since they started. Never later than now."""
 
 
 @runtime_checkable
-class TakesSamples(Protocol):
-    """An engine that can say what its attempts and nodes use."""
+class SyncsAccounts(Protocol):
+    """An engine with accounts of its own, which can be kept in step with ours."""
 
-    def sample(self) -> Readings:
-        """Of every attempt that runs and of every node, in one go. Called by one thread, every few seconds.
-
-        What cannot be read is None, or left out. Cpus are those kept busy since the call before.
-        """
+    @property
+    def account_sync(self) -> AccountSync: ...
 
 
 @runtime_checkable
-class SamplesNodes(Protocol):
-    """An engine that can say how busy its nodes are, but not what its attempts and devices use."""
+class ProbesNodes(Protocol):
+    """An engine that can look at its installation from its nodes."""
 
-    def sample_nodes(self) -> dict[str, Reading]:
-        """Called by one thread, every few seconds. What cannot be read is None, or left out."""
+    def probe_nodes(self, users: Mapping[str, tuple[int, int]]) -> None:
+        """With the uid and gid that each of these has here. Takes seconds; what was found is among the findings
+        from then on. Raises EngineUnavailable, or Conflict while another looks."""
+
+
+class ImageSweep(Protocol):
+    """The removal of images of one person, by a process that is that person."""
+
+    @property
+    def owner(self) -> str: ...
+
+    def wait(self) -> list[str]:
+        """Until it is done; a line for each image that went."""
+
+    def stop(self) -> None:
+        """What it has begun, the next one ends."""
 
 
 @runtime_checkable
-class SamplesAttempts(Protocol):
-    """An engine that samples nodes only, but knows now and then what its attempts use."""
+class SweepsImages(Protocol):
+    """An engine on whose machine containers keep the images they have fetched."""
 
-    def sample_attempts(self) -> dict[AttemptId, Reading]:
-        """As of a while ago, of some of those that run. Called by one thread, every few seconds. Returns at once.
-        Cpus are those kept busy since the look before."""
-
-
-@runtime_checkable
-class Accounts(Protocol):
-    """An engine that finds out afterwards what its attempts have used in all."""
-
-    def used(self) -> dict[AttemptId, AttemptUsage | None]:
-        """Of attempts whose end was recorded, as far as it is known by now; None: it never will be.
-
-        Some, not all, at a time. May take a while. Told again, also after a restart, until it is `noted`.
-        """
-
-    def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
-        """What these have used is safely recorded."""
+    def image_sweeps(self) -> Iterator[ImageSweep]:
+        """One for each person, if there are limits; each begins when it is asked for."""

@@ -10,8 +10,9 @@ from pathlib import Path
 from heliostat.config import Home
 from heliostat.engines.environment import Person, own_image, own_software
 from heliostat.engines.uploads import Gone, lay_out_upload
-from heliostat.engines.workflow_folders import lay_out_workflow
+from heliostat.engines.workflow_folders import VALUES_FILE, own_folder, workflow_folder, workflow_part
 from heliostat.models import Attempt, Job, JobId
+from heliostat.payloads.archive import script_content
 
 
 class Refused(Exception):
@@ -60,7 +61,7 @@ def lay_out(attempt: Attempt, person: Person, folder: JobFolder, home: Home) -> 
     script, workdir = None, spec.workdir
     if spec.script is not None:
         script = f"{folder.path}/{attempt.job.attempt}.script"
-        _write(script, spec.script, person, 0o700)
+        _write(script, script_content(spec.script), person, 0o700)
     if workdir is None:
         workdir = f"{folder.path}/work"
         if spec.upload is not None:
@@ -111,11 +112,31 @@ def _is_us(person: Person) -> bool:
     return (person.uid, person.gid) == (os.geteuid(), os.getegid())
 
 
-def _write(path: str, text: str, person: Person, mode: int) -> None:
+def _write(path: str, content: bytes, person: Person, mode: int) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(path)
     descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
-        file.write(text.encode("utf-8", "surrogateescape"))
+        file.write(content)
         os.fchown(descriptor, person.uid, person.gid)
         os.fchmod(descriptor, mode)
+
+
+def lay_out_workflow(job: Job, installation: str, person: Person) -> None:
+    """Its folder, which is its user's. Those above are the server's, so that none can be swapped for another.
+
+    Values that an earlier attempt has left are taken away.
+    """
+    part = workflow_part(job)
+    if part is None:
+        return
+    for folder in (f"{installation}/workflows", workflow_folder(installation, part)):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder)
+        os.chmod(folder, 0o711)
+    own = own_folder(installation, part)
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(own, 0o700)
+    os.chown(own, person.uid, person.gid, follow_symlinks=False)
+    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
+        os.unlink(f"{own}/{VALUES_FILE}")

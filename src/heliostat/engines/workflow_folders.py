@@ -1,14 +1,7 @@
 """What jobs of a workflow hand on as files: a folder for each, which all of them find."""
 
-import contextlib
-import os
-from typing import TYPE_CHECKING
-
 from heliostat.models import Job, Mount
 from heliostat.models.workflows import WORKFLOW, Part
-
-if TYPE_CHECKING:
-    from heliostat.engines.environment import Person
 
 VALUES_FILE = ".output"  # in a job's folder: lines of KEY=VALUE
 
@@ -44,23 +37,3 @@ def workflow_mounts(job: Job, installation: str) -> list[Mount]:
         return []
     shared, own = workflow_folder(installation, part), own_folder(installation, part)
     return [Mount(shared, shared, read_only=True), Mount(own, own)]
-
-
-def lay_out_workflow(job: Job, installation: str, person: "Person") -> None:
-    """Its folder, which is its user's. Those above are the server's, so that none can be swapped for another.
-
-    Values that an earlier attempt has left are taken away.
-    """
-    part = workflow_part(job)
-    if part is None:
-        return
-    for folder in (f"{installation}/workflows", workflow_folder(installation, part)):
-        with contextlib.suppress(FileExistsError):
-            os.mkdir(folder)
-        os.chmod(folder, 0o711)
-    own = own_folder(installation, part)
-    with contextlib.suppress(FileExistsError):
-        os.mkdir(own, 0o700)
-    os.chown(own, person.uid, person.gid, follow_symlinks=False)
-    with contextlib.suppress(FileNotFoundError, IsADirectoryError):
-        os.unlink(f"{own}/{VALUES_FILE}")

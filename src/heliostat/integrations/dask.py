@@ -49,8 +49,8 @@ class HeliostatWorker(ProcessInterface):  # type: ignore[misc]
 
     def _cancel(self, job_id: int) -> None:
         client: Client = self._options["client"]
-        if client.job_data(job_id)["state"] not in _OVER:
-            client.cancel(job_id)
+        if client.jobs.get(job_id).data["state"] not in _OVER:
+            client.jobs.cancel(job_id)
 
 
 class HeliostatCluster(SpecCluster):  # type: ignore[misc]
@@ -106,7 +106,7 @@ class HeliostatCluster(SpecCluster):  # type: ignore[misc]
         port = self.scheduler_info.get("services", {}).get("dashboard")
         if job_id.isdecimal() and port:
             try:
-                return f"{self._heliostat.port(int(job_id), int(port))['url']}status"
+                return f"{self._heliostat.jobs.port(int(job_id), int(port))['url']}status"
             except HeliostatError:  # no dashboard is no reason to have no cluster
                 pass
         return str(super().dashboard_link)

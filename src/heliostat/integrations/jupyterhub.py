@@ -23,10 +23,9 @@ from heliostat.client.bodies import job_body
 from heliostat.errors import HeliostatError, Invalid, NotAuthenticated, NotFound, ServerUnreachable
 from heliostat.integrations.jupyterhub_options import FIELDS, form, from_form, wishes
 from heliostat.integrations.jupyterhub_watch import Seen, is_over, look
+from heliostat.payloads.archive import JUPYTERHUB_LAUNCHER, script_for
 
 T = TypeVar("T")
-LAUNCHER = Path(__file__).with_name("jupyterhub_launcher.py")
-PRIVATE = Path(__file__).parents[1] / "services" / "sessions" / "private.py"
 _LOOK_SECONDS = 1.0
 _STOP_SECONDS = 120.0  # its grace, and Heliostat's own restart
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
@@ -128,12 +127,12 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
         try:
             if not await self._find():
                 return 0
-            job = await self._ask(lambda client: client.job_data(self.job_id))
+            job = await self._ask(lambda client: client.jobs.get(self.job_id).data)
             if is_over(job):
                 return job.get("exit_code") or 0
             if self.attempt and job["attempt"] != self.attempt:
                 self.log.warning("Job %s begins anew, elsewhere: it is ended.", self.job_id)
-                await self._ask(lambda client: client.cancel(self.job_id))
+                await self._ask(lambda client: client.jobs.cancel(self.job_id))
                 return 1
         except NotFound:
             return 0
@@ -147,10 +146,12 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
         has_asked = False
         while True:
             try:
-                if not await self._find() or is_over(await self._ask(lambda client: client.job_data(self.job_id))):
+                if not await self._find() or is_over(
+                    await self._ask(lambda client: client.jobs.get(self.job_id).data)
+                ):
                     return
                 if not has_asked:
-                    await self._ask(lambda client: client.cancel(self.job_id, force=now))
+                    await self._ask(lambda client: client.jobs.cancel(self.job_id, force=now))
                     has_asked = True
             except NotFound:
                 return
@@ -207,9 +208,7 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
         return {
             **job_body(fields),
             "name": f"jupyterhub-{secrets.token_hex(6)}",
-            "script": "\n".join(
-                ["#!/usr/bin/env python3", PRIVATE.read_text("utf-8"), LAUNCHER.read_text("utf-8")]
-            ),
+            "script": script_for(JUPYTERHUB_LAUNCHER),
             "command": [*self.cmd, *self.get_args()],
             "env": {name: str(value) for name, value in env.items() if value is not None},
         }
@@ -234,7 +233,9 @@ class HeliostatSpawner(Spawner):  # type: ignore[misc]
     async def _find(self) -> int:
         """Its number; one that was submitted just as the hub died is known by its name. 0: there is none."""
         if not self.job_id and self.job_name:
-            known = await self._ask(lambda client: [one.id for one in client.jobs(name=self.job_name, limit=1)])
+            known = await self._ask(
+                lambda client: [one.id for one in client.jobs.list(name=self.job_name, limit=1)]
+            )
             self.job_id = known[0] if known else 0
         return self.job_id
 

@@ -39,7 +39,7 @@ class HeliostatAuthenticator(Authenticator):  # type: ignore[misc]
     def _trade(self, name: str, password: str) -> str:
         """A password for a token of this hub's, which takes the place of the last one."""
         with Client(self.heliostat_url or None) as stranger:
-            login = stranger.login(name, password)
+            login = stranger.auth.login(name, password)
         with Client(self.heliostat_url or None, login["token"]) as client:
             try:
                 return _new_token(client, f"jupyterhub@{socket.gethostname()}", self.token_days)
@@ -48,8 +48,8 @@ class HeliostatAuthenticator(Authenticator):  # type: ignore[misc]
 
 
 def _new_token(client: Client, label: str, days: int) -> str:
-    earlier = [one["id"] for one in client.tokens() if one["name"] == label and one.get("revoked_at") is None]
-    token: str = client.create_token(label, days)["token"]
+    earlier = [one["id"] for one in client.tokens.list() if one["name"] == label and one.get("revoked_at") is None]
+    token: str = client.tokens.create(label, days)["token"]
     for number in earlier:
         _revoke(client, int(number))
     return token
@@ -57,6 +57,6 @@ def _new_token(client: Client, label: str, days: int) -> str:
 
 def _revoke(client: Client, number: int) -> None:
     try:
-        client.revoke_token(number)
+        client.tokens.revoke(number)
     except HeliostatError:
         return  # it ends by itself

@@ -31,13 +31,13 @@ def is_over(job: JobData) -> bool:
 
 
 def look(client: Client, number: int) -> Seen:
-    job = client.job_data(number)
+    job = client.jobs.get(number).data
     if is_over(job):
         return Seen(_last_words(client, job), _UP, is_over=True)
     if job["state"] == "starting":
         return Seen(f"Job {number} starts on {job['node']}.", _STARTING)
     if job["state"] != "running":
-        return Seen(f"Job {number} waits. {client.why(number)['sentence']}", _QUEUED)
+        return Seen(f"Job {number} waits. {client.jobs.why(number)['sentence']}", _QUEUED)
     port = _proven_port(client, number)
     node, attempt = str(job["node"]), int(job["attempt"])
     if port is None:
@@ -47,11 +47,11 @@ def look(client: Client, number: int) -> Seen:
 
 def _proven_port(client: Client, number: int) -> int | None:
     """What the job says counts only when Heliostat sees a process of this very job listen there."""
-    said = _PORT.search(client.log_part(number, "stdout", limit=_FIRST_BYTES).data)
+    said = _PORT.search(client.logs.part(number, "stdout", limit=_FIRST_BYTES).data)
     if said is None:
         return None
     try:
-        return client.port(number, int(said[1]))["port"]
+        return client.jobs.port(number, int(said[1]))["port"]
     except Conflict:  # not yet
         return None
 
@@ -59,6 +59,6 @@ def _proven_port(client: Client, number: int) -> int | None:
 def _last_words(client: Client, job: JobData) -> str:
     """What became of it, and the end of its log."""
     why = job.get("reason") or f"exit code {job.get('exit_code')}"
-    tail = b"".join(client.read_log(job["id"], "stderr", offset=-_LAST_BYTES)).decode("utf-8", "replace").strip()
+    tail = b"".join(client.logs.read(job["id"], "stderr", offset=-_LAST_BYTES)).decode("utf-8", "replace").strip()
     last = tail.splitlines()[-3:]
     return " ".join([f"Job {job['id']} is over: {job['state']} ({why}).", *last])

@@ -8,17 +8,17 @@ from functools import partial
 
 from heliostat.config import Settings
 from heliostat.controller.environments import to_trash
-from heliostat.controller.leftovers import read_safely
+from heliostat.controller.leftovers import left_by
+from heliostat.controller.loop import Loop
+from heliostat.engines.contract import Engine
 from heliostat.engines.environment import environment_folder
-from heliostat.engines.folders import JobFolder
-from heliostat.loops.loop import Loop
 from heliostat.models import JobId
 from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.models.quantities import parse_memory
 from heliostat.models.states import TERMINAL, JobState
 from heliostat.server_log import get_logger
-from heliostat.services.environments.removal import collect, due, empty_trash
-from heliostat.services.images.pushes import note_pushes, sweep_logins
+from heliostat.services.environments.images import note_pushes, sweep_logins
+from heliostat.services.environments.verbs import collect, due, empty_trash
 from heliostat.store import environments as stored
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.environments import Kept
@@ -28,14 +28,15 @@ log = get_logger()
 
 _EVERY_SECONDS = 3600.0
 _MOST_LOCK_BYTES = 4 * 2**20
+_LOCKS = ("room/lock", "lock")
 _MOST = 100_000  # environments looked at in one go
 
 
 class EnvironmentKeeper:
     """A thread of its own: measures what was built, and removes what is due."""
 
-    def __init__(self, store: Store, settings: Settings, now: Callable[[], datetime]) -> None:
-        self._store, self._settings, self._now = store, settings, now
+    def __init__(self, store: Store, engine: Engine, settings: Settings, now: Callable[[], datetime]) -> None:
+        self._store, self._engine, self._settings, self._now = store, engine, settings, now
         self._builds: set[JobId] = set()  # that are not over
         self._loop = Loop("environments", self.tidy, _EVERY_SECONDS, failure="environments_not_tidied")
 
@@ -56,7 +57,7 @@ class EnvironmentKeeper:
         for one in kept:
             if one.environment.size_bytes is None and one.build_state is JobState.COMPLETED:
                 self._measure(one)
-        note_pushes(self._store, self._settings.home)
+        note_pushes(self._store, self._engine)
         sweep_logins(self._store, self._settings.home, self._now())
         self._remove_strays({one.environment.digest for one in kept})
         empty_trash(self._settings.home)
@@ -77,8 +78,10 @@ class EnvironmentKeeper:
     def _measure(self, one: Kept) -> None:
         home, digest = self._settings.home, one.environment.digest
         size = _size(environment_folder(str(home.path), digest))
-        work = f"{JobFolder.of(home.jobs, one.environment.build_job).path}/work"
-        lock = read_safely(work, _MOST_LOCK_BYTES, "room", "lock") or read_safely(work, _MOST_LOCK_BYTES, "lock")
+        places = (
+            left_by(self._engine, one.environment.build_job, f"work/{name}", _MOST_LOCK_BYTES) for name in _LOCKS
+        )
+        lock = next(filter(None, places), None)
         self._store.write(lambda tx: stored.measured(tx, digest, lock, size))
 
     def _remove_strays(self, known: set[str]) -> None:

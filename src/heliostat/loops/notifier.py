@@ -5,7 +5,6 @@ can be forgotten. One thread reads on from where it was, and writes down what is
 how far it has read. A few others send it, under the same id until it has arrived or a day has passed.
 """
 
-import contextlib
 import threading
 import time
 import uuid
@@ -15,17 +14,18 @@ from datetime import datetime, timedelta
 from queue import SimpleQueue
 
 from heliostat.config import Settings
-from heliostat.errors import HeliostatError
-from heliostat.loops.lateness import Lateness
-from heliostat.models import User
-from heliostat.models.notices import Channel, Delivery, DeliveryState, Notice, NoticeId, occasions_of
-from heliostat.notices.failures import Undelivered
+from heliostat.controller.loop import Loop, log_failure
+from heliostat.models import Job, JobState, User
+from heliostat.models.notices import LATE, Channel, Delivery, DeliveryState, Notice, NoticeId, occasions_of
+from heliostat.notices.addresses import Undelivered
 from heliostat.notices.letters import Letter, Told, compose
 from heliostat.notices.sending import Sender
+from heliostat.scheduling.forecast import Forecast
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
+from heliostat.store import jobs as stored_jobs
+from heliostat.store import moves, people
 from heliostat.store import notices as stored
-from heliostat.store import people
 from heliostat.store.database import Changes, Store, Transaction
 from heliostat.store.notices import JobOfEvent
 
@@ -39,6 +39,7 @@ _MOST_READ_AGAIN = 10_000  # events that nobody is told of, by the next server
 _TIDY_SECONDS = 3600.0
 _SENDERS = 4
 _KEPT = timedelta(days=30)
+_FAILURE = "notices_not_sent"
 
 Send = Callable[[Notice, Letter, datetime], None]
 """Returns once it has arrived; raises Undelivered."""
@@ -81,16 +82,15 @@ def make_notifier(context: Context) -> "Notifier":
 class Notifier:
     def __init__(self, desk: Desk) -> None:
         self._desk, self._store, self._timing = desk, desk.store, desk.timing
-        self._wake = threading.Condition()  # guards what follows
-        self._news = True
-        self._stopping = False
+        self._lock = threading.Lock()  # guards what follows
+        self._changes = 0  # of notices
         self._busy: set[NoticeId] = set()  # of which a delivery is on its way
         self._notices: list[Notice] | None = None  # None: they have changed
         self._read_until = self._noted_until = 0  # the second is on disk
         self._looked_at = -_LONGEST_SLEEP_SECONDS
         self._tidied_at = -_TIDY_SECONDS
         self._work: SimpleQueue[Delivery | None] = SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="notifier", daemon=True)
+        self._loop = Loop("notifier", self._look, _RETRY_SECONDS, failure=_FAILURE)
         self._senders = [
             threading.Thread(target=self._send_all, name=f"notice-sender-{n}", daemon=True)
             for n in range(_SENDERS)
@@ -98,37 +98,30 @@ class Notifier:
 
     def start(self) -> None:
         self._store.on_commit(self._on_commit)
-        for thread in (self._thread, *self._senders):
-            thread.start()
+        for sender in self._senders:
+            sender.start()
+        self._loop.start()
 
     def close(self) -> None:
         """What is on its way is not waited for: it is sent again under the same id."""
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        if self._thread.is_alive():
-            self._thread.join()
+        self._loop.close()
         for _ in self._senders:
             self._work.put(None)
 
     def _on_commit(self, changes: Changes) -> None:
         if not (changes.notices or (changes.events and self._notices != [])):
             return
-        with self._wake:
-            if changes.notices:
-                self._notices = None
-            if not self._news:
-                self._news = True
-                self._wake.notify()
+        if changes.notices:
+            with self._lock:
+                self._notices, self._changes = None, self._changes + 1
+        self._loop.wake()
 
-    def _run(self) -> None:
-        while not self._stopping:
-            try:
-                next_at = self._round()
-            except Exception as error:  # noqa: BLE001 - this thread must not die
-                _tell(error)
-                next_at = self._desk.now() + timedelta(seconds=_RETRY_SECONDS)
-            self._sleep(next_at)
+    def _look(self) -> float:
+        """Then a moment for more to happen; then until something does, or the next is due."""
+        next_at = self._round()
+        self._loop.pause(self._timing.gather_seconds)
+        left = _LONGEST_SLEEP_SECONDS if next_at is None else (next_at - self._desk.now()).total_seconds()
+        return max(0.0, min(left, _LONGEST_SLEEP_SECONDS))
 
     def _round(self) -> datetime | None:
         """When the next is due; None: nothing is."""
@@ -137,19 +130,19 @@ class Notifier:
             return None
         self._look_for_late(notices)
         self._tidy()
-        while self._gather(notices) and not self._stopping:
+        while self._gather(notices) and not self._loop.is_closing:
             pass
         return self._hand_out()
 
     def _known(self) -> list[Notice]:
-        with self._wake:
-            known, self._news = self._notices, False
+        with self._lock:
+            known, changes = self._notices, self._changes
         if known is None:
             with self._store.read() as conn:
                 known = stored.list_notices(conn)
                 self._read_until = max(self._read_until, stored.read_until(conn))
-            with self._wake:
-                self._notices = known if not self._news else None
+            with self._lock:
+                self._notices = known if changes == self._changes else None
         return known
 
     def _look_for_late(self, notices: list[Notice]) -> None:
@@ -220,7 +213,7 @@ class Notifier:
         now = self._desk.now()
         with self._store.read() as conn:
             first = stored.first_deliveries(conn)
-        with self._wake:
+        with self._lock:
             free = [one for one in first if one.notice_id not in self._busy]
             due = [one for one in free if one.due_at <= now]
             self._busy |= {one.notice_id for one in due}
@@ -233,12 +226,11 @@ class Notifier:
             try:
                 self._try(delivery)
             except Exception as error:  # noqa: BLE001 - it is tried again later
-                _tell(error)
+                log_failure(_FAILURE, error)
                 time.sleep(_RETRY_SECONDS)
-            with self._wake:
+            with self._lock:
                 self._busy.discard(delivery.notice_id)
-                self._news = True
-                self._wake.notify()
+            self._loop.wake()
 
     def _try(self, planned: Delivery) -> None:
         now = self._desk.now()
@@ -262,22 +254,6 @@ class Notifier:
             problem, is_final = error.problem, error.is_final or delivery.tries >= self._timing.most_tries
             log.warning("notice_not_delivered", notice=notice.id, tries=delivery.tries, problem=problem)
         self._store.write(lambda tx: _note_outcome(tx, delivery, problem, is_final, now))
-
-    def _sleep(self, next_at: datetime | None) -> None:
-        """A moment for more to happen; then until something does, or the next is due."""
-        self._wait(self._timing.gather_seconds, until_news=False)
-        now = self._desk.now()
-        left = _LONGEST_SLEEP_SECONDS if next_at is None else (next_at - now).total_seconds()
-        self._wait(min(left, _LONGEST_SLEEP_SECONDS), until_news=True)
-
-    def _wait(self, seconds: float, *, until_news: bool) -> None:
-        deadline = time.monotonic() + seconds
-        with self._wake:
-            while not (self._stopping or (until_news and self._news)):
-                left = deadline - time.monotonic()
-                if left <= 0:
-                    return
-                self._wake.wait(left)
 
 
 def wanted_of(notice: Notice, found: Sequence[JobOfEvent]) -> list[int]:
@@ -308,9 +284,46 @@ def _note_outcome(tx: Transaction, delivery: Delivery, problem: str | None, is_f
     stored.set_notice(tx, delivery.notice_id, problem=problem, **sent)
 
 
-def _tell(error: Exception) -> None:
-    with contextlib.suppress(Exception):
-        if isinstance(error, HeliostatError):
-            log.error("notices_not_sent", error=error.message)
-        else:
-            log.error("notices_not_sent", exc_info=error)
+@dataclass(frozen=True, slots=True)
+class Lateness:
+    """Which jobs will start much later than was foretold: noted once as an event."""
+
+    store: Store
+    forecast_of: Callable[[Job], Forecast | None]
+    late_seconds: float
+    now: Callable[[], datetime]
+
+    def note(self, wanted_by: Sequence[Notice]) -> None:
+        """Only of jobs of which somebody wants to know it."""
+        those = [one for one in wanted_by if LATE in one.occasions]
+        users = {one.user for one in those if one.project is None}
+        projects = {one.project for one in those if one.project is not None}
+        with self.store.read() as conn:
+            promised = dict(stored.foretold_and_waiting(conn, users, projects))
+            jobs = stored_jobs.get_jobs(conn, list(promised)) if promised else {}
+        late: list[tuple[Job, str]] = []
+        for job in jobs.values():
+            if not any(_wants(notice, job) for notice in wanted_by):
+                continue
+            forecast, latest_at = self.forecast_of(job), promised[job.id]
+            if forecast and forecast.likely_at > latest_at + timedelta(seconds=self.late_seconds):
+                words = f"was to start by {_clock(latest_at)}, now likely at {_clock(forecast.likely_at)}"
+                late.append((job, words))
+        if late:
+            self.store.write(lambda tx: self._write(tx, late))
+
+    def _write(self, tx: Transaction, late: Sequence[tuple[Job, str]]) -> None:
+        found = stored_jobs.get_jobs(tx.conn, [job.id for job, _ in late])
+        for job, words in late:
+            if found[job.id].state is JobState.PENDING:
+                moves.note_job(tx, found[job.id], LATE, words, self.now())
+
+
+def _wants(notice: Notice, job: Job) -> bool:
+    if notice.project is not None:
+        return notice.project == job.project and LATE in notice.occasions
+    return notice.user == job.user and LATE in (*notice.occasions, *job.notify)
+
+
+def _clock(time: datetime) -> str:
+    return f"{time:%Y-%m-%d %H:%M} UTC"

@@ -1,6 +1,6 @@
 """One thread that keeps services as they should be: wakes when one changes, a replica moves, or a look is due."""
 
-from heliostat.loops.loop import Loop
+from heliostat.controller.loop import Loop
 from heliostat.models import JobId
 from heliostat.services.context import Context
 from heliostat.services.web_services.health import Looks

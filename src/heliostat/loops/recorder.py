@@ -9,10 +9,9 @@ from datetime import datetime, timedelta
 from heliostat import __version__
 from heliostat.config import Settings
 from heliostat.controller.fleet import Fleet
-from heliostat.controller.leftovers import read_safely
-from heliostat.engines.contract import Engine, KnowsDriver
+from heliostat.controller.leftovers import left_by
+from heliostat.engines.contract import Engine
 from heliostat.engines.environment import IMAGE_FILE
-from heliostat.engines.folders import JobFolder
 from heliostat.loops.datasets import Datasets
 from heliostat.models import Device, Job, JobId, JobState
 from heliostat.models.records import Machine, digest_in
@@ -42,7 +41,7 @@ class Recorder:
 
     def __init__(self, seen: Seen, settings: Settings, now: Callable[[], datetime]) -> None:
         self._store, self._engine, self._fleet, self._now = seen.store, seen.engine, seen.fleet, now
-        self._jobs, self._datasets = settings.home.jobs, Datasets(settings.mount_paths)
+        self._datasets = Datasets(settings.mount_paths)
         self._nameless: set[tuple[JobId, int]] = set()  # that run in an image of which nobody knows yet what it is
         self._waiting: set[tuple[JobId, int]] = set()
         self._lock = threading.Lock()
@@ -96,22 +95,24 @@ class Recorder:
     def _machine(self, job: Job, devices: dict[str, Device]) -> Machine:
         nodes = tuple(dict.fromkeys(place.node for place in job.task_places))
         names = tuple(devices[uuid].name for uuid in job.devices if uuid in devices)
-        knows = self._engine if names and isinstance(self._engine, KnowsDriver) else None
         return Machine(
             nodes=nodes,
             gpus=names,
-            driver=knows.driver_version() if knows else None,
+            driver=drivers[0] if names and (drivers := self._drivers(nodes)) else None,
             image_digest=digest_in(job.spec.image) or self._noted_digest(job),
             environment=job.environment,
             datasets=self._datasets.versions(job) if job.spec.mounts else (),
             heliostat=__version__,
         )
 
+    def _drivers(self, names: Collection[str]) -> list[str]:
+        return [node.driver for node in self._fleet.nodes() if node.name in names and node.driver]
+
     def _noted_digest(self, job: Job) -> str | None:
         """What the node has found the image to be; None: it is not there yet."""
         if job.spec.image is None:
             return None
-        text = read_safely(f"{JobFolder.of(self._jobs, job.id).checkpoints}/{IMAGE_FILE}", 1000) or ""
+        text = left_by(self._engine, job.id, f"checkpoints/{IMAGE_FILE}", 1000)
         return found[1] if (found := _DIGEST.match(text)) else None
 
     def _hear(self, changes: Changes) -> None:

@@ -1,4 +1,4 @@
-"""Looks every few seconds at what jobs and nodes use, and keeps it. Never in anybody's way."""
+"""Looks every few seconds at what jobs and nodes use, and keeps it; and what the engine accounts for later."""
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -7,15 +7,19 @@ from datetime import datetime
 
 from heliostat.controller.controller import Controller
 from heliostat.controller.fleet import Fleet
-from heliostat.engines.contract import Engine, SamplesAttempts, SamplesNodes, TakesSamples
-from heliostat.loops.loop import Loop
+from heliostat.controller.loop import Loop
+from heliostat.engines.contract import Engine, QueuesItself
 from heliostat.models import DeviceReading, Job, Node, NodeState, Reading, Readings, job_of_attempt
 from heliostat.models.samples import CLUSTER, job_subject, node_subject, usage_row
+from heliostat.store.database import Store
 from heliostat.store.samples import SampleStore
+from heliostat.store.usage import add_usage
 
 _FLUSH_SECONDS = 60.0
 _TIDY_SECONDS = 600.0
 _LATE_SECONDS = 0.05  # behind the beginning of a step, lest a hasty clock puts two into one and none into the next
+
+_ACCOUNTS_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,9 +37,7 @@ class Sampler:
         self._loop = Loop("sampler", self._round, samples.step, failure="sampling_failed")
 
     def start(self) -> None:
-        """Does nothing with an engine that cannot say what its attempts use."""
-        if isinstance(self._watched.engine, TakesSamples | SamplesNodes):
-            self._loop.start_later()
+        self._loop.start_later()
 
     def close(self) -> None:
         self._loop.close()
@@ -43,14 +45,7 @@ class Sampler:
 
     def look(self) -> None:
         """One round: read everything, keep it."""
-        engine = self._watched.engine
-        if isinstance(engine, TakesSamples):
-            readings = engine.sample()
-        elif isinstance(engine, SamplesNodes):
-            attempts = engine.sample_attempts() if isinstance(engine, SamplesAttempts) else {}
-            readings = Readings(attempts, engine.sample_nodes())
-        else:
-            return
+        readings = self._watched.engine.sample()
         active, pending = self._watched.controller.tally()
         total = cluster_row(self._watched.fleet.nodes(), active, pending, readings.nodes)
         self._samples.add(self._now().timestamp(), {CLUSTER: total, **_rows(readings)})
@@ -114,3 +109,35 @@ def _sum(values: Iterable[float | None]) -> float | None:
 def _mean_utilisation(devices: Iterable[DeviceReading]) -> float | None:
     known = [device.utilisation for device in devices if device.utilisation is not None]
     return sum(known) / len(known) if known else None
+
+
+class Accountant:
+    """Records what ended attempts have used, once the engine's accounting knows. Nobody waits for it."""
+
+    def __init__(self, engine: Engine, store: Store) -> None:
+        self._engine, self._store = engine, store
+        self._loop = Loop("accountant", self._look_at_all, _ACCOUNTS_SECONDS, failure="accounting_failed")
+
+    def start(self) -> None:
+        """Does nothing with an engine that keeps no accounts."""
+        if isinstance(self._engine, QueuesItself):
+            self._loop.start_later()
+
+    def close(self) -> None:
+        """What is not recorded yet is told again to the next server."""
+        self._loop.close()
+
+    def look(self) -> int:
+        """Record what is known by now; of how many attempts there was something to say."""
+        if not isinstance(self._engine, QueuesItself):
+            return 0
+        used = self._engine.used()
+        known = {attempt_id: usage for attempt_id, usage in used.items() if usage is not None}
+        if known:
+            self._store.write(lambda tx: add_usage(tx, known))
+        self._engine.noted(used)
+        return len(used)
+
+    def _look_at_all(self) -> None:
+        while self.look() and not self._loop.is_closing:
+            pass  # there may be more

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from heliostat.loops.loop import Loop
+from heliostat.controller.loop import Loop
 from heliostat.services.context import Context
 from heliostat.services.sessions.watch import pause_seconds, watch_sessions
 

@@ -1,4 +1,4 @@
-"""Removes the folders of jobs that were over long ago, if the admin wants that. Their records stay."""
+"""Removes what was over long ago, if the admin wants that: folders of jobs, files of workflows, uploaded code."""
 
 import os
 import subprocess
@@ -6,10 +6,12 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from heliostat.loops.loop import Loop
+from heliostat.controller.loop import Loop
 from heliostat.server_log import get_logger
 from heliostat.store.database import Store
 from heliostat.store.jobs import ended_before
+from heliostat.store.uploads import Uploads, needed_uploads
+from heliostat.store.workflows import over_before
 
 log = get_logger()
 
@@ -19,7 +21,7 @@ _PATIENCE_SECONDS = 3600.0  # with one folder
 
 
 class Sweeper:
-    """A thread of its own: to remove a million files takes long, and nobody waits for it."""
+    """Of folders of jobs, whose records stay. A thread of its own: to remove a million files takes long."""
 
     def __init__(self, store: Store, folder: Path, days: int, now: Callable[[], datetime]) -> None:
         self._store, self._folder, self._days, self._now = store, folder, days, now
@@ -84,3 +86,37 @@ def _remove(folder: Path) -> bool:
         error_text = done.stderr.decode("utf-8", "replace")[:300]
         log.warning("job_folder_not_removed", folder=str(folder), error=error_text)
     return done.returncode == 0
+
+
+class WorkflowSweeper(Sweeper):
+    """Of what workflows have handed on as files."""
+
+    def _due(self, before: datetime) -> Iterator[int]:
+        if not self._folder.is_dir():
+            return
+        numbers = sorted(numbers_in(self._folder))
+        for start in range(0, len(numbers), _MANY):
+            with self._store.read() as conn:
+                over = over_before(conn, numbers[start : start + _MANY], before.timestamp())
+            yield from sorted(over)
+
+
+class UploadSweeper:
+    """Of code that was uploaded and has not been of use for long."""
+
+    def __init__(self, store: Store, uploads: Uploads, days: int, now: Callable[[], datetime]) -> None:
+        self._store, self._uploads, self._days, self._now = store, uploads, days, now
+        loop = Loop("upload-sweeper", self._look, _EVERY_SECONDS, failure="upload_sweep_failed")
+        self.start, self.close = loop.start_later, loop.close
+
+    def sweep(self) -> int:
+        """Remove what is due now; how many contents that were. What unfinished jobs need stays."""
+        with self._store.read() as conn:
+            needed = needed_uploads(conn)
+        removed = self._uploads.sweep((self._now() - timedelta(days=self._days)).timestamp(), needed)
+        if removed:
+            log.info("uploads_removed", count=removed, older_than_days=self._days)
+        return removed
+
+    def _look(self) -> None:
+        self.sweep()

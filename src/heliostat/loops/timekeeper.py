@@ -1,13 +1,12 @@
 """One timer for all schedules: sleeps until the next is due, wakes when a schedule changes or a job ends."""
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
-from heliostat.errors import HeliostatError
+from heliostat.controller.loop import Loop
 from heliostat.models import TERMINAL, JobId
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
@@ -35,67 +34,49 @@ Tend = Callable[[Context, Occasion], datetime | None]
 class Timekeeper:
     def __init__(self, context: Context, timing: TimekeeperTiming = _TIMING, tend: Tend = tend) -> None:
         self._context, self._tend, self._timing = context, tend, timing
-        self._wake = threading.Condition()
+        self._next_at: datetime | None = None
+        self._is_unsure = True  # an earlier server, or a look that failed, may have left anything
+        self._lock = threading.Lock()  # guards what follows
         self._ended: set[JobId] = set()
+        self._gathered_at = 0.0  # when those are handled
         self._changed = False
-        self._stopping = False
         self._ahead = self._clock_ahead()
-        self._thread = threading.Thread(target=self._run, name="timekeeper", daemon=True)
+        self._loop = Loop("timekeeper", self._look, timing.retry_seconds, failure="schedules_not_tended")
+        self.start, self.close = self._loop.start, self._loop.close
         context.store.on_commit(self._on_commit)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def close(self) -> None:
-        with self._wake:
-            self._stopping = True
-            self._wake.notify()
-        if self._thread.is_alive():
-            self._thread.join()
 
     def _on_commit(self, changes: Changes) -> None:
         ended = [job_id for job_id, values in changes.moved if values.get("state") in TERMINAL]
         if not (ended or changes.schedules):
             return
-        with self._wake:
-            if changes.schedules or not self._ended:
-                self._wake.notify()
+        with self._lock:
+            is_first = bool(ended) and not self._ended
+            if is_first:
+                self._gathered_at = time.monotonic() + self._timing.gather_seconds
             self._ended.update(ended)
             self._changed = self._changed or changes.schedules
+        if changes.schedules or is_first:
+            self._loop.wake()
 
-    def _run(self) -> None:
-        occasion = Occasion(None, clock_went_back=True)  # an earlier server may have left anything
-        while not self._stopping:
-            try:
-                next_at = self._tend(self._context, occasion)
-            except Exception as error:  # noqa: BLE001 - this thread must not die
-                _tell(error)
-                self._pause()
-                occasion = Occasion(None, clock_went_back=True)
-                continue
-            occasion = self._sleep(next_at)
-
-    def _sleep(self, next_at: datetime | None) -> Occasion:
-        """Until there is something to do. What was fired in the last look changed schedules too: that is one look
-        more, which finds nothing."""
-        with self._wake:
-            gathered_at = None
-            while not (self._stopping or self._changed):
-                if went_back := self._clock_went_back():
-                    return Occasion(clock_went_back=went_back)
-                if self._ended and gathered_at is None:
-                    gathered_at = time.monotonic() + self._timing.gather_seconds
-                left = self._seconds_left(next_at, gathered_at)
-                if left <= 0:
-                    break
-                self._wake.wait(left)
+    def _look(self) -> float:
+        """What was fired in the last look changed schedules too: that is one look more, which finds nothing."""
+        went_back = self._clock_went_back()
+        with self._lock:
+            left = 0.0 if self._changed or went_back or self._is_unsure else self._seconds_left()
+            if left > 0:
+                return left
             ended, self._ended, self._changed = self._ended, set(), False
-            return Occasion(ended, self._clock_went_back())
+        occasion = Occasion(None, clock_went_back=True) if self._is_unsure else Occasion(ended, went_back)
+        self._is_unsure = True
+        self._next_at = self._tend(self._context, occasion)
+        self._is_unsure = False
+        with self._lock:
+            return max(0.0, self._seconds_left())
 
-    def _seconds_left(self, next_at: datetime | None, gathered_at: float | None) -> float:
+    def _seconds_left(self) -> float:
         longest = self._timing.longest_sleep_seconds
-        to_next = longest if next_at is None else (next_at - self._context.now()).total_seconds()
-        to_gather = longest if gathered_at is None else gathered_at - time.monotonic()
+        to_next = longest if self._next_at is None else (self._next_at - self._context.now()).total_seconds()
+        to_gather = self._gathered_at - time.monotonic() if self._ended else longest
         return min(to_next, to_gather, longest)
 
     def _clock_went_back(self) -> bool:
@@ -107,16 +88,3 @@ class Timekeeper:
 
     def _clock_ahead(self) -> float:
         return self._context.now().timestamp() - time.monotonic()
-
-    def _pause(self) -> None:
-        with self._wake:
-            if not self._stopping:
-                self._wake.wait(self._timing.retry_seconds)
-
-
-def _tell(error: Exception) -> None:
-    with contextlib.suppress(Exception):
-        if isinstance(error, HeliostatError):
-            log.error("schedules_not_tended", error=error.message)
-        else:
-            log.error("schedules_not_tended", exc_info=error)

@@ -4,7 +4,6 @@ from heliostat.models.dependencies import Dependency, Parent, Rule
 from heliostat.models.elsewhere import ForeignJob, Waiting
 from heliostat.models.events import AuditEntry, Cause, Ended, JobEvent, Observation, Retimed, Started
 from heliostat.models.jobs import (
-    ArrayRange,
     Attempt,
     AttemptId,
     AttemptRecord,
@@ -34,6 +33,7 @@ from heliostat.models.people import (
     User,
     WebLogin,
 )
+from heliostat.models.quantities import ArrayRange
 from heliostat.models.reservations import Reservation
 from heliostat.models.samples import (
     AttemptUsage,

@@ -1,6 +1,7 @@
 """What someone asked to run, and each execution of it."""
 
 import math
+import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -8,6 +9,7 @@ from enum import StrEnum
 
 from heliostat.models.dependencies import Dependency, Parent
 from heliostat.models.environments import Software
+from heliostat.models.quantities import ArrayRange
 from heliostat.models.records import Code
 from heliostat.models.retries import USUAL_RETRY, Retry
 from heliostat.models.states import TERMINAL, JobState
@@ -22,6 +24,10 @@ PRIORITY_CLASSES = ("scavenger", "normal", "interactive", "urgent")
 NETWORKS = ("host", "private", "none")
 """What a contained job may reach: what the node reaches; the same from an address of its own; nothing."""
 ALWAYS_PREEMPTIBLE = frozenset({"scavenger"})
+
+_UNREADABLE = set(":,\"\\'*?[]")  # some tool gives each of these a meaning of its own
+_LONGEST = 4000
+_TAKEN = ("/proc", "/sys", "/dev")  # where a container has its own
 
 
 def attempt_id(job_id: JobId, number: int) -> AttemptId:
@@ -72,14 +78,6 @@ class Place:
 
     node: str
     devices: tuple[str, ...] = ()  # uuids
-
-
-@dataclass(frozen=True, slots=True)
-class ArrayRange:
-    """`0-99%8`: which indexes, and how many may run at once (None: all)."""
-
-    indexes: tuple[int, ...]
-    limit: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,3 +271,27 @@ class AttemptRecord:
     reason: str | None = None
     places: tuple[Place, ...] = ()
     gpu_type: str | None = None  # of the devices it had
+
+
+def parse_mount(text: str) -> Mount:
+    """`SRC:DST[:ro]`, or `SRC[:ro]` for the same place inside. ValueError says what is wrong."""
+    words = text.split(":")
+    mode = words.pop() if len(words) > 1 and words[-1] in ("ro", "rw") else "rw"
+    if len(words) not in (1, 2):
+        raise ValueError("write SRC:DST or SRC:DST:ro")
+    mount = Mount(words[0], words[-1], mode == "ro")
+    for path in (mount.source, mount.target):
+        check_mounted(path)
+    if mount.target == "/" or any(f"{mount.target}/".startswith(f"{one}/") for one in _TAKEN):
+        raise ValueError(f"nothing can be mounted at {mount.target}")
+    return Mount(posixpath.normpath(mount.source), mount.target.rstrip("/"), mount.read_only)
+
+
+def check_mounted(path: str) -> None:
+    """Whether every tool reads this path as it is meant; ValueError says why not."""
+    if not path.startswith("/") or path.startswith("//"):
+        raise ValueError(f"{path[:100]!a} must be an absolute path")
+    if len(path) > _LONGEST or not path.isprintable() or _UNREADABLE & set(path):
+        raise ValueError(f"{path[:100]!a} must be short and hold none of {' '.join(sorted(_UNREADABLE))}")
+    if posixpath.normpath(path) != path.rstrip("/") and path != "/":
+        raise ValueError(f"{path[:100]!a} must be written without . and ..")

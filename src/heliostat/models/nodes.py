@@ -52,6 +52,7 @@ class Node:
     data_class: int = 0  # cleared for data up to this class
     min_data_class: int = 0  # kept for jobs of at least this class
     splits_devices: bool = False  # several jobs may share one of its GPUs
+    driver: str | None = None  # the version of its GPUs' driver, if it is known
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,7 @@
 """Sizes, durations and ranges as people write them. Each raises ValueError with a sentence."""
 
 import re
-
-from heliostat.models.jobs import ArrayRange
+from dataclasses import dataclass
 
 _MIB_PER_UNIT = {"M": 1, "G": 2**10, "T": 2**20}
 _SECONDS_PER_UNIT = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 7 * 86400}
@@ -10,6 +9,14 @@ MAX_ARRAY = 10_000
 MAX_GPUS = 100_000
 STOP_SIGNALS = ("TERM", "INT", "HUP", "QUIT", "USR1", "USR2")
 _LONGEST = 60  # characters a duration may have
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayRange:
+    """`0-99%8`: which indexes, and how many may run at once (None: all)."""
+
+    indexes: tuple[int, ...]
+    limit: int | None = None
 
 
 def parse_memory(text: str) -> int:

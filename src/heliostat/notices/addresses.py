@@ -9,7 +9,6 @@ from urllib.parse import urlsplit
 from heliostat.config import Settings
 from heliostat.errors import Invalid
 from heliostat.models.notices import Channel
-from heliostat.notices.failures import Undelivered
 
 _LONGEST = 2000
 _PORTS = {"http": 80, "https": 443}
@@ -17,6 +16,15 @@ _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9a-f:.]{2,
 _PATH = re.compile(r"[!-~]*", re.ASCII)
 _MAIL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,63}@([A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?)", re.ASCII)
 _TRANSLATED = ip_network("64:ff9b::/96")  # holds an IPv4 address that we do not see
+
+
+class Undelivered(Exception):
+    """It did not arrive, in words that may be shown to whoever wants to be told."""
+
+    def __init__(self, problem: str, *, is_final: bool = False) -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.is_final = is_final  # no further try will do better
 
 
 @dataclass(frozen=True, slots=True)

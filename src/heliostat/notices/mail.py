@@ -9,7 +9,7 @@ from email.utils import format_datetime
 from pathlib import Path
 
 from heliostat.config import Settings
-from heliostat.notices.failures import Undelivered
+from heliostat.notices.addresses import Undelivered
 from heliostat.notices.letters import Letter
 
 SECONDS = 20.0

@@ -10,8 +10,7 @@ import time
 from collections.abc import Mapping
 
 from heliostat.config import Settings
-from heliostat.notices.addresses import Target, read_url, resolve
-from heliostat.notices.failures import Undelivered
+from heliostat.notices.addresses import Target, Undelivered, read_url, resolve
 
 SECONDS = 10.0
 _LONGEST_LINE = 4096

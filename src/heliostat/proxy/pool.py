@@ -6,16 +6,13 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
-from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import AttemptId
-from heliostat.proxy.proofs import Proofs
 from heliostat.proxy.upstream import Connection
 from heliostat.services.context import Context
-from heliostat.services.proxying import Way, listening
+from heliostat.services.proxying import Way, endpoint
 
 P = TypeVar("P", bound=asyncio.Protocol)
 _Key = tuple[AttemptId, int]
-_CONNECT_SECONDS = 10.0
 _IDLE_SECONDS = 30.0
 _MOST_IDLE = 64  # of one server
 
@@ -25,7 +22,6 @@ class Pool:
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._proofs = Proofs(lambda way: listening(context, way))
         self._idle: dict[_Key, list[tuple[float, Connection]]] = {}
 
     async def connection(self, way: Way, *, may_be_used: bool) -> tuple[Connection, bool]:
@@ -48,32 +44,13 @@ class Pool:
 
     async def open(self, way: Way, protocol: Callable[[], P]) -> P:
         """Raises Conflict or EngineUnavailable."""
-        if self._context.relays is not None:
-            return await self._context.relays.open(way.attempt, way.port, protocol)
-        before = await self._proofs.listening(way)
-        loop = asyncio.get_running_loop()
-        try:
-            async with asyncio.timeout(_CONNECT_SECONDS):
-                transport, connected = await loop.create_connection(protocol, before.host, before.port)
-        except (OSError, TimeoutError) as error:
-            raise EngineUnavailable(
-                f"Port {way.port} of job {way.target.job_id} does not answer: {error}.", "Look at the job's log."
-            ) from error
-        try:
-            after = await self._proofs.listening(way)
-            if after != before:
-                raise Conflict("Who listens there has just changed.", "Try again.", code="not_listening")
-        except BaseException:
-            transport.abort()
-            raise
-        return connected
+        return await endpoint(self._context, way).open(protocol)
 
     def close(self) -> None:
         for kept in self._idle.values():
             for _, connection in kept:
                 connection.close()
         self._idle.clear()
-        self._proofs.close()
 
     def _drop_old(self) -> None:
         limit = time.monotonic() - _IDLE_SECONDS

@@ -1,5 +1,6 @@
 """Runs the proxy in a thread and an event loop of its own: a long upload never keeps the control plane waiting."""
 
+import asyncio
 import contextlib
 import socket
 import threading
@@ -8,17 +9,20 @@ from functools import partial
 from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from heliostat.config import Settings
 from heliostat.errors import Conflict
 from heliostat.proxy.app import Proxy
-from heliostat.proxy.gathering import GatheringProtocol
 from heliostat.proxy.tunnel import Tunnel
 from heliostat.server_log import get_logger
 from heliostat.services.context import Context
+from heliostat.services.programs import attach_endpoints, detach_endpoints
 
 log = get_logger()
 _STOP_SECONDS = 5.0
+
+_MOST_JOINED = 64 * 1024  # to copy more costs more than another call of the kernel
 
 
 class ProxyServer:
@@ -58,18 +62,16 @@ class _Server(uvicorn.Server):
 
     def __init__(self, config: uvicorn.Config, context: Context, proxy: Proxy) -> None:
         super().__init__(config)
-        self._relays, self._pool = context.relays, proxy.pool
+        self._context, self._pool = context, proxy.pool
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        if self._relays is not None:
-            self._relays.attach()
+        attach_endpoints(self._context)
         await super().startup(sockets)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         await super().shutdown(sockets)
         self._pool.close()
-        if self._relays is not None:
-            await self._relays.close()
+        await detach_endpoints(self._context)
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -102,3 +104,80 @@ def _listen(host: str, port: int) -> socket.socket:
         listener.close()
         raise
     return listener
+
+
+class GatheringProtocol(HttpToolsProtocol):
+    """The HTTP server of the proxy."""
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(Gathering(transport, self.loop))
+
+    def on_response_complete(self) -> None:
+        if isinstance(self.transport, Gathering):
+            self.transport.flush()
+        super().on_response_complete()
+
+    def handle_websocket_upgrade(self) -> None:
+        if isinstance(self.transport, Gathering):
+            self.transport = self.transport.bare()  # a tunnel has nothing to gather
+        super().handle_websocket_upgrade()
+
+
+class Gathering(asyncio.Transport):
+    """A transport that sends what was written when whoever writes has to wait, or has written enough: the head of
+    an answer and its body wake the browser once."""
+
+    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+        self._transport, self._loop = transport, loop
+        self._held: list[bytes] = []
+        self._held_bytes = 0
+
+    def write(self, data: Any) -> None:
+        if self._held_bytes + len(data) > _MOST_JOINED:
+            self.flush()
+            self._transport.write(data)
+            return
+        if not self._held:
+            self._loop.call_soon(self.flush)
+        self._held.append(data)
+        self._held_bytes += len(data)
+
+    def bare(self) -> asyncio.Transport:
+        self.flush()
+        return self._transport
+
+    def close(self) -> None:
+        self.flush()
+        self._transport.close()
+
+    def abort(self) -> None:
+        self._held.clear()
+        self._held_bytes = 0
+        self._transport.abort()
+
+    def flush(self) -> None:
+        if self._held:
+            data = self._held[0] if len(self._held) == 1 else b"".join(self._held)
+            self._held.clear()
+            self._held_bytes = 0
+            self._transport.write(data)
+
+    # --- as it is
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self._transport.get_extra_info(name, default)
+
+    def pause_reading(self) -> None:
+        self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        self._transport.resume_reading()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        self._transport.set_protocol(protocol)
+
+    def get_protocol(self) -> asyncio.BaseProtocol:
+        return self._transport.get_protocol()

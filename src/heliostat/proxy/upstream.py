@@ -2,19 +2,23 @@
 
 import asyncio
 import contextlib
+import os
+import socket
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import cast
 
 import httptools
 
 from heliostat.proxy.headers import Header
-from heliostat.proxy.last_words import LastWords
 
 _HIGH_BYTES = 512 * 1024  # read ahead of a slow browser, before the server inside has to wait
 _LONGEST_HEAD = 256 * 1024
 _NO_BODY = frozenset({204, 304})
+
+_MOST_BYTES = 1 << 20
+_AT_ONCE = 65536
 
 
 class UpstreamLost(Exception):
@@ -214,3 +218,42 @@ class Connection(asyncio.Protocol):
         names = {name for name, _ in head.headers}
         chunked = b"transfer-encoding" in names
         return not chunked and b"content-length" not in names and head.status not in _NO_BODY
+
+
+class LastWords:
+    """What a server said on one connection before it hung up on whoever was still talking to it.
+
+    The kernel keeps it, but an event loop that fails to write closes the socket unread. A second descriptor of the
+    same socket lets it be heard.
+    """
+
+    def __init__(self) -> None:
+        self._kept: socket.socket | None = None
+
+    def keep(self, transport: asyncio.BaseTransport) -> None:
+        """From now on, until `heard`. A connection that has no socket of its own loses no words."""
+        seen = transport.get_extra_info("socket")
+        if self._kept is None and seen is not None and seen.fileno() >= 0:
+            with contextlib.suppress(OSError):  # no descriptor is left: the request itself needs none
+                self._kept = socket.socket(fileno=os.dup(seen.fileno()))
+
+    def heard(self) -> Iterator[bytes]:
+        """Nobody else reads from it any more."""
+        kept, self._kept = self._kept, None
+        if kept is None:
+            return
+        left = _MOST_BYTES
+        with kept:
+            while left > 0:
+                part = _read(kept)
+                if not part:
+                    return
+                left -= len(part)
+                yield part
+
+
+def _read(kept: socket.socket) -> bytes:
+    try:
+        return kept.recv(_AT_ONCE, socket.MSG_DONTWAIT)
+    except OSError:
+        return b""

@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from heliostat.models import Mount
-from heliostat.models.mounts import check_mounted
+from heliostat.models.jobs import check_mounted
 
-_UNREADABLE = set(":,\"\\'*?[]")  # some tool gives each of these a meaning of its own
-_LONGEST = 4000
 _NEVER = ("/proc", "/sys", "/dev", "/run", "/var/run", "/boot", "/etc")
 
 

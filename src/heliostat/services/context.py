@@ -1,8 +1,13 @@
 """The running parts that services act upon."""
 
-from collections.abc import Callable
+import contextlib
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any, TypeVar
 
 from heliostat.auth.identity import Identities
 from heliostat.config import Settings
@@ -11,14 +16,114 @@ from heliostat.controller.controller import Controller
 from heliostat.controller.fleet import Fleet
 from heliostat.controller.forecaster import Forecaster
 from heliostat.engines.contract import Engine
-from heliostat.engines.relay.relays import Relays
+from heliostat.errors import TooManyRequests
+from heliostat.models import JobId
 from heliostat.services.addresses import Addresses
-from heliostat.services.recent import Recent
-from heliostat.services.turns import Turns
-from heliostat.services.web_services.traffic import Traffic
-from heliostat.store.database import Store
+from heliostat.store.database import Changes, Store
 from heliostat.store.samples import SampleStore
 from heliostat.store.uploads import Uploads
+
+_MOST_CONCURRENT = 4
+T = TypeVar("T")
+_TRUSTED_SECONDS = 2.0
+_MOST_KEPT = 500
+
+
+class Recent:
+    """What was just read, for the many pages that refresh by themselves after the same change.
+
+    Holds what was read since the last change that pages were told of; never what began to be read before it.
+
+    Whoever is told of a change afterwards therefore never sees less than what they were told of.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._generation = 0
+        self._kept: dict[Hashable, tuple[float, Any]] = {}
+
+    def get(self, key: Hashable, load: Callable[[], T]) -> T:
+        began = self._clock()
+        with self._lock:
+            generation = self._generation
+            kept = self._kept.get(key)
+        if kept is not None and began - kept[0] < _TRUSTED_SECONDS:
+            found: T = kept[1]
+            return found
+        value = load()
+        with self._lock:
+            if generation == self._generation:
+                if len(self._kept) >= _MOST_KEPT:
+                    self._kept.clear()
+                self._kept[key] = (began, value)
+        return value
+
+    def forget(self) -> None:
+        """Something changed, and those who show it are about to be told."""
+        with self._lock:
+            self._generation += 1
+            self._kept.clear()
+
+
+class Traffic:
+    """How many requests the proxy has open with each replica. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._open: Counter[JobId] = Counter()
+        self.version = 0  # another one after every change of services
+
+    def on_commit(self, changes: Changes) -> None:
+        if changes.services:
+            self.version += 1
+
+    def open_with(self, job_id: JobId) -> int:
+        return self._open.get(job_id, 0)
+
+    def busy(self) -> frozenset[JobId]:
+        with self._lock:
+            return frozenset(self._open)
+
+    @contextlib.contextmanager
+    def counted(self, job_id: JobId) -> Iterator[None]:
+        """A request is open there meanwhile."""
+        with self._lock:
+            self._open[job_id] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._open[job_id] -= 1
+                if not self._open[job_id]:
+                    del self._open[job_id]
+
+
+class ConcurrencyLimit:
+    """For requests that take seconds of a thread and a processor: one at a time for each user, and never too many.
+
+    Thread-safe. Whoever comes too early is told so at once: to wait would take a thread as well.
+    """
+
+    def __init__(self, what: str, most: int = _MOST_CONCURRENT) -> None:
+        self._what, self._most = what, most
+        self._lock = threading.Lock()
+        self._having: set[str] = set()
+
+    @contextlib.contextmanager
+    def of(self, user: str) -> Iterator[None]:
+        """Raises TooManyRequests."""
+        with self._lock:
+            if user in self._having:
+                raise TooManyRequests(f"A {self._what} of yours is under way.", "Wait for its answer.")
+            if len(self._having) >= self._most:
+                raise TooManyRequests("Too many concurrent requests.", "Ask again in a few seconds.")
+            self._having.add(user)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._having.discard(user)
 
 
 def utc_now() -> datetime:
@@ -38,11 +143,10 @@ class Context:
     samples: SampleStore
     uploads: Uploads
     recent: Recent = field(default_factory=Recent)
-    imports: Turns = field(default_factory=lambda: Turns("file"))
-    searches: Turns = field(default_factory=lambda: Turns("search"))
-    uploading: Turns = field(default_factory=lambda: Turns("upload", most=1000))
-    notebooks: Turns = field(default_factory=lambda: Turns("notebook"))
+    imports: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("file"))
+    searches: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("search"))
+    uploading: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("upload", most=1000))
+    notebooks: ConcurrencyLimit = field(default_factory=lambda: ConcurrencyLimit("notebook"))
     now: Callable[[], datetime] = field(default=utc_now)
     traffic: Traffic = field(default_factory=Traffic)
     addresses: Addresses = field(default_factory=Addresses)
-    relays: Relays | None = None  # to ports of jobs on other machines

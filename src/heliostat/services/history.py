@@ -1,21 +1,35 @@
-"""Past jobs as lines that a replay can read."""
+"""Past jobs: written as lines that a replay can read, and brought in from another system.
+
+Those that are brought in are jobs that are over, with a mark of where they come from. None can be run again, and
+they weigh nothing in shares and quotas: what they used was elsewhere.
+"""
 
 import hashlib
 import hmac
 import json
 import os
+import re
 import secrets
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from sqlalchemy import RowMapping
 
-from heliostat.models import Caller
-from heliostat.services.accounts.acting import invalid
+from heliostat.auth.identity import is_account_name
+from heliostat.engines.factory import reader_of_slurm
+from heliostat.engines.history import PastJob
+from heliostat.errors import HeliostatError, Invalid, invalid_field, printable
+from heliostat.models import Caller, Job, JobSpec, Layout, Place, Placement, Resources, Role, User
+from heliostat.models.jobs import PRIORITY_CLASSES
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
-from heliostat.store.past import Period, past_jobs
+from heliostat.store import people
+from heliostat.store.database import Transaction
+from heliostat.store.history import Past, Period, add_past_jobs, past_jobs
 from heliostat.store.times import to_time
 
 _PAGE = 1000  # jobs read at once
@@ -33,6 +47,10 @@ _SAME = (
 _NAMES = ("user", "project", "department")
 Renamed = Callable[[str, str], str]
 
+_AT_ONCE = 1000  # written in one transaction
+_OTHERS = "*"
+_MOST_NAMED = 20
+
 
 def export_history(
     context: Context, caller: Caller, period: Period, anonymous: bool = False, *, page: int = _PAGE
@@ -40,7 +58,7 @@ def export_history(
     """A line of JSON for each job that is over, oldest first, and a last one that counts them. Admins only."""
     require_admin(caller.user)
     if period.since and period.until and period.since >= period.until:
-        raise invalid("to", "must be later than from")
+        raise invalid_field("to", "must be later than from")
     renamed = _pseudonyms(context.settings.home.history_key) if anonymous else _as_it_is
     return _lines(context, period, renamed, anonymous, page)
 
@@ -115,3 +133,151 @@ def _time(seconds: float | None) -> str | None:
 
 def _line(values: Mapping[str, Any]) -> str:
     return json.dumps(values, ensure_ascii=False) + "\n"
+
+
+@dataclass(frozen=True, slots=True)
+class SacctText:
+    """What `sacct` printed, with its header, and whose names mean what here."""
+
+    text: str
+    delimiter: str = "|"
+    projects: Mapping[str, str] = field(default_factory=dict)  # by account; `*`: of all accounts not named
+    users: Mapping[str, str] = field(default_factory=dict)  # by Unix name
+
+
+@dataclass(frozen=True, slots=True)
+class Imported:
+    jobs: int  # new
+    known: int  # brought in earlier
+    left_out: Mapping[str, int]
+    accounts: Sequence[str]  # that were made, for names that had none
+
+
+def import_slurm(context: Context, caller: Caller, given: SacctText) -> Imported:
+    """All of it or, when an account has no project, nothing. Done again it changes nothing. Admins only."""
+    require_admin(caller.user)
+    reader = reader_of_slurm(ZoneInfo(context.settings.zone), given.delimiter)
+    past = list(reader.jobs(given.text.split("\n")))
+    projects = _projects(context, {job.account for job in past}, given.projects)
+    users, made = _users(context, caller, {job.user for job in past}, given.users)
+    fresh = [Past(_job(one, users[one.user], projects[one.account]), one.usage) for one in past]
+    added, rest = 0, iter(fresh)
+    while part := list(islice(rest, _AT_ONCE)):
+        added += context.store.write(lambda tx, part=part: add_past_jobs(tx, part))  # type: ignore[misc]
+    done = Imported(added, len(past) - added, dict(reader.left_out), made)
+    if added or made:
+        detail = {"jobs": done.jobs, "known": done.known, "accounts": len(made)}
+        now = context.now()
+        context.store.write(lambda tx: people.add_audit(tx, caller, "history.import", "slurm", detail, now))
+    return done
+
+
+def _projects(context: Context, accounts: Iterable[str], chosen: Mapping[str, str]) -> dict[str, str]:
+    """The one named for it, else the one of the same name, else the one for all others."""
+    with context.store.read() as conn:
+        known = {project.name for project in people.list_projects(conn)}
+    if unknown := sorted(set(chosen.values()) - known):
+        raise Invalid(
+            f"There is no project {printable(unknown[0])}.",
+            "`helio project create` makes it.",
+            fields={"projects": f"{printable(unknown[0])} does not exist"},
+        )
+    found: dict[str, str] = {}
+    for account in accounts:
+        same = account if account in known else None
+        if project := chosen.get(account) or same or chosen.get(_OTHERS):
+            found[account] = project
+    if missing := sorted(set(accounts) - found.keys()):
+        names = ", ".join(map(printable, missing[:_MOST_NAMED]))
+        more = f" and {len(missing) - _MOST_NAMED} more" if len(missing) > _MOST_NAMED else ""
+        raise Invalid(
+            f"No project is known for the accounts {names}{more}.",
+            "Name one for each with --project ACCOUNT=PROJECT, or for all others with --project '*=PROJECT'.",
+            fields={"projects": f"none for {names}"},
+        )
+    return found
+
+
+def _users(
+    context: Context, caller: Caller, names: Iterable[str], chosen: Mapping[str, str]
+) -> tuple[dict[str, str], list[str]]:
+    """Whose each name is here; and the accounts that had to be made."""
+    with context.store.read() as conn:
+        by_unix = {user.unix_user: user.name for user in people.list_users(conn) if user.unix_user}
+        without = {user.name for user in people.list_users(conn) if user.unix_user is None}
+    if wrong := sorted(set(chosen.values()) - set(by_unix.values()) - without):
+        what = f"{printable(wrong[0])} does not exist"
+        raise Invalid(f"There is no user {printable(wrong[0])}.", "`helio user list`", fields={"users": what})
+    found: dict[str, str] = {}
+    made: list[str] = []
+    for name in sorted(names):
+        known = chosen.get(name) or by_unix.get(name) or (name if name in without else None)
+        if known is None and (known := _admitted(context, name)):
+            made.append(known)
+        if known is None:
+            known, is_new = context.store.write(lambda tx, name=name: _remembered(tx, context, name))  # type: ignore[misc]
+            made += [known] if is_new else []
+        found[name] = known
+    return found, made
+
+
+def _admitted(context: Context, name: str) -> str | None:
+    """A Unix user of this machine gets the account that their first contact would make, if that is let in."""
+    unix = context.identities.unix.by_name(name)
+    if unix is None or not context.settings.admit_local_users or unix.name != name:
+        return None
+    try:
+        return context.identities.by_peer(unix.uid).name
+    except HeliostatError:
+        return None
+
+
+def _remembered(tx: Transaction, context: Context, name: str) -> tuple[str, bool]:
+    """An account that is a name and nothing else: nobody can log in as it, and no job can run as it."""
+    wanted = name if is_account_name(name) else "_" + re.sub(r"[^a-z0-9_.-]", "_", name.lower())[:31]
+    user = people.find_user(tx.conn, wanted)
+    if user is not None and user.unix_user is not None:  # somebody else has this name here
+        wanted = f"{wanted[:26]}.slurm"
+        user = people.find_user(tx.conn, wanted)
+    if user is not None:
+        return wanted, False
+    people.add_user(tx, User(wanted, Role.USER, None, False, context.now()))
+    return wanted, True
+
+
+def _job(past: PastJob, user: str, project: str) -> Job:
+    """Without its number."""
+    tasks = _tasks(past)
+    nodes = past.nodes[:tasks] if past.started_at else ()
+    return Job(
+        id=0,
+        kind="batch",
+        name=past.name,
+        state=past.state,
+        user=user,
+        unix_user=past.user,
+        project=project,
+        resources=Resources(
+            past.cpus // tasks, max(1, past.memory_mib // tasks), past.gpus // tasks, past.gpu_type
+        ),
+        spec=JobSpec(),
+        submitted_at=past.submitted_at,
+        time_limit_seconds=past.time_limit_seconds,
+        attempt=1 if past.started_at else 0,
+        node=nodes[0] if nodes else None,
+        started_at=past.started_at,
+        ended_at=past.ended_at,
+        exit_code=past.exit_code,
+        reason="; ".join(filter(None, [past.reason, f"imported from Slurm, where it was {past.number}"])),
+        placement=Placement(tasks, Layout.SPREAD) if tasks > 1 else Placement(),
+        places=tuple(Place(node) for node in nodes) if tasks > 1 else (),
+        priority_class=past.qos if past.qos in PRIORITY_CLASSES else "normal",
+        origin=f"slurm:{past.cluster.replace(':', '_')}:{past.number}",
+    )
+
+
+def _tasks(past: PastJob) -> int:
+    """One for each node, if all have the same; else it is told as one, so that the sums stay true."""
+    count = len(past.nodes)
+    is_even = past.started_at is not None and past.cpus % max(count, 1) == past.gpus % max(count, 1) == 0
+    return count if count > 1 and is_even else 1

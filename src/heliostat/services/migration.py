@@ -6,7 +6,9 @@ are held, and the line in `cluster.toml` last. Until that line is written nothin
 
 import fcntl
 import os
+import re
 import sqlite3
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -14,20 +16,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from heliostat.config import Home, Settings
-from heliostat.doctor import Finding, examine
+from heliostat.doctor import examine
+from heliostat.engines.contract import ChecksRequests, Finding
+from heliostat.engines.factory import checks_of_slurm
 from heliostat.engines.folders import Refused, person_of
-from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.contained import check_container
-from heliostat.engines.slurm.partitions import Picture
-from heliostat.engines.slurm.programs import SlurmRefused
-from heliostat.engines.slurm.requests import check_class, check_request
-from heliostat.engines.slurm.reservations import reservation_option
-from heliostat.engines.slurm.terms import Terms, terms_of
-from heliostat.engines.slurm.terms import Unfit as UnfitForSlurm
-from heliostat.errors import Conflict, EngineUnavailable, Invalid
+from heliostat.errors import Conflict, Invalid
 from heliostat.models import ACTIVE, Job, JobId, JobState
-from heliostat.services.toml_line import with_setting
 from heliostat.store.accounts import data_classes
 from heliostat.store.database import Store
 from heliostat.store.jobs import get_jobs, unfinished_jobs
@@ -35,6 +29,8 @@ from heliostat.store.migrate import HEAD, revision_of
 from heliostat.store.moves import Move, move_jobs
 
 _COPY = ".before-slurm"
+
+_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +77,7 @@ class Moved:
     copies: tuple[Path, ...]  # of the files as they were
 
 
-Look = Callable[[Settings], tuple[Sequence[Finding], Picture, SlurmAccounts]]
+Look = Callable[[Settings], tuple[Sequence[Finding], ChecksRequests]]
 
 
 def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
@@ -92,12 +88,10 @@ def plan_migration(settings: Settings, look: Look | None = None) -> Plan:
         raise Conflict(
             f"The engine is {settings.engine}, not local.", "Only what runs on this machine can be moved."
         )
-    findings, picture, accounts = (look or _look)(settings)
+    findings, slurm = (look or _look)(settings)
     jobs, classes = _unfinished(settings.home)
     waiting = [job for job in jobs if job.state not in ACTIVE]
     pending = [job for job in waiting if job.state is JobState.PENDING]
-    terms = terms_of(settings).seeing(picture.gpu_types)
-    slurm = _Slurm(picture, terms, accounts)
     reasons = ((job, _why_not(job, classes.get(job.project, 0), slurm)) for job in pending)
     unfit = [Unfit(job.id, job.user, why) for job, why in reasons if why]
     problems = tuple(finding for finding in findings if finding.level == "problem")
@@ -121,38 +115,16 @@ def migrate_to_slurm(settings: Settings, hold_unfit: bool = False, look: Look | 
     return Moved(plan, copies)
 
 
-def _look(settings: Settings) -> tuple[Sequence[Finding], Picture, SlurmAccounts]:
-    findings, slurm = examine(replace(settings, engine="slurm")), Commands.of(settings.home)
-    accounts = SlurmAccounts(slurm)
-    try:
-        accounts.look()
-    except (EngineUnavailable, SlurmRefused, Conflict):
-        accounts = SlurmAccounts(slurm)  # which refuses nothing: what is not known is left to Slurm
-    try:
-        return findings, slurm.picture(), accounts
-    except (EngineUnavailable, SlurmRefused):
-        return findings, Picture(), accounts  # that is among the findings
+def _look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
+    return examine(replace(settings, engine="slurm")), checks_of_slurm(settings)
 
 
-@dataclass(frozen=True, slots=True)
-class _Slurm:
-    """What is known of it."""
-
-    picture: Picture
-    terms: Terms
-    accounts: SlurmAccounts
-
-
-def _why_not(job: Job, data_class: int, slurm: _Slurm) -> str | None:
+def _why_not(job: Job, data_class: int, slurm: ChecksRequests) -> str | None:
     """Why Slurm could never run it; None: nothing speaks against it. The same as its engine would say."""
     try:
         person_of(job.unix_user)
-        check_request(job, data_class, slurm.picture, slurm.terms)
-        check_class(job, slurm.terms, slurm.accounts)
-        check_container(job)
-        if (name := job.placement.reservation) is not None and slurm.picture.reservations is not None:
-            reservation_option(name, [one.name for one in slurm.picture.reservations])
-    except (Invalid, Refused, UnfitForSlurm) as error:
+        slurm.check(job, data_class)
+    except (Invalid, Refused) as error:
         return str(error)
     return None
 
@@ -235,7 +207,7 @@ def _read(path: Path) -> str:
     except FileNotFoundError:
         return ""
     except UnicodeDecodeError as error:
-        raise Invalid(f"{path} cannot be read: {error}", "Mend that line; the format is TOML.") from error
+        raise Invalid(f"{path} cannot be read: {error}", "Fix that line; the format is TOML.") from error
 
 
 def _write(path: Path, text: str, like: Path) -> None:
@@ -260,3 +232,27 @@ def _keep(draft: Path, path: Path) -> None:
 
 def _listed(numbers: Sequence[int]) -> str:
     return ", ".join(map(str, numbers[:20])) + (f" and {len(numbers) - 20} more" if len(numbers) > 20 else "")
+
+
+def with_setting(text: str, name: str, value: str) -> str:
+    """Comments, order and line ends stay. Raises Invalid where it cannot be done without harm."""
+    table = _TABLE.search(text)
+    top, rest = (text, "") if table is None else (text[: table.start()], text[table.start() :])
+    line = re.compile(rf"^([ \t]*{re.escape(name)}[ \t]*=[ \t]*)(\"[^\"\n]*\"|'[^'\n]*')", re.MULTILINE)
+    changed, count = line.subn(lambda found: f'{found[1]}"{value}"', top, count=1)
+    if not count:
+        end = "\r\n" if "\r\n" in text else "\n"
+        changed = f'{name} = "{value}"{end}{top}'
+    changed += rest
+    if _values(changed) != (_values(text) or {}) | {name: value}:
+        raise Invalid(
+            f"cluster.toml: {name} cannot be set there safely.", f'Write {name} = "{value}" into it yourself.'
+        )
+    return changed
+
+
+def _values(text: str) -> dict[str, object] | None:
+    try:
+        return tomllib.loads(text)
+    except tomllib.TOMLDecodeError:
+        return None

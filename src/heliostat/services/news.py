@@ -2,11 +2,10 @@
 
 from datetime import UTC, datetime, timedelta
 
-from heliostat.errors import NotFound
+from heliostat.errors import NotFound, invalid_field
 from heliostat.models import Caller, News, User
-from heliostat.services.accounts.acting import changed, invalid
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin
+from heliostat.services.rights import require_admin, write_as
 from heliostat.store import news as stored
 from heliostat.store import people
 from heliostat.store.database import Transaction
@@ -41,7 +40,7 @@ def add_news(context: Context, caller: Caller, text: str, ends_at: datetime | No
         people.add_audit(tx, caller, "news.add", f"news {made.id}", _told(made), now)
         return made
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def remove_news(context: Context, caller: Caller, news_id: int) -> None:
@@ -55,18 +54,18 @@ def remove_news(context: Context, caller: Caller, news_id: int) -> None:
         stored.remove_news(tx, news_id)
         people.add_audit(tx, caller, "news.remove", f"news {news_id}", _told(found), context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
 
 
 def _checked(text: str) -> str:
     """Lines are kept; nothing in them may steer a terminal or hide what is said."""
     text = text.replace("\r\n", "\n").strip()
     if not text:
-        raise invalid("text", "must not be empty")
+        raise invalid_field("text", "must not be empty")
     if len(text) > LONGEST:
-        raise invalid("text", f"must have at most {LONGEST} characters")
+        raise invalid_field("text", f"must have at most {LONGEST} characters")
     if not all(sign.isprintable() or sign == "\n" for sign in text):
-        raise invalid("text", "must be plain text: letters, signs and line ends")
+        raise invalid_field("text", "must be plain text: letters, signs and line ends")
     return text
 
 
@@ -74,11 +73,11 @@ def _checked_end(ends_at: datetime | None, now: datetime) -> datetime | None:
     if ends_at is None:
         return None
     if ends_at.tzinfo is None:
-        raise invalid("ends_at", "must say its time zone")
+        raise invalid_field("ends_at", "must say its time zone")
     if ends_at <= now:
-        raise invalid("ends_at", "is in the past")
+        raise invalid_field("ends_at", "is in the past")
     if ends_at > now + _FURTHEST:
-        raise invalid("ends_at", "is more than five years away")
+        raise invalid_field("ends_at", "is more than five years away")
     return ends_at.astimezone(UTC)
 
 

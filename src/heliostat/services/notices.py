@@ -5,17 +5,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests
+from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, TooManyRequests, invalid_field
 from heliostat.models import Caller, JobRequest, User
 from heliostat.models.notices import OCCASIONS, Channel, Delivery, DeliveryState, Notice, NoticeId
-from heliostat.notices.addresses import check_address, shown_address
-from heliostat.notices.failures import Undelivered
+from heliostat.notices.addresses import Undelivered, check_address, shown_address
 from heliostat.notices.letters import compose
-from heliostat.notices.sending import Sender
-from heliostat.notices.signing import new_salt, secret_of
-from heliostat.services.accounts.acting import changed, found_project, invalid
+from heliostat.notices.sending import Sender, new_salt, secret_of
+from heliostat.services.accounts.lookup import found_project
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin
+from heliostat.services.rights import require_admin, write_as
 from heliostat.store import notices as stored
 from heliostat.store import people
 from heliostat.store.database import Transaction
@@ -82,7 +80,7 @@ def add_notice(context: Context, caller: Caller, wish: Wish) -> tuple[Shown, str
         people.add_audit(tx, caller, "notice.add", f"notice {made.id}", _audited(made), now)
         return made
 
-    return _shown(changed(context, caller, change), {}), secret
+    return _shown(write_as(context, caller, change), {}), secret
 
 
 def remove_notice(context: Context, caller: Caller, notice_id: NoticeId) -> None:
@@ -91,7 +89,7 @@ def remove_notice(context: Context, caller: Caller, notice_id: NoticeId) -> None
         stored.remove_notice(tx, notice_id)
         people.add_audit(tx, caller, "notice.remove", f"notice {notice_id}", _audited(found), context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
 
 
 def try_notice(context: Context, caller: Caller, notice_id: NoticeId) -> Outcome:
@@ -105,7 +103,7 @@ def try_notice(context: Context, caller: Caller, notice_id: NoticeId) -> Outcome
         stored.set_notice(tx, notice_id, tested_at=now)
         return found
 
-    notice = changed(context, caller, change)
+    notice = write_as(context, caller, change)
     nothing = Delivery(str(uuid.uuid4()), notice_id, (), 0, DeliveryState.WAITING, now, now)
     letter = compose(notice, nothing, (), context.settings.public_url)
     try:
@@ -159,9 +157,9 @@ def _check_manages(user: User, project: str) -> None:
 
 def _check_occasions(wish: Wish) -> None:
     if unknown := [one for one in wish.occasions if one not in OCCASIONS]:
-        raise invalid("occasions", f"{unknown[0][:40]!a} is not one of {', '.join(OCCASIONS)}")
+        raise invalid_field("occasions", f"{unknown[0][:40]!a} is not one of {', '.join(OCCASIONS)}")
     if wish.project is not None and not wish.occasions:
-        raise invalid("occasions", "must name something: jobs ask for their owners only")
+        raise invalid_field("occasions", "must name something: jobs ask for their owners only")
 
 
 def _is_close(now: datetime, before: datetime) -> bool:

@@ -1,17 +1,14 @@
-"""What the proxy leads to: whose it is, who may go there, and where it listens."""
+"""What the proxy leads to: whose it is, who may go there, and where it listens, proven to be the job's."""
 
-import os
-import stat
 from collections.abc import Container
 from dataclasses import dataclass
 
-from heliostat.engines.contract import OpensPorts
-from heliostat.engines.folders import JobFolder
-from heliostat.errors import Conflict, Forbidden, NotFound
+from heliostat.engines.contract import Endpoint
+from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field
 from heliostat.models import Attempt, Caller, Job, JobState, User
-from heliostat.models.sessions import JUPYTER_APPS, MOST_PORT, Listening, Target
-from heliostat.services.accounts.acting import invalid
+from heliostat.models.sessions import JUPYTER_APPS, MOST_PORT, Target
 from heliostat.services.context import Context
+from heliostat.services.programs import programs
 from heliostat.store import jobs as stored
 from heliostat.store.sessions import find_session, shared_with
 
@@ -45,7 +42,7 @@ def _way_to_session(context: Context, job: Job, target: Target) -> Way:
         session = find_session(conn, job.id)
     if session is None:
         raise NotFound(f"Job {job.id} is no session.", "Ask for one of its ports: helio port JOB PORT.")
-    port = told_port(context, job)
+    port = programs(context).session_port(_attempt(job))
     if port is None:
         raise Conflict("The session is starting.", "It opens in a moment.", code="session_starting")
     is_jupyter = session.app in JUPYTER_APPS
@@ -54,20 +51,9 @@ def _way_to_session(context: Context, job: Job, target: Target) -> Way:
     return Way(target, _attempt(job), people, port, keeps_prefix=is_jupyter, authorization=shown)
 
 
-def listening(context: Context, way: Way, *, again: bool = True) -> Listening:
-    """Where it listens now. Raises Conflict unless a process of the job does, and nobody else.
-
-    Unless `again`, what was seen once on another machine still counts: to look there takes a while.
-    """
-    engine = context.engine
-    if context.relays is not None:
-        return context.relays.check(way.attempt, way.port, again=again)
-    if not isinstance(engine, OpensPorts):
-        raise Conflict(
-            f"The ports of jobs of the engine {engine.name} cannot be reached.",
-            "Sessions, services and ports need the local engine or Slurm.",
-        )
-    return engine.listening(way.attempt, way.port)
+def endpoint(context: Context, way: Way) -> Endpoint:
+    """Raises Conflict where jobs have no ports."""
+    return programs(context).endpoint(way.attempt, way.port)
 
 
 def check_entry(context: Context, user: User, target: Target) -> Job:
@@ -89,10 +75,10 @@ def people_of(context: Context, job: Job, target: Target) -> frozenset[str]:
 def open_port(context: Context, caller: Caller, job_id: int, port: int) -> Target:
     """A port of a running job of one's own, on which something listens."""
     if not _LEAST_PORT <= port <= MOST_PORT:
-        raise invalid("port", f"must be a number from {_LEAST_PORT} to {MOST_PORT}")
+        raise invalid_field("port", f"must be a number from {_LEAST_PORT} to {MOST_PORT}")
     target = Target(job_id, port)
     check_entry(context, caller.user, target)
-    listening(context, find_way(context, target))
+    endpoint(context, find_way(context, target)).check()
     return target
 
 
@@ -119,31 +105,3 @@ def _job(context: Context, target: Target) -> Job:
 
 def _attempt(job: Job) -> Attempt:
     return Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
-
-
-def told_port(context: Context, job: Job) -> int | None:
-    """What the session says of its port. A file of its user: no link is followed, and it proves nothing.
-
-    One that Slurm has put back into its queue still says it as the attempt it was submitted as.
-    """
-    folder = JobFolder.of(context.settings.home.jobs, job.id).checkpoints
-    try:
-        parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-    except OSError:
-        return None
-    try:
-        attempts = range(job.attempt, 0 if context.relays is not None else job.attempt - 1, -1)
-        found = (_port_in(parent, f".session-{attempt}") for attempt in attempts)
-        return next((port for port in found if port is not None), None)
-    finally:
-        os.close(parent)
-
-
-def _port_in(parent: int, name: str) -> int | None:
-    try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=parent)
-    except OSError:
-        return None
-    with open(descriptor, "rb") as file:
-        text = file.read(16).strip() if stat.S_ISREG(os.fstat(descriptor).st_mode) else b""
-    return int(text) if text.isdigit() and 1024 <= int(text) <= 65535 else None

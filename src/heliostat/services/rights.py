@@ -1,11 +1,16 @@
-"""Who may see and touch which job."""
+"""Who may see and change what."""
 
-from typing import Protocol
+from collections.abc import Callable
+from typing import Protocol, TypeVar
 
 from heliostat.errors import Forbidden, NotFound
 from heliostat.models import Caller, Job, JobId, User
 from heliostat.services.context import Context
 from heliostat.store import jobs as stored
+from heliostat.store import people
+from heliostat.store.database import Transaction
+
+T = TypeVar("T")
 
 
 class Owned(Protocol):
@@ -49,3 +54,17 @@ def check_inspectable(caller: Caller, job: Owned) -> None:
 def require_admin(user: User) -> None:
     if not user.is_admin:
         raise Forbidden("Only an admin may do this.", "Ask an admin of this Heliostat.")
+
+
+def write_as(context: Context, caller: Caller, change: Callable[[Transaction, User], T]) -> T:
+    """Write as the caller, given as the database knows them now. Raises Forbidden for one who is deactivated."""
+    result = context.store.write(lambda tx: change(tx, _active_user(tx, caller)))
+    context.identities.forget()
+    return result
+
+
+def _active_user(tx: Transaction, caller: Caller) -> User:
+    user = people.find_user(tx.conn, caller.user.name)
+    if user is None or not user.active:
+        raise Forbidden(f"The account {caller.user.name} is deactivated.", "An admin can activate it again.")
+    return user

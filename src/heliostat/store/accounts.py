@@ -1,13 +1,54 @@
-"""Shares and data classes: departments and projects as the scheduler weighs them."""
+"""Shares, quotas and data classes of departments, projects and users; and whom we have put into Slurm's."""
 
-from sqlalchemy import Connection, select, update
+from enum import StrEnum
+from typing import Any
 
-from heliostat.models import Department, Project
+from sqlalchemy import Connection, Row, delete, insert, select, update
+
+from heliostat.models import Department, Project, Quota
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.quotas import NO_QUOTA, Scope, list_quotas
 
 _projects, _departments = schema.projects, schema.departments
+
+_made = schema.slurm_made
+
+_quotas = schema.quotas
+NO_QUOTA = Quota()
+
+
+class Scope(StrEnum):
+    USER = "user"
+    PROJECT = "project"
+    DEPARTMENT = "department"
+
+
+def list_quotas(conn: Connection, scope: Scope) -> dict[str, Quota]:
+    """Of those who have one, by name."""
+    rows = conn.execute(select(_quotas).where(_quotas.c.scope == scope.value))
+    return {row.name: _quota(row) for row in rows}
+
+
+def find_quota(conn: Connection, scope: Scope, name: str) -> Quota:
+    row = conn.execute(select(_quotas).where(_quotas.c.scope == scope.value, _quotas.c.name == name)).first()
+    return NO_QUOTA if row is None else _quota(row)
+
+
+def set_quota(tx: Transaction, scope: Scope, name: str, quota: Quota) -> None:
+    """One without any limit is forgotten."""
+    tx.conn.execute(delete(_quotas).where(_quotas.c.scope == scope.value, _quotas.c.name == name))
+    if quota != NO_QUOTA:
+        limits = {
+            "running_gpus": quota.running_gpus,
+            "queued_gpus": quota.queued_gpus,
+            "gpu_hours_per_month": quota.gpu_hours_per_month,
+        }
+        tx.conn.execute(insert(_quotas).values(scope=scope.value, name=name, **limits))
+    tx.changes.rules = True
+
+
+def _quota(row: Row[Any]) -> Quota:
+    return Quota(row.running_gpus, row.queued_gpus, row.gpu_hours_per_month)
 
 
 def list_departments(conn: Connection) -> list[Department]:
@@ -48,3 +89,18 @@ def set_project_share(tx: Transaction, name: str, share: int) -> None:
 def set_project_data_class(tx: Transaction, name: str, data_class: int) -> None:
     tx.conn.execute(update(_projects).where(_projects.c.name == name).values(data_class=data_class))
     tx.changes.rules = True
+
+
+def list_made(conn: Connection) -> frozenset[tuple[str, str]]:
+    """Account and Unix user of whom we have put into Slurm's accounts: Slurm keeps no word about that."""
+    return frozenset((row.account, row.user) for row in conn.execute(select(_made)))
+
+
+def note_made(tx: Transaction, account: str, user: str) -> None:
+    """May be repeated."""
+    forget_made(tx, account, user)
+    tx.conn.execute(insert(_made).values(account=account, user=user))
+
+
+def forget_made(tx: Transaction, account: str, user: str) -> None:
+    tx.conn.execute(delete(_made).where(_made.c.account == account, _made.c.user == user))

@@ -9,7 +9,7 @@ disk, and nobody ever meets a locked database.
 import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,8 @@ from heliostat.store import schema
 log = get_logger()
 T = TypeVar("T")
 _MOST_TOGETHER = 256
+
+_VARIABLES = 500  # of one statement; SQLite takes 999 at least
 
 
 @dataclass(slots=True)
@@ -278,3 +280,9 @@ def _sqlite(path: Path, begin: str, size: int) -> Engine:
         conn.exec_driver_sql(f"BEGIN {begin}")
 
     return engine
+
+
+def chunks(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    """Parts of these values, each short enough for `column.in_(part)`."""
+    for start in range(0, len(values), _VARIABLES):
+        yield values[start : start + _VARIABLES]

@@ -180,3 +180,9 @@ def _kept(row: Row[Any]) -> Kept:
     )
     state = JobState(row.build_state) if row.build_state else None
     return Kept(environment, state, row.build_reason, bool(row.is_needed))
+
+
+def put_notebook(tx: Transaction, job_id: int, environment: str) -> None:
+    """What a batch notebook is started with must stay as long as it is not over. Said again, it is the same."""
+    said = insert(_notebooks).prefix_with("OR IGNORE")
+    tx.conn.execute(said.values(job_id=job_id, environment=environment))

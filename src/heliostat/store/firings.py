@@ -11,7 +11,7 @@ from sqlalchemy import Connection, Row, delete, insert, select, update
 from heliostat.models import JobId
 from heliostat.models.schedules import Firing, FiringState, ScheduleId
 from heliostat.store.database import Transaction
-from heliostat.store.schedule_tables import firings
+from heliostat.store.schema import firings
 from heliostat.store.times import to_seconds, to_time
 
 _c = firings.c

@@ -9,8 +9,7 @@ from sqlalchemy.dialects.sqlite import insert
 
 from heliostat.models import JobId, JobState
 from heliostat.store import schema
-from heliostat.store.chunks import chunks
-from heliostat.store.database import Transaction
+from heliostat.store.database import Transaction, chunks
 from heliostat.store.times import to_seconds, to_time
 
 _forecasts, _jobs = schema.forecasts, schema.jobs

@@ -13,7 +13,7 @@ from heliostat.store import jobs as stored
 from heliostat.store import schema
 from heliostat.store.database import Transaction
 from heliostat.store.rows import spec_to_text
-from heliostat.store.workflow_tables import job_outputs, workflow_jobs, workflows
+from heliostat.store.schema import job_outputs, workflow_jobs, workflows
 from heliostat.workflows.deciding import Gate, Over, Verdict, decide, outputs_named
 
 log = get_logger()

@@ -8,10 +8,9 @@ from sqlalchemy import Connection, Row, Select, delete, insert, select, update
 from heliostat.models.images import Push
 from heliostat.models.states import JobState
 from heliostat.store import schema
-from heliostat.store.chunks import chunks
-from heliostat.store.database import Transaction
-from heliostat.store.image_tables import image_names as _names
-from heliostat.store.image_tables import image_pushes as _pushes
+from heliostat.store.database import Transaction, chunks
+from heliostat.store.schema import image_names as _names
+from heliostat.store.schema import image_pushes as _pushes
 from heliostat.store.times import to_seconds, to_time
 
 _jobs = schema.jobs

@@ -10,7 +10,7 @@ from sqlalchemy.sql import ColumnElement
 
 from heliostat.models import TERMINAL, AttemptRecord, Job, JobEvent, JobId, JobState
 from heliostat.store import schema
-from heliostat.store.chunks import chunks
+from heliostat.store.database import chunks
 from heliostat.store.rows import (
     ALL_COLUMNS,
     LISTED_COLUMNS,

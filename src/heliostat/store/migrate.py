@@ -5,13 +5,6 @@ from typing import Any
 
 from sqlalchemy import Column, Connection, Engine, MetaData, String, Table, create_engine, event, inspect, text
 
-from heliostat.store import (  # noqa: F401 - their tables belong to the schema
-    image_tables,
-    notice_tables,
-    schedule_tables,
-    service_tables,
-    workflow_tables,
-)
 from heliostat.store.database import sqlite_address
 from heliostat.store.schema import metadata
 

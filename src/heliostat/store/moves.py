@@ -1,24 +1,48 @@
 """Changing jobs and attempts: every move is checked against the state it finds, and told as an event."""
 
+import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import cache
 from typing import Any
 
-from sqlalchemy import Table, bindparam, delete, insert, select, update
+from sqlalchemy import Connection, Insert, Table, Update, bindparam, delete, insert, select, update
+from sqlalchemy.dialects import sqlite
+from sqlalchemy.exc import DBAPIError
 
 from heliostat.models import TERMINAL, WAITING, Attempt, Job, JobEvent, JobId, JobState, Rule, may_move
 from heliostat.models.dependencies import broken_words, ended_words
 from heliostat.models.environments import CANNOT_BUILD
 from heliostat.store import dependencies, gates, schema
-from heliostat.store.chunks import chunks
-from heliostat.store.database import Transaction
-from heliostat.store.prepared import Prepared
+from heliostat.store.database import Transaction, chunks
 from heliostat.store.rows import event_to_row, job_to_row, places_to_text, to_column
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts, _events = schema.jobs, schema.attempts, schema.events
+
+
+class Prepared:
+    """A statement that writes rows of jobs, compiled once and handed straight to the driver. Values are stored as
+    they are given. `columns`: those that an insert sets; None: all.
+
+    Every job is written a dozen times on its way through the queue. Through SQLAlchemy that takes half a
+    millisecond more for each job, while nobody else can write.
+    """
+
+    def __init__(self, statement: Insert | Update, columns: Sequence[str] | None = None) -> None:
+        compiled: Any = statement.compile(dialect=sqlite.dialect(), column_keys=columns)
+        self._sql, self._names = str(compiled), tuple(compiled.positiontup)
+
+    def run(self, conn: Connection, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Once for each row. Raises what SQLAlchemy would."""
+        driver: Any = conn.connection.dbapi_connection
+        try:
+            driver.executemany(self._sql, [[row[name] for name in self._names] for row in rows])
+        except sqlite3.Error as error:
+            raise DBAPIError.instance(self._sql, None, error, sqlite3.Error, dialect=conn.dialect) from error
+
+
 # Built once: to build one of them takes longer than to run it.
 _STATES = select(_jobs.c.id, _jobs.c.state, _jobs.c.attempt, _jobs.c.handed_over).where(
     _jobs.c.id.in_(bindparam("ids", expanding=True))

@@ -11,12 +11,11 @@ from sqlalchemy.dialects.sqlite import insert as upsert
 
 from heliostat.models import JobEvent, JobId, JobState
 from heliostat.models.notices import LATE, TOLD_KINDS, Channel, Delivery, DeliveryState, Notice, NoticeId
-from heliostat.store import notice_tables, schema
-from heliostat.store.chunks import chunks
-from heliostat.store.database import Transaction
+from heliostat.store import schema
+from heliostat.store.database import Transaction, chunks
 from heliostat.store.times import to_seconds, to_time
 
-_notices, _deliveries, _cursor = notice_tables.notices, notice_tables.deliveries, notice_tables.cursor
+_notices, _deliveries, _cursor = schema.notices, schema.deliveries, schema.cursor
 _events, _jobs, _forecasts = schema.events, schema.jobs, schema.forecasts
 
 

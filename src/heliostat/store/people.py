@@ -20,8 +20,8 @@ from heliostat.models import (
     User,
 )
 from heliostat.store import schema
+from heliostat.store.accounts import NO_QUOTA, Scope, find_quota, list_quotas
 from heliostat.store.database import Transaction
-from heliostat.store.quotas import NO_QUOTA, Scope, find_quota, list_quotas
 from heliostat.store.times import to_seconds, to_time
 
 _users, _memberships, _tokens, _audit = schema.users, schema.memberships, schema.tokens, schema.audit

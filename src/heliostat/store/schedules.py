@@ -1,4 +1,4 @@
-"""Schedules and their firings in the database."""
+"""Schedules in the database."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -20,7 +20,7 @@ from heliostat.models.schedules import (
 )
 from heliostat.store.database import Transaction
 from heliostat.store.records import record_to_text, text_to_record
-from heliostat.store.schedule_tables import firings, schedule_parents, schedules
+from heliostat.store.schema import firings, schedule_parents, schedules
 from heliostat.store.times import to_seconds, to_time
 
 _c, _p = schedules.c, schedule_parents.c

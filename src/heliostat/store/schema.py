@@ -390,3 +390,244 @@ notebooks = Table(
     Column("job_id", ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
     Column("environment", String, nullable=False),
 )
+
+# The tables of images that people build: their names, and where they were pushed.
+
+image_names = Table(  # which one a name means now
+    "image_names",
+    metadata,
+    Column("user", String, primary_key=True),
+    Column("name", String, primary_key=True),
+    Column("digest", String, nullable=False),  # of the environment that holds it
+    Column("named_at", Float, nullable=False),
+    Index("image_names_by_digest", "digest"),
+)
+
+image_pushes = Table(  # the state of each is that of its job
+    "image_pushes",
+    metadata,
+    Column("job_id", Integer, primary_key=True),
+    Column("digest", String, nullable=False),
+    Column("target", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("pushed_digest", String),
+    Index("image_pushes_by_digest", "digest"),
+)
+
+# The tables of notices: who wants to be told, what is on its way, and how far the log of events was read.
+
+notices = Table(
+    "notices",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("project", ForeignKey("projects.name")),
+    Column("channel", String, nullable=False),
+    Column("address", Text, nullable=False),
+    Column("occasions", String, nullable=False),
+    Column("salt", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("after_event", Integer, nullable=False),
+    Column("sent_at", Float),
+    Column("problem", Text),
+    Column("tested_at", Float),
+    Index("notices_by_user", "user"),
+)
+
+deliveries = Table(
+    "notice_deliveries",
+    metadata,
+    Column("id", String, primary_key=True),
+    Column("notice_id", ForeignKey("notices.id", ondelete="CASCADE"), nullable=False),
+    Column("event_ids", Text, nullable=False),
+    Column("more", Integer, nullable=False),
+    Column("state", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("due_at", Float, nullable=False),
+    Column("tries", Integer, nullable=False),
+    Column("problem", Text),
+    Index("notice_deliveries_by_state", "state", "due_at"),
+    Index("notice_deliveries_by_notice", "notice_id", "state"),
+)
+
+cursor = Table(  # one row: all events up to this one are in deliveries, as far as somebody wants to be told
+    "notice_cursor",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("event_id", Integer, nullable=False),
+)
+
+# The tables of schedules. Who is due next is found in an index; what was fired is known by when it was due.
+
+schedules = Table(
+    "schedules",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("project", ForeignKey("projects.name"), nullable=False),
+    Column("state", String, nullable=False),
+    Column("timing", Text),
+    Column("zone", String, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("overlap", String, nullable=False),
+    Column("catch_up", String, nullable=False),
+    Column("epsilon_seconds", Integer),
+    Column("retries", Integer, nullable=False),
+    Column("ends_after", Integer),
+    Column("soft_error", Boolean, nullable=False),
+    Column("next_at", Float),
+    Column("version", Integer, nullable=False),
+    Column("handled_at", Float),
+    Column("last_due_at", Float),
+    Column("fired", Integer, nullable=False),
+    Column("succeeded", Integer, nullable=False),
+    Column("failed", Integer, nullable=False),
+    Column("failed_in_a_row", Integer, nullable=False),
+    Column("succeeded_at", Float),
+    Column("failed_at", Float),
+    Column("document", Text, nullable=False),
+    UniqueConstraint("user", "name"),
+    partial_index("schedules_by_next", "next_at", where="next_at IS NOT NULL"),
+    sqlite_autoincrement=True,
+)
+
+schedule_parents = Table(
+    "schedule_parents",
+    metadata,
+    Column("schedule_id", ForeignKey("schedules.id"), primary_key=True),
+    Column("parent_id", ForeignKey("schedules.id"), primary_key=True),
+    Column("is_met", Boolean, nullable=False),  # it has succeeded since the child fired last
+    Index("schedule_parents_by_parent", "parent_id"),
+)
+
+firings = Table(
+    "firings",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("schedule_id", ForeignKey("schedules.id"), nullable=False),
+    Column("due_at", Float, nullable=False),
+    Column("at", Float, nullable=False),
+    Column("state", String, nullable=False),
+    Column("reason", Text),
+    Column("job_id", Integer),
+    Column("last_job_id", Integer),
+    Column("tries", Integer, nullable=False),
+    Column("count", Integer, nullable=False),
+    Column("by_hand", Boolean, nullable=False),
+    Column("ended_at", Float),
+    UniqueConstraint("schedule_id", "due_at"),  # each happens once
+    Index("firings_by_job", "job_id"),
+    partial_index("firings_open", "schedule_id", where="state = 'running'"),
+    sqlite_autoincrement=True,
+)
+
+# The tables of services and their replicas.
+
+services = Table(
+    "services",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False, unique=True),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("project", ForeignKey("projects.name"), nullable=False),
+    Column("state", String, nullable=False),
+    Column("request", Text, nullable=False),
+    Column("replicas", Integer, nullable=False),
+    Column("visibility", String, nullable=False),
+    Column("secret", String, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("check", Text, nullable=False),
+    Column("surge", Integer, nullable=False),
+    Column("drain_seconds", Float, nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("failures", Integer, nullable=False),
+    Column("failed_at", Float),
+    Column("problem", Text),
+    Column("retry_at", Float),
+    sqlite_autoincrement=True,
+)
+
+service_replicas = Table(
+    "service_replicas",
+    metadata,
+    Column("job_id", ForeignKey("jobs.id"), primary_key=True, autoincrement=False),
+    Column("service_id", ForeignKey("services.id"), nullable=False),
+    Column("generation", Integer, nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("health", String, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("healthy_at", Float),
+    Column("problem", Text),
+    Column("draining_at", Float),
+    Column("is_over", Boolean, nullable=False),
+    Index("service_replicas_by_service", "service_id", "job_id"),
+    partial_index("service_replicas_live", "service_id", where="is_over = 0"),
+)
+
+# The tables of workflows and sweeps, and of what their jobs hand on and report.
+
+workflows = Table(
+    "workflows",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("project", ForeignKey("projects.name"), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("params", Text, nullable=False),
+    Column("document", Text, nullable=False),  # as it was sent: its owner's, as env may hold secrets
+    Index("workflows_by_user", "user", "id"),
+    sqlite_autoincrement=True,
+)
+
+workflow_jobs = Table(
+    "workflow_jobs",
+    metadata,
+    Column("workflow_id", ForeignKey("workflows.id"), primary_key=True),
+    Column("key", String, primary_key=True),
+    Column("job_id", Integer, nullable=False),
+    Column("step", String, nullable=False),
+    Column("place", Integer, nullable=False),
+    Column("values", Text, nullable=False),
+    Column("needs", Text, nullable=False),
+    Column("condition", Text),
+    Column("goes_on", Boolean, nullable=False),
+    Column("is_late", Boolean, nullable=False),
+    Column("outcome", String),
+    Column("is_after_failure", Boolean, nullable=False),
+    Column("earlier", Text, nullable=False),
+    Index("workflow_jobs_by_job", "job_id", unique=True),
+)
+
+job_outputs = Table(  # what a job has handed on, when it was over
+    "job_outputs",
+    metadata,
+    Column("job_id", Integer, primary_key=True, autoincrement=False),
+    Column("content", Text, nullable=False),
+)
+
+job_metrics = Table(
+    "job_metrics",
+    metadata,
+    Column("job_id", Integer, primary_key=True, autoincrement=False),
+    Column("content", Text, nullable=False),
+)
+
+sweeps = Table(
+    "sweeps",
+    metadata,
+    Column("id", Integer, primary_key=True),
+    Column("name", String, nullable=False),
+    Column("user", ForeignKey("users.name"), nullable=False),
+    Column("project", ForeignKey("projects.name"), nullable=False),
+    Column("created_at", Float, nullable=False),
+    Column("array_id", Integer, nullable=False),
+    Column("first_job", Integer, nullable=False),
+    Column("last_job", Integer, nullable=False),
+    Column("table", Text, nullable=False),  # the values of each element
+    Index("sweeps_by_user", "user", "id"),
+    Index("sweeps_by_job", "first_job", unique=True),
+    sqlite_autoincrement=True,
+)

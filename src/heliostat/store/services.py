@@ -20,7 +20,7 @@ from heliostat.models.services import (
 )
 from heliostat.store.database import Transaction
 from heliostat.store.records import record_to_text, text_to_record
-from heliostat.store.service_tables import service_replicas, services
+from heliostat.store.schema import service_replicas, services
 from heliostat.store.times import to_seconds, to_time
 
 _s, _r = services.c, service_replicas.c

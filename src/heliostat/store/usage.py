@@ -1,5 +1,6 @@
-"""What ended attempts have used, summed up by the database; and what unfinished jobs ask for."""
+"""What ended attempts have used, also as engines that keep accounts say; and what unfinished jobs ask for."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from typing import Any
@@ -19,15 +20,20 @@ from sqlalchemy import (
     select,
     type_coerce,
 )
+from sqlalchemy.dialects.sqlite import insert
 from sqlalchemy.sql import ColumnElement
 
-from heliostat.models import Job, JobState
+from heliostat.models import AttemptId, AttemptUsage, Job, JobId, JobState
 from heliostat.store import schema
+from heliostat.store.database import Transaction
 from heliostat.store.rows import LISTED_COLUMNS, row_to_listed_job
 from heliostat.store.times import to_seconds
 
 _jobs, _attempts = schema.jobs, schema.attempts
 _DAY = 86400
+
+_accounted = schema.attempt_usage
+_VALUES = ("elapsed_seconds", "cpu_seconds", "memory_mib", "gpu_seconds", "out_of_memory")
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,3 +133,26 @@ def _usage(row: Row[*tuple[Any, ...]]) -> UsageRow:
     day, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts = row
     on = datetime.fromtimestamp(day * _DAY, UTC).date()
     return UsageRow(on, user, project, priority_class, gpu_type, gpus, cpus, memory, attempts)
+
+
+def add_usage(tx: Transaction, used: Mapping[AttemptId, AttemptUsage]) -> None:
+    """Said again, the newest counts."""
+    if not used:
+        return
+    statement = insert(_accounted)
+    newest = {name: statement.excluded[name] for name in _VALUES}
+    again = statement.on_conflict_do_update(index_elements=["job_id", "number"], set_=newest)
+    tx.conn.execute(again, [usage_row(attempt_id, usage) for attempt_id, usage in used.items()])
+
+
+def usage_row(attempt_id: AttemptId, usage: AttemptUsage) -> dict[str, object]:
+    job_id, _, number = attempt_id.partition(".")
+    values = {name: getattr(usage, name) for name in _VALUES}
+    return {"job_id": int(job_id), "number": int(number), **values}
+
+
+def usage_of(conn: Connection, job_id: JobId) -> list[AttemptUsage]:
+    """Of each attempt of which it is known, in their order."""
+    columns = [_accounted.c[name] for name in _VALUES]
+    query = select(*columns).where(_accounted.c.job_id == job_id).order_by(_accounted.c.number)
+    return [AttemptUsage(**row._asdict()) for row in conn.execute(query)]

@@ -1,22 +1,25 @@
-"""Workflows in the database: how to make, find and count them. `gates` decides over their jobs."""
+"""Workflows and sweeps in the database, and what their jobs report. `gates` decides over those jobs."""
 
 import json
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, or_, select, update
+from sqlalchemy import Connection, Table, delete, func, insert, or_, select, update
 from sqlalchemy.sql import ColumnElement
 
 from heliostat.models import ACTIVE, Job, JobId, JobState
-from heliostat.models.workflows import Tally, Workflow, WorkflowId, WorkflowJob
+from heliostat.models.workflows import Metric, Sweep, Tally, Workflow, WorkflowId, WorkflowJob
 from heliostat.store import schema
-from heliostat.store.database import Transaction
+from heliostat.store.database import Transaction, chunks
 from heliostat.store.rows import LISTED_COLUMNS, row_to_listed_job
+from heliostat.store.schema import job_metrics, job_outputs, sweeps, workflow_jobs, workflows
 from heliostat.store.times import to_seconds, to_time
-from heliostat.store.workflow_tables import workflow_jobs, workflows
 
 _f, _w, _jobs = workflows.c, workflow_jobs.c, schema.jobs.c
 _LISTED = (_f.id, _f.name, _f.user, _f.project, _f.created_at, _f.params)
+
+_s = sweeps.c
 
 
 def add_workflow(tx: Transaction, made: Workflow, document: str) -> WorkflowId:
@@ -165,4 +168,90 @@ def _workflow_job(values: Any) -> WorkflowJob:
         outcome=values["outcome"],
         is_after_failure=bool(values["is_after_failure"]),
         earlier=tuple(json.loads(values["earlier"])),
+    )
+
+
+def put_outputs(tx: Transaction, job_id: JobId, values: Mapping[str, str]) -> None:
+    """In the place of what was known before."""
+    _put(tx, job_outputs, job_id, json.dumps(dict(values)) if values else None)
+
+
+def put_metrics(tx: Transaction, job_id: JobId, metrics: Mapping[str, Metric]) -> None:
+    text = json.dumps([asdict(one) for one in metrics.values()]) if metrics else None
+    _put(tx, job_metrics, job_id, text)
+
+
+def outputs_of(conn: Connection, job_ids: Sequence[JobId]) -> dict[JobId, dict[str, str]]:
+    return {job_id: json.loads(text) for job_id, text in _found(conn, job_outputs, job_ids)}
+
+
+def metrics_of(conn: Connection, job_ids: Sequence[JobId]) -> dict[JobId, dict[str, Metric]]:
+    return {
+        job_id: {one["name"]: Metric(**one) for one in json.loads(text)}
+        for job_id, text in _found(conn, job_metrics, job_ids)
+    }
+
+
+def _put(tx: Transaction, table: Table, job_id: JobId, text: str | None) -> None:
+    tx.conn.execute(delete(table).where(table.c.job_id == job_id))
+    if text is not None:
+        tx.conn.execute(insert(table).values(job_id=job_id, content=text))
+
+
+def _found(conn: Connection, table: Table, job_ids: Sequence[JobId]) -> list[tuple[JobId, str]]:
+    found: list[tuple[JobId, str]] = []
+    for some in chunks(job_ids):
+        rows = conn.execute(select(table).where(table.c.job_id.in_(some)))
+        found += [(row.job_id, row.content) for row in rows]
+    return found
+
+
+def add_sweep(tx: Transaction, made: Sweep) -> int:
+    values = {
+        "name": made.name,
+        "user": made.user,
+        "project": made.project,
+        "created_at": to_seconds(made.created_at),
+        "array_id": made.array_id,
+        "first_job": made.first_job,
+        "last_job": made.last_job,
+        "table": json.dumps([dict(row) for row in made.table]),
+    }
+    key = tx.conn.execute(insert(sweeps).values(values)).inserted_primary_key
+    return int(key[0]) if key else 0
+
+
+def find_sweep(conn: Connection, number: int) -> Sweep | None:
+    row = conn.execute(select(sweeps).where(_s.id == number)).first()
+    return None if row is None else _sweep(row)
+
+
+def sweep_of(conn: Connection, first_job: JobId) -> Sweep | None:
+    row = conn.execute(select(sweeps).where(_s.first_job == first_job)).first()
+    return None if row is None else _sweep(row)
+
+
+def list_sweeps(
+    conn: Connection, user: str | None, projects: Collection[str], limit: int, before: int | None = None
+) -> list[Sweep]:
+    """Newest first: those of a user and of these projects; None: all."""
+    query = select(sweeps).order_by(_s.id.desc()).limit(limit)
+    if user is not None:
+        query = query.where(or_(_s.user == user, _s.project.in_(list(projects))))
+    if before is not None:
+        query = query.where(_s.id < before)
+    return [_sweep(row) for row in conn.execute(query)]
+
+
+def _sweep(row: Any) -> Sweep:
+    return Sweep(
+        id=row.id,
+        name=row.name,
+        user=row.user,
+        project=row.project,
+        created_at=to_time(row.created_at),
+        array_id=row.array_id,
+        first_job=row.first_job,
+        last_job=row.last_job,
+        table=tuple(json.loads(row._mapping["table"])),
     )

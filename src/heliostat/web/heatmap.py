@@ -7,7 +7,7 @@ from datetime import datetime
 from urllib.parse import quote
 
 from heliostat.models import JobState, NodeState
-from heliostat.services.cluster.glance import Condition, SeenDevice, SeenNode, Tenant
+from heliostat.services.cluster.overview import Condition, SeenDevice, SeenNode, Tenant
 from heliostat.web import words
 
 MEANINGS = {

@@ -2,22 +2,23 @@
 
 import gzip
 import hashlib
+import threading
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlencode
 
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from heliostat import __version__
-from heliostat.auth.csrf import new_form_token
+from heliostat.auth.web import digest_of, new_form_token
 from heliostat.models import User
 from heliostat.web import cookies, navigation, words
 from heliostat.web.assets import address_of
-from heliostat.web.flashes import Flash, Flashes, Kind
 from heliostat.web.visits import Guest, Visit
 
 if TYPE_CHECKING:
@@ -40,6 +41,16 @@ HEADERS = {
 }
 _WORTH_ZIPPING = 1400
 _PIECES_KEPT = 4096
+
+Kind = Literal["good", "bad", "note"]
+_MOST_BROWSERS = 1000
+_MOST_EACH = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Flash:
+    kind: Kind
+    text: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,3 +186,25 @@ def _quicker(macros: Any) -> Any:
     for name in ("icon", "state", "time", "clock", "size", "gpus", "user", "project", "job"):
         setattr(macros, name, lru_cache(_PIECES_KEPT, typed=True)(getattr(macros, name)))
     return macros
+
+
+class Flashes:
+    """What was just done, shown once on the next page. Kept in memory: a restart in between loses a sentence."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._kept: OrderedDict[str, list[Flash]] = OrderedDict()
+
+    def add(self, secret: str, flash: Flash) -> None:
+        with self._lock:
+            mine = self._kept.setdefault(digest_of(secret), [])
+            mine.append(flash)
+            del mine[:-_MOST_EACH]
+            while len(self._kept) > _MOST_BROWSERS:
+                self._kept.popitem(last=False)
+
+    def take(self, secret: str) -> tuple[Flash, ...]:
+        if not self._kept:
+            return ()
+        with self._lock:
+            return tuple(self._kept.pop(digest_of(secret), ()))

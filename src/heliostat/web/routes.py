@@ -8,7 +8,7 @@ from fastapi.routing import APIRoute
 
 from heliostat.services.context import Context
 from heliostat.web import assets, live, login, pace, pages
-from heliostat.web.flashes import Flashes
+from heliostat.web.rendering import Flashes
 from heliostat.web.visits import guard
 
 

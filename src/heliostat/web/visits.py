@@ -9,8 +9,7 @@ from fastapi import Depends
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 
-from heliostat.auth.csrf import is_form_token
-from heliostat.auth.web import Browser, over
+from heliostat.auth.web import Browser, is_form_token, over
 from heliostat.errors import BadRequest, Forbidden, HeliostatError
 from heliostat.models import Caller, User
 from heliostat.services.context import Context

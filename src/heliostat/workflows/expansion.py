@@ -5,17 +5,50 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 
+from heliostat.errors import Invalid, TooLarge
 from heliostat.models.dependencies import MOST_PAIRS
 from heliostat.workflows.deciding import FUNCTIONS, STATUS_FUNCTIONS, Gate, read_condition, scope_of
 from heliostat.workflows.documents import Document, Step
 from heliostat.workflows.expressions import Expression, Scope, Value, Wrong, as_text, calls_in, names_in
-from heliostat.workflows.limits import Room, too_many_pairs
 from heliostat.workflows.matrix import Values, label
 from heliostat.workflows.parameters import settle, variable_of
 from heliostat.workflows.refusing import listed, wrong
 from heliostat.workflows.templates import Template, as_it_is, parse_template, walk
 
 FILLED_LATER = ("command", "env")  # the fields whose words may name what other jobs hand on
+
+MOST_BYTES = 64 * 2**20  # of all jobs, written out
+MOST_LOOKUPS = 1_000_000  # of values other jobs hand on: names in expressions times the jobs that are needed
+
+
+class Room:
+    """What is left for one workflow."""
+
+    def __init__(self, most_bytes: int = MOST_BYTES, most_lookups: int = MOST_LOOKUPS) -> None:
+        self._most_bytes, self._most_lookups = most_bytes, most_lookups
+        self._bytes, self._pairs, self._lookups = most_bytes, MOST_PAIRS, most_lookups
+
+    def take_bytes(self, count: int) -> None:
+        """Raises TooLarge."""
+        self._bytes -= count
+        if self._bytes < 0:
+            raise TooLarge(
+                f"Written out, these jobs take more than {self._most_bytes // 2**20} MiB.",
+                "Put the script, or the values of env, into a file on the node and name the file.",
+            )
+
+    def take_pairs(self, count: int) -> None:
+        """Raises Invalid."""
+        self._pairs -= count
+        if self._pairs < 0:
+            raise too_many_pairs(f"more than {MOST_PAIRS:,}")
+
+    def take_lookups(self, job: str, count: int) -> None:
+        """Raises Invalid."""
+        self._lookups -= count
+        if self._lookups < 0:
+            why = f"looks more than {self._most_lookups:,} times at what other jobs hand on"
+            raise wrong(f"jobs.{job}", why, "Let a small job in between gather these values, and hand on a few.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,3 +274,8 @@ class _Alike:
 
     def _shared(self, row: Values) -> tuple[Value, ...]:
         return tuple(row[name] for name in self._names)
+
+
+def too_many_pairs(told: str) -> Invalid:
+    hint = "Put a small job in between that needs all of them, and let the others need that one."
+    return wrong("jobs", f"makes {told} pairs of a job and one it needs; {MOST_PAIRS:,} are allowed", hint)

@@ -98,12 +98,12 @@ def test_it_is_changed_paused_resumed_run_and_removed(server: RunningServer) -> 
 def test_its_times_and_its_parents_are_changed_with_the_client(server: RunningServer) -> None:
     with Client(home=server.home) as client:
         for name in ("first", "second"):
-            client.create_schedule(name, "0 2 * * *", JOB)
-        assert client.change_schedule("second", schedule="@hourly")["schedule"] == "@hourly"
-        after = client.change_schedule("second", schedule=None, parents=["first"])
+            client.schedules.create(name, "0 2 * * *", JOB)
+        assert client.schedules.change("second", schedule="@hourly")["schedule"] == "@hourly"
+        after = client.schedules.change("second", schedule=None, parents=["first"])
         assert (after["schedule"], len(after["parents"])) == (None, 1)
         for name in ("second", "first"):
-            client.remove_schedule(name)
+            client.schedules.remove(name)
 
 
 def test_the_next_times_are_told_before_anything_is_stored(server: RunningServer) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 from bench.slurm_up import PrivateSlurm
 
 from heliostat.config import Home, Settings
-from heliostat.engines.contract import Engine, Reports
+from heliostat.engines.contract import Engine
 from heliostat.engines.local.engine import LocalEngine
 from heliostat.engines.simulated.clock import ManualClock, RealClock
 from heliostat.engines.simulated.cluster import parse_nodes
@@ -134,7 +134,6 @@ class Bench:
         if hasattr(self, "engine"):
             self.engine.close()
         self.engine = self.under_test.make()
-        assert isinstance(self.engine, Reports)
         self.engine.on_observation(self._keep)
 
     def tear_down(self) -> None:

@@ -1,23 +1,10 @@
 """What every engine promises, asked of every engine."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
-from contract import DEADLINE_SECONDS, ENGINES, EXIT, SECONDS, Bench, as_running, slurm
+from contract import DEADLINE_SECONDS, EXIT, SECONDS, Bench, as_running
 
-from heliostat.engines.contract import ExtendsLimits, TakesSamples
+from heliostat.engines.contract import RunsPrograms
 from heliostat.models import Cause, Ended, NodeState, Observation, Started
-
-
-@pytest.fixture(params=[*ENGINES, "slurm"])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    if request.param == "slurm":
-        bench = Bench(slurm(tmp_path, request.getfixturevalue("slurm")), tmp_path)
-    else:
-        bench = Bench(ENGINES[request.param](tmp_path), tmp_path)
-    yield bench
-    bench.tear_down()
 
 
 @pytest.mark.parametrize("exit_code", [0, 3])
@@ -116,7 +103,7 @@ def test_an_attempt_over_its_time_limit_ends_as_timed_out(bench: Bench) -> None:
 
 def test_an_attempt_that_is_given_more_time_outlives_its_first_limit(bench: Bench) -> None:
     engine = bench.engine
-    if not isinstance(engine, ExtendsLimits):
+    if not isinstance(engine, RunsPrograms):
         pytest.skip("this engine gives no more time")
     extended, other = (bench.running_long(time_limit_seconds=8) for _ in range(2))
     bench.start(extended)
@@ -267,7 +254,7 @@ def test_closing_twice_is_fine(bench: Bench) -> None:
 
 def test_what_runs_and_every_node_is_sampled_and_what_is_over_no_longer(bench: Bench) -> None:
     engine = bench.engine
-    if not isinstance(engine, TakesSamples):
+    if not engine.capabilities.measures_attempts:
         pytest.skip("this engine does not say what is used")
     running, gang = bench.running_long(), bench.gang(2, "exec sleep 600", **{SECONDS: "36000"})
     bench.start(running, gang)
@@ -291,7 +278,7 @@ def test_what_runs_and_every_node_is_sampled_and_what_is_over_no_longer(bench: B
 
 
 def test_nothing_of_a_new_engine_is_sampled_but_its_nodes(bench: Bench) -> None:
-    if not isinstance(bench.engine, TakesSamples):
+    if not bench.engine.capabilities.measures_attempts:
         pytest.skip("this engine does not say what is used")
     readings = bench.engine.sample()
     assert readings.attempts == {}

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from heliostat.payloads.archive import SESSION_LAUNCHER, script_for
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from support.images import IMAGE, put_image, why_no_podman
@@ -94,6 +95,16 @@ def test_it_runs_as_its_user_with_its_exit_code_and_both_streams(way: Way) -> No
     assert way.out(job) == f"{way.uid or 0}\n"
     assert way.out(job, "stderr") == "wrong\n"
     nothing_is_left(way.server, job["id"])
+
+
+def test_a_program_of_ours_starts_where_only_the_files_of_the_job_are(way: Way) -> None:
+    words = ["service", "/bin/sh", "-c", "echo $PORT"]
+    body = {**way.fields, "script": script_for(SESSION_LAUNCHER), "command": words}
+    job = way.server.finished(way.server.submit(way.uid, **body), way.uid)
+    if "image" in way.fields:  # it has a shell, and no Python
+        assert (job["exit_code"], "python3: not found" in way.out(job, "stderr")) == (127, True)
+    else:
+        assert (job["exit_code"], way.out(job).strip().isdigit()) == (0, True), way.out(job, "stderr")
 
 
 def test_it_has_no_privilege_and_sees_no_other_process(way: Way) -> None:

@@ -52,7 +52,7 @@ def test_a_job_of_the_command_line_runs_with_the_packages_of_a_file(server: Serv
     (tmp_path / "requirements.txt").write_text("tiny\n")
     done = helio(server, "run", "--env", "requirements.txt", "--env", "A=1", "--wait", "--", "tiny", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    found = server.client.environments()[0]
+    found = server.client.environments.list()[0]
     assert (found["state"], found["shared"], found["kind"]) == ("ready", False, "requirements")
 
 
@@ -98,13 +98,13 @@ def test_a_job_file_names_its_software_by_file_by_text_or_as_an_image(server: Se
     assert done.returncode == 0, done.stderr
     with_image = server.client.submit("true", environment="image:busybox", held=True, workdir=HOME)
     assert with_image.refresh().data["spec"]["image"].endswith("busybox:latest")
-    server.client.cancel(with_image)
+    server.client.jobs.cancel(with_image)
 
 
 def test_the_same_job_can_be_asked_for_again(server: Server) -> None:
     first = server.client.submit("tiny", environment={"requirements": "tiny<8"}).wait(PATIENCE_SECONDS)
     assert first.ok, first.reason
-    request = server.client.job(first.id).data["request"]
+    request = server.client.jobs.get(first.id).data["request"]
     assert "after" not in request
     again = server.client.submit_bodies([request])["job_ids"]
     assert server.client.wait(again, PATIENCE_SECONDS)[0].ok

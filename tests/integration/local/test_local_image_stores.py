@@ -8,6 +8,7 @@ import signal
 import time
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ import pytest
 from heliostat.config import Home, Settings
 from heliostat.engines.folders import person_of
 from heliostat.engines.local.containers import tool_room
-from heliostat.engines.local.image_stores import ImageStore, begin_sweep, end_sweep, store_bytes
+from heliostat.engines.local.image_stores import ImageStore, begin_sweep, end_sweep, store_bytes, sweep_stores
 from heliostat.loops.image_stores import ImageStoreKeeper
 from heliostat.runtimes.image_stores import in_use
 from integration.running_server import RunningServer, wait_for
@@ -102,8 +103,9 @@ def test_what_was_not_used_for_long_goes_and_leaves_nothing(server: RunningServe
 
 def test_the_server_removes_what_is_due_of_everybody(server: RunningServer, store: ImageStore) -> None:
     used(store, OTHER, LONG_AGO)
-    assert ImageStoreKeeper(settings(server)).sweep() == 0  # without limits nobody looks
-    assert ImageStoreKeeper(settings(server, images_keep_days=30)).sweep() == 1
+    assert ImageStoreKeeper(partial(sweep_stores, settings(server))).sweep() == 0  # without limits nobody looks
+    limited = settings(server, images_keep_days=30)
+    assert ImageStoreKeeper(partial(sweep_stores, limited)).sweep() == 1
     assert names(store) == {IMAGE}
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from websockets.sync.client import connect
 
-from heliostat.services.sessions.kernels import has_r
+from heliostat.payloads.kernel_specs import has_r
 from integration.running_server import RunningServer, wait_for
 from support.proxied import Visitor, proxy_url
 

@@ -15,13 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from heliostat.engines.environment import DEFAULT_PATH
 from heliostat.engines.inside import Inside
-from heliostat.engines.relay import frames
 from heliostat.engines.relay.link import Link, LinkLimits, PortFailed, PortRefused, RelayLost
-from heliostat.engines.relay.package import packed
 from heliostat.engines.relay.relays import Relays, RelayTiming
 from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, Job, JobSpec, JobState, Resources
+from heliostat.payloads import relay_frames as frames
+from heliostat.payloads.archive import RELAY, packed
 
 NUMBER = f"77{os.getpid()}"
 JOB = Job(
@@ -100,7 +101,7 @@ class Inner:
 
     def inside(self, *_: object) -> Inside:
         path = self.folder / f"inside-{os.urandom(4).hex()}"
-        path.write_bytes(packed("mark"))
+        path.write_bytes(packed(RELAY, "mark", path=DEFAULT_PATH))
         return Inside(("/bin/sh", str(path)), {"SLURM_JOB_ID": NUMBER}, close=lambda: path.unlink(missing_ok=True))
 
 

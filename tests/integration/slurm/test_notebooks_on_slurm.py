@@ -36,23 +36,28 @@ def test_a_notebook_fails_on_a_node_with_its_reason_and_keeps_its_results(
 ) -> None:
     path = write_notebook(tmp_path / "bad.ipynb", "x = 1", "print('before', x)", "[][x]")
     with Client(home=server.home) as client:
-        job = client.run_notebook(path, {"x": 5}, cpus=1, memory="1G").wait(PATIENCE_SECONDS)
+        job = client.notebooks.run(path, {"x": 5}, cpus=1, memory="1G").wait(PATIENCE_SECONDS)
         assert job.data["reason"] == "cell 4 failed: IndexError: list index out of range"
         assert "before 5" in job.logs("stdout")
-        assert [one.name for one in client.results(job.id, tmp_path / "got")] == ["bad.html", "bad.ipynb"]
+        assert [one.name for one in client.files.save_results(job.id, tmp_path / "got")] == [
+            "bad.html",
+            "bad.ipynb",
+        ]
 
 
 def test_a_notebook_of_a_session_on_a_node_becomes_a_job(server: RunningServer, tmp_path: Path) -> None:
     write_notebook(tmp_path / "mine.ipynb", "import os", "print('in', os.getcwd())")
     with Client(home=server.home) as client:
-        session = client.start_session("custom", ["sleep", "900"], workdir=str(tmp_path), cpus=1, memory="256M")
+        session = client.sessions.start("custom", ["sleep", "900"], workdir=str(tmp_path), cpus=1, memory="256M")
         number = session["id"]
         wait_for(
-            lambda: client.job_data(number)["state"] == "running", "the session runs", seconds=PATIENCE_SECONDS
+            lambda: client.jobs.get(number).data["state"] == "running",
+            "the session runs",
+            seconds=PATIENCE_SECONDS,
         )
-        assert client.session_notebooks(number) == ["mine.ipynb"]
-        job = client.run_notebook("mine.ipynb", session=number, cpus=1, memory="1G").wait(PATIENCE_SECONDS)
+        assert client.sessions.notebooks(number) == ["mine.ipynb"]
+        job = client.notebooks.run("mine.ipynb", session=number, cpus=1, memory="1G").wait(PATIENCE_SECONDS)
         assert (job.data["state"], job.data["reason"]) == ("completed", None)
         assert f"in {os.path.realpath(tmp_path)}\n" in job.logs("stdout")
-        client.cancel(number, force=True)
-        client.job(number).wait(PATIENCE_SECONDS)
+        client.jobs.cancel(number, force=True)
+        client.jobs.get(number).wait(PATIENCE_SECONDS)

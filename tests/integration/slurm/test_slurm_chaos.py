@@ -133,7 +133,7 @@ def _client(server: RunningServer) -> Client:
 def _wait_for_all(server: RunningServer, slurm: TestCluster) -> None:
     """Slurm takes nodes out of use on which it finds a number that it gave twice: an admin puts them back."""
     deadline = time.monotonic() + 300
-    while left := [job.id for job in _client(server).jobs(unfinished=True)]:
+    while left := [job.id for job in _client(server).jobs.list(unfinished=True)]:
         assert time.monotonic() < deadline, f"{left} never end\n{slurm.run('squeue')}"
         slurm.resume_nodes()
         time.sleep(1)

@@ -76,7 +76,7 @@ def test_nobody_else_enters(server: RunningServer, job: int, two_people: list[Pe
 def test_it_ends_when_nobody_listens_and_the_job_goes_on(server: RunningServer, slurm: TestCluster) -> None:
     job = running_job(server)
     try:
-        told = iter(Client(home=server.home).enter(job, ["sh", "-c", "echo first; exec sleep 600"]))
+        told = iter(Client(home=server.home).jobs.start_exec(job, ["sh", "-c", "echo first; exec sleep 600"]))
         assert next(told).data == b"first\n"
         number = slurm.run("squeue", "-h", "--me", "-t", "R", "-o", "%A").split()[0]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.engines.slurm.setup.node_script import node_script
 from heliostat.errors import Conflict
-from heliostat.services.slurm_setup.verbs import Sources, apply_setup, plan_setup
+from heliostat.provision.slurm.node_script import node_script
+from heliostat.provision.slurm.setup import Sources, apply_setup, plan_setup
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root
 from support.own_slurm import FIRST, HOST, SECOND, OurOwn

@@ -2,7 +2,7 @@ import hashlib
 
 import pytest
 
-from heliostat.auth.tokens import digest_of, is_token, new_token
+from heliostat.auth.identity import digest_of, is_token, new_token
 
 
 def test_a_token_is_long_random_and_known_by_its_digest() -> None:

@@ -12,8 +12,7 @@ import pytest
 from sqlalchemy import Connection
 from sqlalchemy.exc import OperationalError
 
-from heliostat.auth.identity import Identities
-from heliostat.auth.tokens import new_token
+from heliostat.auth.identity import Identities, new_token
 from heliostat.config import Home, Settings
 from heliostat.errors import Forbidden, HeliostatError, NotAuthenticated, StoreUnavailable, TooManyRequests
 from heliostat.models import Role, Token, User

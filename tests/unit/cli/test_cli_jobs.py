@@ -220,7 +220,7 @@ def test_an_interrupted_wait_leaves_the_job_and_says_so(helio, serve, monkeypatc
         raise KeyboardInterrupt
 
     serve(answer(JOB, 201))
-    monkeypatch.setattr("heliostat.client.client.Client.wait", interrupt)
+    monkeypatch.setattr("heliostat.client.jobs.Jobs.wait", interrupt)
     ran = helio("run", "--wait", "true")
     assert ran.code == 130
     assert "helio cancel 7" in ran.err

@@ -5,7 +5,7 @@ import typer
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.cli.notebook_parameters import joined, parameters_of
+from heliostat.cli.notebook import joined, parameters_of
 
 
 def test_a_name_and_its_value_may_be_two_words() -> None:

@@ -68,7 +68,7 @@ def test_only_the_controller_is_set_up_and_only_by_root(helio, tmp_path, monkeyp
 
 def test_what_is_not_installed_is_named(helio, tmp_path, monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    monkeypatch.setattr("heliostat.services.slurm_setup.machine.shutil.which", lambda name, path: None)
+    monkeypatch.setattr("heliostat.provision.slurm.machine.shutil.which", lambda name, path: None)
     here = socket.gethostname().partition(".")[0]
     prefix = "/srv/no/such"
     ran = helio("slurm", "setup", "apply", "--nodes", nodes(tmp_path, here), "--prefix", prefix)
@@ -84,7 +84,7 @@ def test_use_is_not_for_a_try(helio, tmp_path):
 
 
 def test_that_slurm_is_used_from_now_on_is_said(helio, tmp_path, monkeypatch):
-    monkeypatch.setattr("heliostat.services.slurm_setup.verbs.apply_setup", lambda sources, install: iter(()))
+    monkeypatch.setattr("heliostat.provision.slurm.setup.apply_setup", lambda sources, install: iter(()))
     monkeypatch.setattr("heliostat.cli.slurm_setup._use", lambda: iter(["Heliostat is set to Slurm."]))
     ran = helio("slurm", "setup", "apply", "--nodes", nodes(tmp_path), "--use")
     assert ran.out == "Heliostat is set to Slurm.\nSlurm is set up.\n"

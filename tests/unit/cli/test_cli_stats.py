@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from heliostat.cli.sparklines import BLOCKS, largest, mean_of, sparkline, squeezed
+from heliostat.cli.stats import BLOCKS, largest, mean_of, sparkline, squeezed
 from unit.client.stand_in_server import answer
 
 

@@ -5,8 +5,10 @@ from pathlib import Path
 import pytest
 
 from heliostat.client import Client
+from heliostat.client.address import Address
 from heliostat.client.bodies import job_body
 from heliostat.client.jobs import OVER, JobArray, JobHandle
+from heliostat.client.transport import Transport
 from heliostat.models import TERMINAL, JobState
 from unit.client.stand_in_server import answer
 
@@ -78,7 +80,7 @@ def test_jobs_come_page_by_page(serve, tmp_path):
         answer({"items": [DONE, {**DONE, "id": 6}], "next_cursor": "6"}),
         answer({"items": [{**DONE, "id": 5}], "next_cursor": None}),
     )
-    found = Client(home=tmp_path).jobs(state=["completed", "failed"], unfinished=False)
+    found = Client(home=tmp_path).jobs.list(state=["completed", "failed"], unfinished=False)
     assert [job.id for job in found] == [7, 6, 5]
     assert b"state=completed&state=failed" in server.requests[0]
     assert b"unfinished=false" in server.requests[0]
@@ -87,7 +89,7 @@ def test_jobs_come_page_by_page(serve, tmp_path):
 
 def test_a_limit_asks_for_no_more_than_it_needs(serve, tmp_path):
     server = serve(answer({"items": [DONE, DONE], "next_cursor": "6"}))
-    assert len(list(Client(home=tmp_path).jobs(limit=2))) == 2
+    assert len(list(Client(home=tmp_path).jobs.list(limit=2))) == 2
     assert len(server.requests) == 1
 
 
@@ -96,7 +98,7 @@ def test_a_log_is_read_to_its_end_as_it_was_at_the_start(serve, tmp_path):
         answer(b"abc", X_Log_Size="5", X_Log_Offset="0"),
         answer(b"de", X_Log_Size="900", X_Log_Offset="3"),
     )
-    assert Client(home=tmp_path).logs(7, "stdout") == "abcde"
+    assert Client(home=tmp_path).logs.text(7, "stdout") == "abcde"
     assert b"offset=3&limit=2" in server.requests[1]
 
 
@@ -110,12 +112,12 @@ def test_both_streams_are_read_in_the_order_they_were_written(serve, tmp_path):
         *(part(b"", 2), part(b"", 2), answer({"items": order})),
         *(part(b"a", 2), part(b"EE", 2), part(b"b", 2, offset=1), part(b"", 2, offset=2)),
     )
-    assert Client(home=tmp_path).logs(7) == "aEEb"
+    assert Client(home=tmp_path).logs.text(7) == "aEEb"
 
 
 def test_times_are_aware(serve, tmp_path):
     serve(answer(DONE))
-    job = Client(home=tmp_path).job(7)
+    job = Client(home=tmp_path).jobs.get(7)
     assert job.submitted_at.utcoffset() is not None
     assert job.started_at is None
 
@@ -123,15 +125,15 @@ def test_times_are_aware(serve, tmp_path):
 def test_when_takes_what_submit_takes(serve, tmp_path):
     foreseen = {"starts_now": True, "forecast": None, "what_if": [], "accuracy": {"within": 0, "of": 0}}
     server, client = serve(answer(foreseen), answer(foreseen)), Client(home=tmp_path)
-    assert client.when("python train.py", gpus=2)["starts_now"]
+    assert client.queue.when("python train.py", gpus=2)["starts_now"]
     assert sent(server.requests[0]) == {"command": "python train.py", "gpus": 2}
-    client.when(["python", "train.py"], array="0-9", time="8h")
+    client.queue.when(["python", "train.py"], array="0-9", time="8h")
     assert sent(server.requests[1]) == {"command": ["python", "train.py"], "array": "0-9", "time_limit": "8h"}
 
 
 def test_jobs_arrays_and_times_are_written_as_the_server_reads_them():
-    client = Client()
-    job, array = JobHandle(client, 12), JobArray(client, 5, [20, 21])
+    transport = Transport(Address())
+    job, array = JobHandle(transport, 12), JobArray(transport, 5, [20, 21])
     body = job_body({"command": "true", "after": [job, 13, array], "after_any": job, "after_each": array})
     assert body["after"] == [12, 13, "array:5"]
     assert (body["after_any"], body["after_each"]) == (12, "array:5")

@@ -59,7 +59,7 @@ def test_a_request_that_must_not_be_repeated_is_sent_once(serve, tmp_path):
     client = Client(home=tmp_path)
     client.status()
     with pytest.raises(ServerUnreachable, match="went away"):
-        client.requeue(7)
+        client.jobs.requeue(7)
     assert len(server.requests) == 2
 
 
@@ -72,7 +72,7 @@ def test_an_idle_connection_the_server_has_closed_is_not_used(serve, tmp_path):
     deadline = threading.Event()
     while not kept.was_closed_by_server():
         assert not deadline.wait(0.01)
-    assert client.requeue(7).id == 7
+    assert client.jobs.requeue(7).id == 7
 
 
 def test_a_fresh_connection_that_breaks_is_not_tried_again(serve, tmp_path):
@@ -98,7 +98,7 @@ def test_errors_come_as_exceptions_with_hint_and_fields(serve, tmp_path, status,
     said = {"code": "no_job", "message": "There is no job 7.", "hint": "helio ps", "fields": {"id": "unknown"}}
     serve(answer({"error": said}, status))
     with pytest.raises(expected) as caught:
-        Client(home=tmp_path).job(7)
+        Client(home=tmp_path).jobs.get(7)
     error = caught.value
     assert (error.message, error.hint, error.code, error.fields) == (
         "There is no job 7.",
@@ -135,7 +135,7 @@ def test_threads_have_connections_of_their_own(serve, tmp_path):
 
 def test_names_are_quoted_in_paths(serve, tmp_path):
     server = serve(answer({"name": "x"}))
-    Client(home=tmp_path).user("../tokens?x=1")
+    Client(home=tmp_path).users.get("../tokens?x=1")
     assert server.requests[0].startswith(b"GET /api/v1/users/..%2Ftokens%3Fx%3D1 HTTP/1.1")
 
 

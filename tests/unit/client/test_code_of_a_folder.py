@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.client import records
-from heliostat.client.records import with_record
+from heliostat.client import git
+from heliostat.client.git import with_record
 from heliostat.models.records import MOST_DIFF_BYTES
 
-code_of = partial(records.code_of, fresh_seconds=0.0)  # looks each time
+code_of = partial(git.code_of, fresh_seconds=0.0)  # looks each time
 pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.client.folders import pieces, scan_folder
+from heliostat.client.uploads import pieces, scan_folder
 from heliostat.errors import Invalid
 
 

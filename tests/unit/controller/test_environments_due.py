@@ -10,8 +10,9 @@ from heliostat.config import Home, Settings
 from heliostat.controller.environments import settle_build
 from heliostat.models import Cause, Ended, Job, JobSpec, JobState, Resources
 from heliostat.models.environments import CANNOT_BUILD, Environment, Software
-from heliostat.services.environments.removal import due
+from heliostat.services.environments.verbs import due
 from heliostat.store.environments import Kept
+from support.engines import FilesEngine
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
 DIGEST = "ab" * 32
@@ -50,6 +51,10 @@ def build(**fields: object) -> Job:
     return replace(job, environment=DIGEST, **fields)  # type: ignore[arg-type]
 
 
+def settled(settings: Settings, job: Job, end: Ended) -> Ended:
+    return settle_build(settings, FilesEngine(settings.home.path), job, end)
+
+
 def ended(code: int, cause: Cause = Cause.EXITED) -> Ended:
     return Ended("7.1", NOW, cause, code)
 
@@ -60,19 +65,19 @@ def ready(settings: Settings) -> Path:
 
 def test_a_build_that_completes_is_in_its_place_and_may_be_told_of_twice(settings):
     for _ in range(2):
-        assert settle_build(settings, build(), ended(0)) == ended(0)
+        assert settled(settings, build(), ended(0)) == ended(0)
         assert (ready(settings) / "bin").is_dir()
 
 
 def test_a_build_that_was_killed_leaves_nothing(settings):
-    assert settle_build(settings, build(), ended(137, Cause.STOPPED)) == ended(137, Cause.STOPPED)
+    assert settled(settings, build(), ended(137, Cause.STOPPED)) == ended(137, Cause.STOPPED)
     assert not ready(settings).exists()
     assert not (settings.home.jobs / "7/work/room").exists()
 
 
 def test_a_build_that_fails_says_its_last_words_without_what_steers_terminals(settings):
     (settings.home.jobs / "7/work/why").write_text("error: no tiny\x1b[2J\n\n  cause:   none\n")
-    told = settle_build(settings, build(), ended(1))
+    told = settled(settings, build(), ended(1))
     assert told.detail == f"{CANNOT_BUILD}error: no tiny[2J\ncause: none"
 
 
@@ -80,7 +85,7 @@ def test_words_behind_a_link_are_not_read(settings):
     secret = settings.home.path / "secret"
     secret.write_text("secret")
     (settings.home.jobs / "7/work/why").symlink_to(secret)
-    assert settle_build(settings, build(), ended(1)).detail == f"{CANNOT_BUILD}exit code 1"
+    assert settled(settings, build(), ended(1)).detail == f"{CANNOT_BUILD}exit code 1"
 
 
 def test_a_link_in_place_of_the_environment_is_not_taken_over(settings):
@@ -88,15 +93,15 @@ def test_a_link_in_place_of_the_environment_is_not_taken_over(settings):
     (made / "bin").rmdir()
     made.rmdir()
     made.symlink_to("/etc")
-    told = settle_build(settings, build(), ended(0))
+    told = settled(settings, build(), ended(0))
     assert told.exit_code == 1
     assert not ready(settings).is_symlink()
 
 
 def test_a_build_that_leaves_nothing_has_failed(settings):
     (settings.home.jobs / "7/work/room").rename(settings.home.path / "away")
-    assert settle_build(settings, build(), ended(0)).exit_code == 1
+    assert settled(settings, build(), ended(0)).exit_code == 1
 
 
 def test_other_jobs_are_none_of_its_business(settings):
-    assert settle_build(settings, build(kind="batch"), ended(1)) == ended(1)
+    assert settled(settings, build(kind="batch"), ended(1)) == ended(1)

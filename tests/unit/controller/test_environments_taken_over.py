@@ -12,6 +12,7 @@ from heliostat.controller.environments import settle_build
 from heliostat.controller.leftovers import read_safely
 from heliostat.models import Cause, Ended, Job, JobSpec, JobState, Resources
 from heliostat.models.environments import BUILD
+from support.engines import FilesEngine
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 JOB = Job(7, BUILD, "b", JobState.RUNNING, "u", "u", "p", Resources(), JobSpec(("x",)), NOW, attempt=1)
@@ -26,7 +27,7 @@ def settings(tmp_path: Path) -> Settings:
 
 
 def settled(settings: Settings) -> Ended:
-    return settle_build(settings, replace(JOB, environment="ab"), DONE)
+    return settle_build(settings, FilesEngine(settings.home.path), replace(JOB, environment="ab"), DONE)
 
 
 def room(settings: Settings) -> Path:

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.config import Home
-from heliostat.controller.images import settle_fetch
+from heliostat.controller.leftovers import settle_fetch
 from heliostat.models import Cause, Ended
+from support.engines import FilesEngine
 from unit.services.site import a_job
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
@@ -26,16 +26,16 @@ def noted(tmp_path: Path) -> Path:
 @pytest.mark.parametrize("code", [125, 126])
 def test_the_reason_is_that_its_image_did_not_come(tmp_path: Path, noted: Path, code: int) -> None:
     noted.write_text("failed lab/torch:2\nError: \x1b[31mmanifest unknown\n")
-    settled = settle_fetch(Home(tmp_path), JOB, replace(FAILED, exit_code=code))
+    settled = settle_fetch(FilesEngine(tmp_path), JOB, replace(FAILED, exit_code=code))
     assert (settled.detail or "").startswith("lab/torch:2 cannot be fetched: the registry has no such image")
 
 
 @pytest.mark.parametrize("seen", [replace(FAILED, exit_code=1), replace(FAILED, cause=Cause.TIMED_OUT)])
 def test_one_that_was_begun_has_reasons_of_its_own(tmp_path: Path, noted: Path, seen: Ended) -> None:
     noted.write_text("failed lab/torch:2\nError: manifest unknown\n")
-    assert settle_fetch(Home(tmp_path), JOB, seen) is seen
+    assert settle_fetch(FilesEngine(tmp_path), JOB, seen) is seen
 
 
 def test_an_image_that_came_is_no_reason(tmp_path: Path, noted: Path) -> None:
     noted.write_text(f'"digest":"sha256:{"0" * 64}","names":["lab/torch:2"\n')
-    assert settle_fetch(Home(tmp_path), JOB, FAILED) is FAILED
+    assert settle_fetch(FilesEngine(tmp_path), JOB, FAILED) is FAILED

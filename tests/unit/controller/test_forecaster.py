@@ -1,5 +1,6 @@
 """The thread that foretells: what it keeps, stores and survives."""
 
+import threading
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import timedelta
@@ -88,15 +89,11 @@ def test_how_good_it_was_is_known_once_jobs_have_started(store: Store) -> None:
     assert made.accuracy() == Accuracy(1, 2)
 
 
-def test_an_empty_queue_is_forked_once_and_left_alone(store: Store) -> None:
+def test_an_empty_queue_is_left_alone_until_something_changes(store: Store) -> None:
     queue = Queue()
     made = a_forecaster(store, queue, shortest_pause_seconds=0.01, settling_seconds=0.01)
-    made.start()
-    try:
-        wait_until(lambda: made._waits, "it has nothing to do", 60)
-        assert queue.forks == 1
-    finally:
-        made.close()
+    assert made._look() == threading.TIMEOUT_MAX
+    assert queue.forks == 1
 
 
 def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -112,7 +109,7 @@ def test_it_goes_on_after_the_database_could_not_be_written(store: Store, monkey
     monkeypatch.setattr(store, "write", refuse)
     made.start()
     try:
-        wait_until(lambda: failed and made._waits, "it has failed once and rests", 60)
+        wait_until(lambda: failed, "it has failed once", 60)
         store.write(lambda tx: moves.set_job(tx, 2, {"priority": -1}))
         wait_until(lambda: made._told == {2}, "it has stored what it told", 60)
     finally:

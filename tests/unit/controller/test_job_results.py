@@ -9,11 +9,14 @@ import pytest
 
 from heliostat.config import Home
 from heliostat.controller import results
-from heliostat.controller.results import MOST_METRICS, MOST_VALUES, metrics_of, parse_values, read_plain, values_of
+from heliostat.controller.results import MOST_METRICS, MOST_VALUES, metrics_of, parse_values, values_of
 from heliostat.engines.environment import Person
-from heliostat.engines.workflow_folders import lay_out_workflow, workflow_mounts, workflow_variables
+from heliostat.engines.folders import lay_out_workflow
+from heliostat.engines.job_files import read_plain
+from heliostat.engines.workflow_folders import workflow_mounts, workflow_variables
 from heliostat.models import Job, JobSpec, JobState, Resources
 from heliostat.models.workflows import SWEEP, WORKFLOW, Part
+from support.engines import FilesEngine
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
 ME = Person("me", os.getuid(), os.getgid(), "/home/me", "/bin/sh")
@@ -36,7 +39,7 @@ def reported(home: Path, text: str, name: str = "metrics.jsonl") -> dict[str, fl
     folder = home / "jobs" / "7" / "checkpoints"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / name).write_text(text)
-    return {metric.name: metric.value for metric in metrics_of(Home(home), 7).values()}
+    return {metric.name: metric.value for metric in metrics_of(FilesEngine(home), 7).values()}
 
 
 def test_lines_of_key_and_value_are_read_and_the_last_of_a_name_counts(tmp_path: Path, job: Job) -> None:
@@ -85,14 +88,14 @@ def test_values_are_few_and_short() -> None:
 
 def test_of_a_large_file_the_end_is_read(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("a" * 5000 + "\nlast=1\n")
-    assert parse_values(read_plain(str(tmp_path), "file", 100)) == {"last": "1"}
+    assert parse_values(read_plain(str(tmp_path), "file", 100, end=True)) == {"last": "1"}
 
 
 def test_metrics_are_read_from_lines_and_from_a_document(tmp_path: Path) -> None:
     lines = [{"name": "acc", "value": 0.5, "step": 1}, {"name": "acc", "value": 0.9, "step": 2}]
     found = reported(tmp_path, "\n".join(map(json.dumps, lines)) + "\n")
     assert found == {"acc": 0.9}
-    one = metrics_of(Home(tmp_path), 7)["acc"]
+    one = metrics_of(FilesEngine(tmp_path), 7)["acc"]
     assert (one.step, one.least, one.most, one.count) == (2, 0.5, 0.9, 2)
     assert reported(tmp_path, '{"loss": 3, "acc": 0.1, "x": "y"}', "metrics.json") == {"acc": 0.1, "loss": 3.0}
 
@@ -133,7 +136,7 @@ def test_values_together_are_small_and_the_newest_stay() -> None:
 def test_of_many_reports_the_last_count(tmp_path: Path) -> None:
     lines = "\n".join(json.dumps({"name": "acc", "value": number}) for number in range(10))
     assert reported(tmp_path, lines) == {"acc": 9.0}
-    assert metrics_of(Home(tmp_path), 7, most_lines=3)["acc"].count == 3
+    assert metrics_of(FilesEngine(tmp_path), 7, most_lines=3)["acc"].count == 3
 
 
 def test_of_a_large_file_of_reports_only_the_end_is_looked_at(
@@ -160,5 +163,5 @@ def test_a_file_that_cannot_be_read_is_passed_over(tmp_path: Path, monkeypatch: 
         raise OSError(5, "Input/output error")
 
     (tmp_path / "file").write_text("a=1\n")
-    monkeypatch.setattr(results.os, "pread", broken)
+    monkeypatch.setattr(os, "pread", broken)
     assert read_plain(str(tmp_path), "file", 100) == ""

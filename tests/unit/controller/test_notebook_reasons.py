@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home
-from heliostat.controller.notebooks import settle_notebook
+from heliostat.controller.leftovers import settle_notebook
 from heliostat.models import Cause, Ended, Job, JobSpec, JobState, Resources
+from support.engines import FilesEngine
 
 NOW = datetime(2026, 11, 16, tzinfo=UTC)
 FAILED = Ended("7.2", NOW, Cause.EXITED, 1)
@@ -41,28 +42,28 @@ def left(home: Home) -> Path:
 
 def test_what_it_left_is_its_reason_in_one_line_that_steers_no_terminal(home: Home) -> None:
     left(home).write_text("cell 3 failed:\n\x1b[31mKeyError\x1b[0m: 'x'")
-    assert settle_notebook(home, JOB, FAILED).detail == "cell 3 failed: [31mKeyError [0m: 'x'"
+    assert settle_notebook(FilesEngine(home.path), JOB, FAILED).detail == "cell 3 failed: [31mKeyError [0m: 'x'"
 
 
 @pytest.mark.parametrize("seen", [replace(FAILED, exit_code=0), replace(FAILED, cause=Cause.TIMED_OUT)])
 def test_only_one_that_failed_by_itself_has_a_reason_of_its_own(home: Home, seen: Ended) -> None:
     left(home).write_text("because")
-    assert settle_notebook(home, JOB, seen) is seen
+    assert settle_notebook(FilesEngine(home.path), JOB, seen) is seen
 
 
 def test_that_of_another_attempt_or_kind_does_not_count(home: Home) -> None:
     left(home).write_text("because")
-    assert settle_notebook(home, replace(JOB, attempt=3), FAILED) is FAILED
-    assert settle_notebook(home, replace(JOB, kind="session"), FAILED) is FAILED
+    assert settle_notebook(FilesEngine(home.path), replace(JOB, attempt=3), FAILED) is FAILED
+    assert settle_notebook(FilesEngine(home.path), replace(JOB, kind="session"), FAILED) is FAILED
 
 
 def test_links_and_pipes_are_not_read(home: Home, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("secret")
     left(home).symlink_to(tmp_path / "secret")
-    assert settle_notebook(home, JOB, FAILED) is FAILED
+    assert settle_notebook(FilesEngine(home.path), JOB, FAILED) is FAILED
     left(home).unlink()
     os.link(tmp_path / "secret", left(home))
-    assert settle_notebook(home, JOB, FAILED) is FAILED
+    assert settle_notebook(FilesEngine(home.path), JOB, FAILED) is FAILED
     left(home).unlink()
     os.mkfifo(left(home))
-    assert settle_notebook(home, JOB, FAILED) is FAILED
+    assert settle_notebook(FilesEngine(home.path), JOB, FAILED) is FAILED

@@ -1,7 +1,7 @@
 from pathlib import Path
 
 from heliostat.config import Home, Settings
-from heliostat.controller.policy import policy_from
+from heliostat.controller.accounts import policy_from
 from heliostat.models import Resources
 from heliostat.scheduling.policy import Policy
 

@@ -6,8 +6,8 @@ import pytest
 from heliostat.controller.accounts import Rules
 from heliostat.models import Quota
 from heliostat.store import accounts, moves, people
+from heliostat.store.accounts import Scope, set_quota
 from heliostat.store.database import Store
-from heliostat.store.quotas import Scope, set_quota
 from unit.auth.stand_ins import new_store
 from unit.store.made_up import a_job, add_people
 

@@ -2,14 +2,14 @@
 
 from pathlib import Path
 
-from heliostat.loops.accountant import Accountant
+from heliostat.loops.sampler import Accountant
 from heliostat.models import AttemptId, AttemptUsage
-from heliostat.store.attempt_usage import usage_of
+from heliostat.store.usage import usage_of
 from unit.auth.stand_ins import new_store
 
 
 class Ledger:
-    """An engine that keeps accounts and nothing else."""
+    """An engine that keeps accounts, and no queue worth the name."""
 
     def __init__(self, **known: AttemptUsage | None) -> None:
         self.known: dict[AttemptId, AttemptUsage | None] = {
@@ -18,6 +18,10 @@ class Ledger:
 
     def used(self) -> dict[AttemptId, AttemptUsage | None]:
         return dict(self.known)
+
+    def waiting(self, attempt_id: object) -> None: ...
+
+    def others(self) -> None: ...
 
     def noted(self, attempt_ids: object) -> None:
         for attempt_id in list(attempt_ids):  # type: ignore[call-overload]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.loops.lateness import Lateness
+from heliostat.loops.notifier import Lateness
 from heliostat.models import Job, JobEvent
 from heliostat.models.notices import Channel, Notice
 from heliostat.scheduling.forecast import Forecast

@@ -16,7 +16,7 @@ from heliostat.config import Settings
 from heliostat.loops.notifier import Desk, NoticeTiming, Notifier, wanted_of
 from heliostat.models import JobEvent, JobState
 from heliostat.models.notices import ENDS_SOON, OCCASIONS, Channel, Notice, occasions_of
-from heliostat.notices.failures import Undelivered
+from heliostat.notices.addresses import Undelivered
 from heliostat.notices.letters import Letter
 from heliostat.services.accounts import people
 from heliostat.store import moves

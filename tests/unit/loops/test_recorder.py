@@ -1,6 +1,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from heliostat.models import JobSpec, JobState
 from heliostat.models.records import Machine
 from heliostat.store import moves
 from heliostat.store.job_records import add_machines, record_of
+from support.engines import FilesEngine
 from unit.services.site import Site, new_site
 
 DIGEST = "sha256:" + "a" * 64
@@ -25,7 +27,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
 
 def recorder_of(site: Site) -> Recorder:
     context = site.context
-    return Recorder(Seen(context.store, context.engine, context.fleet), context.settings, context.now)
+    engine: Any = FilesEngine(context.settings.home.path)
+    return Recorder(Seen(context.store, engine, context.fleet), context.settings, context.now)
 
 
 def digest_of(site: Site, job_id: int) -> str | None:

@@ -109,14 +109,6 @@ def test_it_goes_on_after_a_failure_and_says_so_once(tmp_path: Path) -> None:
     assert store.read("job/7", 0, 1e12) == []
 
 
-def test_an_engine_that_cannot_say_is_left_alone(tmp_path: Path) -> None:
-    worker, _ = sampler(SimpleNamespace(), tmp_path)
-    worker.start()
-    worker.look()
-    worker.close()
-    assert not worker._loop.is_running
-
-
 def test_what_was_seen_last_is_written_when_it_stops(tmp_path: Path) -> None:
     worker, _ = sampler(Engine(lambda: Readings({"7.1": Reading(1.0, 10.0)})), tmp_path)
     worker.look()

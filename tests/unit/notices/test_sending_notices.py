@@ -11,11 +11,10 @@ import pytest
 
 from heliostat.config import Home, Settings
 from heliostat.models.notices import Channel, Notice
-from heliostat.notices.failures import Undelivered
+from heliostat.notices.addresses import Undelivered
 from heliostat.notices.letters import Letter
 from heliostat.notices.post import post
-from heliostat.notices.sending import Sender
-from heliostat.notices.signing import secret_of
+from heliostat.notices.sending import Sender, secret_of
 from support.receivers import Mailbox, Receiver, http_receiver, mail_receiver
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -7,8 +7,7 @@ import pytest
 from heliostat.config import Home, Settings
 from heliostat.errors import Invalid
 from heliostat.models.notices import Channel
-from heliostat.notices.addresses import check_address, read_url, resolve, shown_address
-from heliostat.notices.failures import Undelivered
+from heliostat.notices.addresses import Undelivered, check_address, read_url, resolve, shown_address
 
 PLAIN = Settings(Home(Path("/")))
 ALLOWING = replace(

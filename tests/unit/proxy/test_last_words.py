@@ -8,8 +8,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from heliostat.proxy.last_words import LastWords
-from heliostat.proxy.upstream import Connection
+from heliostat.proxy.upstream import Connection, LastWords
 
 ANSWER = b"HTTP/1.1 413 Too Large\r\nContent-Length: 5\r\nConnection: close\r\n\r\nlarge"
 

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from heliostat.proxy.gathering import Gathering
+from heliostat.proxy.serving import Gathering
 
 
 class Wire(asyncio.Transport):

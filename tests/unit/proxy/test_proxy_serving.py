@@ -32,7 +32,7 @@ made: list[ProxyOfNothing] = []
 def test_connections_and_threads_are_given_up_when_the_server_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(serving, "Proxy", ProxyOfNothing)
     listener = socket.create_server(("127.0.0.1", 0))
-    server = ProxyServer(cast(Context, SimpleNamespace(relays=None)), listener)
+    server = ProxyServer(cast(Context, SimpleNamespace(engine=None)), listener)
     server.start()
     with urlopen(f"http://127.0.0.1:{listener.getsockname()[1]}/", timeout=60) as answer:
         assert answer.read() == b"well"

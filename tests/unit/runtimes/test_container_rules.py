@@ -11,7 +11,7 @@ import pytest
 from heliostat.config import Home, Settings
 from heliostat.errors import Invalid
 from heliostat.models import JobSpec, Mount
-from heliostat.models.mounts import parse_mount
+from heliostat.models.jobs import parse_mount
 from heliostat.runtimes.policy import Asker, admitted, admitted_mounts, rules_of
 
 DIGEST = f"sha256:{'0a' * 32}"

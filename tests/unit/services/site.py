@@ -12,10 +12,9 @@ from heliostat.config import Home, Settings
 from heliostat.controller.accounts import Rules
 from heliostat.controller.fleet import Fleet
 from heliostat.models import AuditEntry, Caller, Device, Job, JobSpec, JobState, Node, Resources
-from heliostat.services.accounts import audit, people, projects
+from heliostat.services.accounts import people, projects
 from heliostat.services.accounts.people import NewUser
-from heliostat.services.context import Context
-from heliostat.services.turns import Turns
+from heliostat.services.context import ConcurrencyLimit, Context
 from heliostat.store import moves
 from heliostat.store import people as stored
 from unit.auth.stand_ins import CHEAP_PASSWORDS, ROOT, Clock, FakeUnix, new_store
@@ -26,6 +25,8 @@ class Machines:
     """An engine that knows nodes and nothing else."""
 
     found: list[Node]
+
+    def on_nodes_changed(self, changed: object) -> None: ...
 
     def nodes(self) -> list[Node]:
         return self.found
@@ -49,7 +50,7 @@ class Site:
         projects.create_project(self.context, self.root, name, department)
 
     def audit(self) -> list[AuditEntry]:
-        return audit.list_audit(self.context, self.root)[0]
+        return people.list_audit(self.context, self.root)[0]
 
     def add_job(self, number: int, **fields: object) -> Job:
         job = replace(a_job(number, self.clock.at), **fields)  # type: ignore[arg-type]
@@ -77,7 +78,7 @@ def new_site(folder: Path) -> Iterator[Site]:
             now=clock,
             fleet=Fleet(machines, store),  # type: ignore[arg-type]
             rules=Rules(store),
-            searches=Turns("search"),
+            searches=ConcurrencyLimit("search"),
         )
         root = Caller(identities.by_peer(ROOT), "socket", "local")
         yield Site(cast(Context, parts), clock, machines, root)

@@ -1,8 +1,7 @@
 """What an engine counted, beside what was seen."""
 
 from heliostat.models import AttemptUsage, Figure, UsageSummary
-from heliostat.services.jobs.efficiency import Asked, verdict
-from heliostat.services.jobs.usage import in_all, with_accounts
+from heliostat.services.efficiency import Asked, in_all, verdict, with_accounts
 
 
 def test_of_several_attempts_times_add_up_and_the_largest_memory_counts() -> None:

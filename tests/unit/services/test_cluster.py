@@ -8,8 +8,8 @@ import pytest
 
 from heliostat.models import Device, Job, JobState, Node, NodeState, Placement, Reservation, Resources
 from heliostat.models.samples import node_subject
-from heliostat.services.cluster.glance import Condition, demand_by_project, glance, survey, survey_node
 from heliostat.services.cluster.nodes import drain_node
+from heliostat.services.cluster.overview import Condition, cluster_overview, demand_by_project, survey, survey_node
 from heliostat.services.cluster.reservations import create_reservation
 from heliostat.store.samples import SampleStore
 from unit.services.site import Site
@@ -138,5 +138,5 @@ def test_a_glance_counts_as_free_only_what_can_be_had(site: Site) -> None:
     change(site, problem="broken")
     site.machines.found.append(Node("n4", 8, 1024, (Device("x", 0, "T4", "T4", 1),), state=NodeState.DOWN))
     drain_node(site.context, site.root, "n2", "new fan")
-    seen = glance(site.context)
+    seen = cluster_overview(site.context)
     assert (seen.gpus, seen.free_gpus, seen.pending_jobs, seen.running_jobs) == (8, 3, 5, 1)

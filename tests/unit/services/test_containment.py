@@ -7,7 +7,7 @@ import pytest
 from heliostat.engines.contract import Capabilities
 from heliostat.errors import Invalid
 from heliostat.models import JobRequest, JobSpec
-from heliostat.services.jobs.containment import settle_containers
+from heliostat.services.jobs.submission import settle_containers
 from unit.services.site import Site
 
 BOXED = JobRequest(JobSpec(("true",), image="python:3.11"))

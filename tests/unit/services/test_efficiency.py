@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.models import DeviceFigures, Figure, UsageSummary
-from heliostat.services.jobs.efficiency import SHORTEST_SECONDS, Asked, verdict
+from heliostat.services.efficiency import SHORTEST_SECONDS, Asked, verdict
 
 GIB = 1024
 HOUR = 3600.0

@@ -19,8 +19,7 @@ from heliostat.services.history import export_history
 from heliostat.simulation.traces.reading import read_trace
 from heliostat.store import schema
 from heliostat.store.database import Transaction
-from heliostat.store.history import add_finished_jobs
-from heliostat.store.past import Period
+from heliostat.store.history import Period, add_finished_jobs
 from unit.auth.stand_ins import new_store
 from unit.store.made_up import a_job, add_people
 

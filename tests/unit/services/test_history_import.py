@@ -9,15 +9,13 @@ from sqlalchemy import select
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import Job, JobState
 from heliostat.services.cluster.reports import monthly_report
-from heliostat.services.history import export_history
-from heliostat.services.history_import import Imported, SacctText, import_slurm
-from heliostat.services.jobs.logs import LogRange, read_log
+from heliostat.services.history import Imported, SacctText, export_history, import_slurm
+from heliostat.services.logs.reading import LogRange, read_log
 from heliostat.store import jobs as stored
 from heliostat.store import people, schema
-from heliostat.store.attempt_usage import usage_of
 from heliostat.store.forecasts import finished_runs
-from heliostat.store.past import Period
-from heliostat.store.usage import usage_since
+from heliostat.store.history import Period
+from heliostat.store.usage import usage_of, usage_since
 from unit.services.site import Site
 
 HEADER = "JobID|Cluster|User|Account|State|ExitCode|Submit|Start|End|AllocCPUS|AllocTRES|NodeList|MaxRSS|JobName"

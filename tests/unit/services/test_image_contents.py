@@ -12,7 +12,7 @@ from heliostat.models import JobSpec
 from heliostat.models.environments import Software
 from heliostat.models.images import parse_own_name, push_words, stored_name
 from heliostat.runtimes.policy import Asker, Rules, admitted, rules_of
-from heliostat.services.images.contents import checked_containerfile, checked_definition, written_for
+from heliostat.services.environments.image_contents import checked_containerfile, checked_definition, written_for
 
 SETTINGS = Settings(Home(Path("/srv/h")))
 OPEN = rules_of(SETTINGS)

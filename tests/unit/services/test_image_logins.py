@@ -4,11 +4,13 @@ import os
 from datetime import UTC, datetime
 
 from heliostat.config import Home
-from heliostat.controller.images import settle_push
+from heliostat.controller.leftovers import settle_push
 from heliostat.models import Cause, Ended
-from heliostat.services.images.pushes import sweep_logins
+from heliostat.services.environments.images import sweep_logins
 from heliostat.store.database import Store
+from support.engines import FilesEngine
 from support.new_database import new_database
+from unit.services.site import a_job
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -30,8 +32,9 @@ def test_a_login_nobody_waits_for_goes_after_an_hour(tmp_path):
 
 
 def test_the_end_of_a_push_says_why_it_failed(tmp_path):
-    (tmp_path / "why").write_text("Copying\nError: authentication required\n")
+    (tmp_path / "jobs/1/work").mkdir(parents=True)
+    (tmp_path / "jobs/1/work/why").write_text("Copying\nError: authentication required\n")
     failed = Ended("1.1", NOW, Cause.EXITED, exit_code=1)
-    assert "refuses this login" in (settle_push(str(tmp_path), failed).detail or "")
+    assert "refuses this login" in (settle_push(FilesEngine(tmp_path), a_job(1, NOW), failed).detail or "")
     for other in (Ended("1.1", NOW, Cause.EXITED, exit_code=0), Ended("1.1", NOW, Cause.STOPPED)):
-        assert settle_push(str(tmp_path), other) is other
+        assert settle_push(FilesEngine(tmp_path), a_job(1, NOW), other) is other

@@ -5,19 +5,20 @@ from typing import cast
 
 import pytest
 
+from heliostat.engines.job_files import MOST_ENTRIES, _entry
 from heliostat.errors import Conflict, Forbidden, NotFound
 from heliostat.models import JobSpec
 from heliostat.services.context import Context
-from heliostat.services.jobs.files import MOST_ENTRIES, _entry, has_folder, list_files, open_file
+from heliostat.services.jobs.files import has_folder, list_files, open_file
+from support.engines import FilesEngine
 from unit.services.site import Site
-from unit.services.test_log_windows import Logs
 
 
 @pytest.fixture
 def context(site: Site, tmp_path: Path) -> Context:
-    site.context.engine = Logs(tmp_path)  # type: ignore[misc, assignment]
+    site.context.engine = FilesEngine(tmp_path)  # type: ignore[misc, assignment]
     site.add_job(1, attempt=1)
-    work = tmp_path / "work"
+    work = tmp_path / "jobs/1/work"
     (work / "models").mkdir(parents=True)
     (work / "models" / "best.pt").write_bytes(b"weights")
     (work / "note.txt").write_text("hello")
@@ -45,7 +46,7 @@ def test_nothing_outside_and_nothing_missing_is_opened(site: Site, context: Cont
 
 
 def test_links_and_pipes_are_shown_but_never_opened(site: Site, context: Context, tmp_path: Path) -> None:
-    work = tmp_path / "work"
+    work = tmp_path / "jobs/1/work"
     (work / "link").symlink_to(tmp_path / "secret")
     (work / "door").symlink_to(tmp_path)
     os.mkfifo(work / "pipe")
@@ -62,8 +63,8 @@ def test_links_and_pipes_are_shown_but_never_opened(site: Site, context: Context
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="gives a file to somebody else, so it needs root")
 def test_what_belongs_to_somebody_else_is_not_opened(site: Site, context: Context, tmp_path: Path) -> None:
-    os.chown(tmp_path / "work" / "note.txt", 65534, 65534)
-    os.chown(tmp_path / "work" / "models", 65534, 65534)
+    os.chown(tmp_path / "jobs/1/work" / "note.txt", 65534, 65534)
+    os.chown(tmp_path / "jobs/1/work" / "models", 65534, 65534)
     with pytest.raises(NotFound):
         open_file(context, site.root, 1, "note.txt")
     with pytest.raises(NotFound):
@@ -71,15 +72,15 @@ def test_what_belongs_to_somebody_else_is_not_opened(site: Site, context: Contex
 
 
 def test_a_folder_that_was_swapped_for_a_link_is_not_entered(site: Site, context: Context, tmp_path: Path) -> None:
-    (tmp_path / "work").rename(tmp_path / "away")
-    (tmp_path / "work").symlink_to(tmp_path)
+    (tmp_path / "jobs/1/work").rename(tmp_path / "away")
+    (tmp_path / "jobs/1/work").symlink_to(tmp_path)
     with pytest.raises((NotFound, Conflict)):
         list_files(context, site.root, 1, "")
 
 
 def test_very_many_files_are_not_all_listed(site: Site, context: Context, tmp_path: Path) -> None:
     for number in range(MOST_ENTRIES + 5):
-        (tmp_path / "work" / f"{number}.txt").touch()
+        (tmp_path / "jobs/1/work" / f"{number}.txt").touch()
     listed = list_files(context, site.root, 1, "")
     assert (len(listed.entries), listed.is_cut) == (MOST_ENTRIES, True)
 

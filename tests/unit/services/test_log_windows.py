@@ -1,5 +1,6 @@
+import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -7,30 +8,16 @@ import pytest
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Job
 from heliostat.services.context import Context
-from heliostat.services.jobs.log_search import MOST_HITS, SearchWish, find_in_log
-from heliostat.services.jobs.log_windows import WINDOW_BYTES, LogWindow, LogWish, log_since, log_window
+from heliostat.services.logs.search import MOST_HITS, SearchWish, find_in_log
+from heliostat.services.logs.windows import WINDOW_BYTES, LogWindow, LogWish, log_since, log_window
+from support.engines import FilesEngine
 from unit.services.site import Site
-
-
-@dataclass
-class Logs:
-    """An engine that keeps logs and nothing else."""
-
-    folder: Path
-    order: list[tuple[str, int]] = field(default_factory=list)
-    name: str = "fake"
-
-    def log_path(self, job_id: int, attempt: int, stream: str) -> Path:
-        return self.folder / f"{job_id}.{attempt}.{stream}"
-
-    def log_order(self, job_id: int, attempt: int) -> list[tuple[str, int]]:
-        return self.order
 
 
 @dataclass
 class Printed:
     site: Site
-    logs: Logs
+    logs: FilesEngine
     job: Job
 
     @property
@@ -39,8 +26,13 @@ class Printed:
         parts.engine = self.logs  # type: ignore[misc, assignment]
         return parts
 
+    def log(self, stream: str) -> str:
+        folder = self.logs.folder(self.job.id)
+        os.makedirs(folder.path, exist_ok=True)
+        return folder.log(1, stream)
+
     def say(self, stream: str, data: bytes) -> None:
-        with open(self.logs.log_path(self.job.id, 1, stream), "ab") as file:
+        with open(self.log(stream), "ab") as file:
             file.write(data)
 
     def window(self, **wish: object) -> LogWindow:
@@ -52,7 +44,7 @@ class Printed:
 
 @pytest.fixture
 def printed(site: Site, tmp_path: Path) -> Printed:
-    return Printed(site, Logs(tmp_path), site.add_job(1, attempt=1))
+    return Printed(site, FilesEngine(tmp_path), site.add_job(1, attempt=1))
 
 
 def _said(window: LogWindow) -> Sequence[tuple[str, bytes]]:
@@ -68,7 +60,7 @@ def test_both_streams_are_told_in_the_order_they_were_written(printed: Printed) 
 
 
 def test_a_huge_log_is_never_read_whole_and_can_be_paged_through(printed: Printed) -> None:
-    path = printed.logs.log_path(1, 1, "stdout")
+    path = printed.log("stdout")
     with open(path, "wb") as file:
         file.truncate(2**30)  # a gigabyte of nothing
     printed.say("stdout", b"\nthe end\n")
@@ -191,5 +183,5 @@ def test_what_cannot_be_looked_for_is_refused(printed: Printed, text: str) -> No
 def test_an_engine_without_logs_says_so_before_the_job_runs_too(site: Site) -> None:
     site.machines.name = "simulated"  # type: ignore[attr-defined]
     waiting = site.add_job(1)
-    with pytest.raises(Conflict, match="keeps no logs"):
+    with pytest.raises(Conflict, match="only pretend to run"):
         log_window(site.context, site.root, waiting.id, LogWish())

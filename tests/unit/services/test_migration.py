@@ -14,15 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.config import Home, Settings, load_settings
-from heliostat.doctor import Finding
+from heliostat.engines.contract import ChecksRequests, Finding
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.parse import SlurmNode
 from heliostat.engines.slurm.partitions import Partition, Picture
+from heliostat.engines.slurm.preview import Preview
+from heliostat.engines.slurm.terms import terms_of
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Job, JobSpec, JobState, Placement, Resources
 from heliostat.services import migration
-from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration
-from heliostat.services.toml_line import with_setting
+from heliostat.services.migration import Plan, migrate_to_slurm, plan_migration, with_setting
 from heliostat.store.database import Store
 from heliostat.store.jobs import get_job
 from heliostat.store.moves import add_jobs
@@ -47,8 +48,9 @@ class Accounts:
 ACCOUNTS = cast(SlurmAccounts, Accounts())
 
 
-def look(settings: Settings) -> tuple[Sequence[Finding], Picture, SlurmAccounts]:
-    return [Finding("slurm", "ok", "slurmctld answers.")], PICTURE, ACCOUNTS
+def look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
+    terms = terms_of(settings).seeing(PICTURE.gpu_types)
+    return [Finding("slurm", "ok", "slurmctld answers.")], Preview(PICTURE, terms, ACCOUNTS)
 
 
 @pytest.fixture
@@ -143,7 +145,7 @@ def test_jobs_that_slurm_cannot_take_are_listed_and_held_if_one_wants(home: Home
 def test_what_the_doctor_finds_wrong_is_in_the_way(home: Home) -> None:
     problem = Finding("slurm", "problem", "slurmctld does not answer.", "See its log.")
     with pytest.raises(Conflict, match="slurmctld does not answer"):
-        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], Picture(), ACCOUNTS))
+        migrate_to_slurm(load_settings(home), look=lambda settings: ([problem], look(settings)[1]))
     assert home.config.read_text() == TOML
 
 

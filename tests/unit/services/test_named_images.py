@@ -5,8 +5,8 @@ import pytest
 from heliostat.errors import NotFound
 from heliostat.models import Caller, JobRequest, JobSpec
 from heliostat.models.environments import Environment, Software
-from heliostat.services.images.contents import NAME
-from heliostat.services.images.wishes import find_named, name_images
+from heliostat.services.environments.image_contents import NAME
+from heliostat.services.environments.images import find_named, name_images
 from heliostat.store import environments, images
 from heliostat.store.database import Transaction
 from unit.services.site import Site

@@ -1,16 +1,13 @@
 """What is a notebook, and what may be its parameters."""
 
 import json
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from heliostat.errors import Invalid, TooLarge
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES, typed_value
-from heliostat.services.notebooks.contents import check_parameters, check_size, count_cells
-from heliostat.services.sessions import reader as session_reader
+from heliostat.services.notebooks.verbs import check_parameters, check_size, count_cells
 from support.notebooks import notebook
 
 
@@ -46,7 +43,6 @@ def test_what_is_no_notebook_is_refused_with_the_reason(data: bytes, why: str) -
 
 
 def test_a_notebook_that_is_too_large_is_refused() -> None:
-    assert session_reader.MOST_BYTES == MOST_NOTEBOOK_BYTES
     check_size(MOST_NOTEBOOK_BYTES)
     with pytest.raises(TooLarge, match="32 MiB"):
         check_size(MOST_NOTEBOOK_BYTES + 1)
@@ -97,32 +93,3 @@ def test_parameters_that_json_can_say_are_taken() -> None:
 def test_what_is_typed_becomes_what_it_looks_like(text: str, value: object) -> None:
     found = typed_value(text)
     assert (found, type(found)) == (value, type(value))
-
-
-def test_notebooks_are_looked_for_below_the_folder_only_and_not_in_hidden_ones(tmp_path: Path) -> None:
-    for name in ("b.ipynb", "a/c.ipynb", ".git/d.ipynb", "a/.ipynb_checkpoints/e.ipynb", "a/f.txt"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).touch()
-    (tmp_path / "round").symlink_to(tmp_path)
-    assert session_reader.notebooks(str(tmp_path)) == ["b.ipynb", "a/c.ipynb"]
-
-
-def test_only_a_plain_file_below_the_folder_is_read(tmp_path: Path) -> None:
-    root = tmp_path / "root"
-    root.mkdir()
-    (tmp_path / "outside.ipynb").write_text("outside")
-    (root / "in.ipynb").write_text("inside")
-    (root / "good.ipynb").symlink_to("in.ipynb")
-    (root / "bad.ipynb").symlink_to("../outside.ipynb")
-    (root / "up").symlink_to("..")
-    os.mkfifo(root / "pipe.ipynb")
-    assert session_reader.read(str(root), "good.ipynb") == b"inside"
-    wrong = (
-        "bad.ipynb",
-        "../outside.ipynb",
-        "up/outside.ipynb",
-        str(tmp_path / "outside.ipynb"),
-        "pipe.ipynb",
-        ".",
-    )
-    assert [session_reader.read(str(root), path) for path in wrong] == [None] * len(wrong)

@@ -7,8 +7,8 @@ from typing import Any, cast
 import pytest
 
 from heliostat.models import ForeignJob, Place
-from heliostat.services.cluster.glance import Condition, glance, survey_node
 from heliostat.services.cluster.others import list_others
+from heliostat.services.cluster.overview import Condition, cluster_overview, survey_node
 from heliostat.store.samples import SampleStore
 from unit.services.site import Machines, Site
 
@@ -16,6 +16,8 @@ from unit.services.site import Machines, Site
 @dataclass
 class SharedMachines(Machines):
     jobs: list[ForeignJob] = field(default_factory=list)
+
+    waiting = used = noted = lambda *_: None
 
     def others(self) -> Sequence[ForeignJob]:
         return self.jobs
@@ -52,14 +54,14 @@ def a_job(site: Site, number: int, **fields: Any) -> ForeignJob:
 
 
 def test_nodes_are_as_full_as_jobs_of_others_make_them(site: Site, shared: SharedMachines) -> None:
-    before = glance(site.context).free_gpus
+    before = cluster_overview(site.context).free_gpus
     shared.jobs = [a_job(site, 7)]
     seen = survey_node(site.context, site.root, "n1")
     assert (seen.gpus_held, seen.cpus_held, seen.memory_held_mib) == (2, 2, 500)
     assert [one.condition for one in seen.devices[:3]] == [Condition.FOREIGN, Condition.FOREIGN, Condition.FREE]
     assert seen.devices[0].device.used_outside == "used by slurm:7 of ann, which was not submitted here"
     assert survey_node(site.context, site.root, "n2").devices[3].condition is Condition.FOREIGN
-    assert glance(site.context).free_gpus == before - 3
+    assert cluster_overview(site.context).free_gpus == before - 3
 
 
 def test_who_runs_comes_first_and_a_node_has_only_its_own(site: Site, shared: SharedMachines) -> None:

@@ -9,7 +9,7 @@ from heliostat.api.refusals import read_job
 from heliostat.api.schemas import BulkBody
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.models import Caller, Dependency, Job, JobState, Rule
-from heliostat.services.jobs.families import family_of
+from heliostat.services.jobs.story import family_of
 from heliostat.services.jobs.submission import submit_jobs
 from unit.services.site import Site
 

@@ -1,7 +1,7 @@
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -10,6 +10,7 @@ import pytest
 
 from heliostat.auth.identity import Identities
 from heliostat.config import Home, Settings
+from heliostat.engines.contract import Capabilities
 from heliostat.errors import (
     Conflict,
     Forbidden,
@@ -20,7 +21,7 @@ from heliostat.errors import (
     TooManyRequests,
 )
 from heliostat.models import AuditEntry, Caller, ProjectRole, Role, User
-from heliostat.services.accounts import audit, people, projects, tokens
+from heliostat.services.accounts import people, projects, tokens
 from heliostat.services.accounts.people import NewUser, UserChange
 from heliostat.services.context import Context
 from heliostat.store import people as stored
@@ -81,7 +82,7 @@ class House:
             projects.add_member(self.context, self.root, name, manager, ProjectRole.MANAGER)
 
     def audit(self) -> list[AuditEntry]:
-        return audit.list_audit(self.context, self.root)[0]
+        return people.list_audit(self.context, self.root)[0]
 
 
 @pytest.fixture
@@ -90,7 +91,8 @@ def house(tmp_path: Path) -> Iterator[House]:
     with new_store(tmp_path) as store:
         settings = Settings(Home(tmp_path))
         identities = Identities(store, settings, clock, FakeUnix(), CHEAP_PASSWORDS)
-        parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock)
+        engine = SimpleNamespace(capabilities=Capabilities(runs_here=True))
+        parts = SimpleNamespace(settings=settings, store=store, identities=identities, now=clock, engine=engine)
         yield House(cast(Context, parts), clock, Caller(identities.by_peer(ROOT), "socket", "local"))
         identities.close()
 
@@ -177,7 +179,7 @@ def test_no_two_accounts_share_a_unix_user_even_by_another_name_of_it(house: Hou
 
 
 def test_on_a_simulated_cluster_the_unix_user_need_not_exist(house: House) -> None:
-    cast(Any, house.context).settings = replace(house.context.settings, engine="simulated")
+    cast(Any, house.context).engine = SimpleNamespace(capabilities=Capabilities())
     assert house.add("carol", unix_user="carol").user.unix_user == "carol"
     for unix_user in ("root", "daemon", "$(id)"):
         with pytest.raises(Invalid):
@@ -283,7 +285,7 @@ def test_an_ordinary_user_changes_nothing_but_themselves(house: House) -> None:
         lambda: projects.create_project(context, mallory, "mine", "default"),
         lambda: projects.add_member(context, mallory, "default", "victim"),
         lambda: projects.remove_member(context, mallory, "default", "victim"),
-        lambda: audit.list_audit(context, mallory),
+        lambda: people.list_audit(context, mallory),
         lambda: tokens.list_tokens(context, mallory, "victim"),
     ]
     before = house.audit()
@@ -562,7 +564,7 @@ def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> Non
     entries: list[AuditEntry] = []
     cursor = None
     while True:
-        page, cursor = audit.list_audit(house.context, house.root, 4, cursor)
+        page, cursor = people.list_audit(house.context, house.root, 4, cursor)
         entries += page
         if cursor is None:
             break
@@ -572,7 +574,7 @@ def test_the_audit_log_is_read_page_by_page_from_the_newest(house: House) -> Non
 @pytest.mark.parametrize("cursor", ["", "x", "-1", "1.5", "9" * 30, "9" * 10_000, "\u0661", "1 OR 1=1"])
 def test_a_made_up_cursor_is_refused(house: House, cursor: str) -> None:
     with pytest.raises(Invalid) as caught:
-        audit.list_audit(house.context, house.root, 10, cursor)
+        people.list_audit(house.context, house.root, 10, cursor)
     assert set(caught.value.fields) == {"cursor"}
 
 

@@ -8,8 +8,7 @@ import pytest
 
 from heliostat.errors import Invalid
 from heliostat.models import Placement, Reservation, Resources
-from heliostat.services.cluster.reservations import create_reservation
-from heliostat.services.cluster.reserved import check_reservations
+from heliostat.services.cluster.reservations import check_reservations, create_reservation
 from unit.scheduling.made_up import a_job
 from unit.services.site import Site
 

@@ -11,8 +11,7 @@ import pytest
 from heliostat.models import Job
 from heliostat.models.services import Health, Service
 from heliostat.services.context import Context
-from heliostat.services.web_services.health import Looks
-from heliostat.services.web_services.lanes import MOST_OF_ONE, Lanes
+from heliostat.services.web_services.health import MOST_OF_ONE, Looks, ThreadsPerUser
 from support.waiting import wait_until
 from unit.services.test_service_health import JOB, NOW, SERVICE, STARTING
 
@@ -50,14 +49,14 @@ def test_many_slow_services_of_one_person_do_not_delay_the_look_at_anothers(held
 
 
 def test_all_of_a_persons_looks_come_to_their_turn() -> None:
-    lanes = Lanes()
+    lanes = ThreadsPerUser()
     looked = [lanes.submit("ann", lambda number=number: str(number)) for number in range(3 * MOST_OF_ONE)]
     assert [one.result(60) for one in looked] == [str(number) for number in range(3 * MOST_OF_ONE)]
     lanes.close(wait=True)
 
 
 def test_threads_end_with_the_last_server_of_their_person() -> None:
-    lanes = Lanes()
+    lanes = ThreadsPerUser()
     seen: list[threading.Thread] = []
     for user in ("ann", "bob"):
         lanes.submit(user, lambda: str(seen.append(threading.current_thread()))).result(60)

@@ -2,25 +2,26 @@
 
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from heliostat.api.refusals import read_job
-from heliostat.errors import Conflict, Forbidden, NotFound
-from heliostat.models import Caller, Job, JobState
+from heliostat.errors import Forbidden, NotFound
+from heliostat.models import Caller, Job, JobState, Node
 from heliostat.models.services import Health, ServiceState, Visibility
-from heliostat.models.sessions import Listening
 from heliostat.services.accounts.people import UserChange, update_user
+from heliostat.services.context import Traffic
 from heliostat.services.web_services import verbs as web_services
 from heliostat.services.web_services.health import Looks
 from heliostat.services.web_services.tending import tend
-from heliostat.services.web_services.traffic import Traffic
 from heliostat.services.web_services.verbs import ServiceView
 from heliostat.services.web_services.wishes import Wish
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import moves
+from support.engines import FilesEngine
 from unit.services.site import Machines, Site
 
 
@@ -32,11 +33,14 @@ class FakeController:
         return "has just been submitted"
 
 
-class PortMachines(Machines):
-    name = "made-up"
+class PortMachines(Machines, FilesEngine):
+    """Its jobs run, but none has said its port yet."""
 
-    def listening(self, attempt: object, port: int) -> Listening:
-        raise Conflict("not here")
+    session_port: Any = staticmethod(lambda attempt: None)
+
+    def __init__(self, found: list[Node], home: Path) -> None:
+        FilesEngine.__init__(self, home)
+        self.found = found
 
 
 class NoLooks:
@@ -62,7 +66,7 @@ class Stage:
         self.site, self.context, self.looks = site, site.context, NoLooks()
         changed = cast(SimpleNamespace, site.context)
         changed.controller = FakeController()
-        changed.engine = PortMachines(site.machines.found)
+        changed.engine = PortMachines(site.machines.found, site.context.settings.home.path)
         changed.traffic = Traffic()
 
     def create(self, replicas: int = 1, caller: Caller | None = None, **fields: Any) -> None:

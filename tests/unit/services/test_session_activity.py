@@ -14,11 +14,11 @@ import pytest
 
 from heliostat.models import Attempt, JobState
 from heliostat.models.sessions import Listening, Session, Target
-from heliostat.services import proven_http
 from heliostat.services.context import Context
 from heliostat.services.proxying import Way
 from heliostat.services.sessions import activity as session_activity
 from heliostat.services.sessions import watch as session_watch
+from support.engines import ElsewhereEngine, PortsEngine
 from unit.services.site import a_job
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
@@ -54,26 +54,19 @@ def answering(body: bytes) -> Iterator[tuple[int, list[bytes]]]:
 @pytest.fixture
 def found(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """Say where the session listens."""
-
-    def at(port: int) -> None:
-        monkeypatch.setattr(session_activity, "find_way", lambda *_: WAY)
-        monkeypatch.setattr(proven_http, "listening", lambda *_: Listening("127.0.0.1", port, (1,)))
-
-    return at
+    monkeypatch.setattr(session_activity, "find_way", lambda *_: WAY)
+    return ports.append
 
 
-class Elsewhere:
-    """A relay beside the session, through which it says this."""
+ports: list[int] = []  # of the session
 
-    def __init__(self, answer: bytes) -> None:
-        self._answer = answer
 
-    def ask_all(self, *_: Any) -> bytes:
-        return self._answer
+def _listening() -> Listening:
+    return Listening("127.0.0.1", ports[-1], (1,))
 
 
 def a_context(**parts: Any) -> Context:
-    return cast(Context, SimpleNamespace(**{"relays": None, "now": lambda: NOW, **parts}))
+    return cast(Context, SimpleNamespace(**{"engine": PortsEngine(_listening), "now": lambda: NOW, **parts}))
 
 
 def test_a_session_says_whether_it_is_used(found: Callable[[int], None]) -> None:
@@ -89,7 +82,7 @@ def test_a_session_on_another_machine_is_not_asked_here(found: Callable[[int], N
     """What listens on that port of this machine is somebody else's, and must not see its secret."""
     with answering(b"[]") as (port, heard):
         found(port)
-        assert session_activity.ask_jupyter(a_context(relays=Elsewhere(b"HTTP/1.1 200 OK\r\n\r\n[]")), JOB)
+        assert session_activity.ask_jupyter(a_context(engine=ElsewhereEngine(b"HTTP/1.1 200 OK\r\n\r\n[]")), JOB)
         assert heard == []
 
 
@@ -100,11 +93,11 @@ def test_one_on_another_machine_that_says_nonsense_has_not_said(
     found: Callable[[int], None], answer: bytes
 ) -> None:
     found(1)
-    assert session_activity.ask_jupyter(a_context(relays=Elsewhere(answer)), JOB) is None
+    assert session_activity.ask_jupyter(a_context(engine=ElsewhereEngine(answer)), JOB) is None
 
 
 def test_one_on_another_machine_is_only_asked_when_it_may_have_been_idle_for_long() -> None:
-    context = a_context(relays=object(), settings=SimpleNamespace(session_idle_after="4h"))
+    context = a_context(engine=ElsewhereEngine(), settings=SimpleNamespace(session_idle_after="4h"))
 
     def is_asked(**known: Any) -> bool:
         return session_watch._is_worth_asking(context, Session(7, "jupyter", "s", **known))

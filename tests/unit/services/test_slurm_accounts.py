@@ -7,6 +7,7 @@ from typing import cast
 
 import pytest
 
+from heliostat.engines.slurm.account_sync import SlurmAccountSync
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import SlurmRefused
 from heliostat.engines.slurm.engine import SlurmEngine
@@ -18,7 +19,7 @@ from heliostat.services.accounts.slurm import (
     examine_accounts,
     plan_slurm_accounts,
 )
-from heliostat.store.slurm_made import list_made
+from heliostat.store.accounts import list_made
 from unit.services.site import Site, a_job
 
 CONFIG = "ClusterName = lab\nAccountingStorageEnforce = associations,limits,qos\n"
@@ -66,7 +67,7 @@ def slurm(site: Site) -> EmptySlurm:
     """Behind an engine without its thread."""
     slurm = EmptySlurm()
     engine = SlurmEngine.__new__(SlurmEngine)
-    engine.instance, engine.accounts = "abc", SlurmAccounts(slurm)
+    engine.account_sync = SlurmAccountSync(SlurmAccounts(slurm), "abc")
     cast(SimpleNamespace, site.context).engine = engine
     return slurm
 
@@ -93,7 +94,7 @@ def test_a_plan_changes_nothing_and_apply_does_it_notes_it_and_leaves_a_trace(
     assert slurm.done == []
     applied = apply_accounts(site.context, site.root)
     assert applied.done == plan.steps
-    assert slurm.done == [step.argv("lab") for step in plan.steps]
+    assert slurm.done == [step.argv for step in plan.steps]
     assert made(site) == {("default", "root")}
     entry = site.audit()[0]
     assert (entry.action, entry.target) == ("slurm.apply", "cluster lab")

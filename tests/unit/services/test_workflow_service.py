@@ -17,7 +17,7 @@ from heliostat.services.workflows.plans import WorkflowPlan, plan_workflow
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import moves
 from heliostat.store.database import Transaction
-from heliostat.store.results import put_outputs
+from heliostat.store.workflows import put_outputs
 from heliostat.workflows import deciding
 from unit.services.site import Site
 

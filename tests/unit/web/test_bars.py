@@ -1,6 +1,6 @@
 import re
 
-from heliostat.web.bars import two_part_bar
+from heliostat.web.pages.reports import two_part_bar
 
 
 def test_the_part_ends_where_the_whole_ends() -> None:

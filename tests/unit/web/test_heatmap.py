@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from heliostat.models import Device, JobState, Node, NodeState
-from heliostat.services.cluster.glance import Condition, SeenDevice, SeenNode, Tenant
+from heliostat.services.cluster.overview import Condition, SeenDevice, SeenNode, Tenant
 from heliostat.web.heatmap import MEANINGS, cell, density, label, machine
 
 NOW = datetime(2026, 11, 1, 12, tzinfo=UTC)

@@ -5,7 +5,7 @@ from typing import cast
 
 import pytest
 
-from heliostat.services.jobs.log_windows import LogWindow
+from heliostat.services.logs.windows import LogWindow
 from heliostat.web.job import logs
 from heliostat.web.visits import Visit
 from unit.scheduling.made_up import a_running_job

@@ -3,7 +3,7 @@ import time
 
 import pytest
 
-from heliostat.services.recent import Recent
+from heliostat.services.context import Recent
 from heliostat.web.pace import BUSY_PART, OneAtATime, Pace
 
 

@@ -4,8 +4,7 @@ from xml.etree import ElementTree
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.web.scales import number_ticks, time_ticks
-from heliostat.web.svg import Look, Series, bar, legend, plot, sparkline, stacked
+from heliostat.web.svg import Look, Series, bar, legend, number_ticks, plot, sparkline, stacked, time_ticks
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 

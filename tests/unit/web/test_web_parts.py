@@ -1,10 +1,10 @@
 import pytest
 
-from heliostat.auth.csrf import is_form_token, new_form_token
+from heliostat.auth.web import is_form_token, new_form_token
 from heliostat.services.live import Changed, topics_of
 from heliostat.web import words
 from heliostat.web.faults import safe_next
-from heliostat.web.flashes import Flash, Flashes
+from heliostat.web.rendering import Flash, Flashes
 from heliostat.web.views import Address, pager, parse_sort, sorts
 
 

@@ -8,9 +8,8 @@ from heliostat.errors import Invalid, TooLarge
 from heliostat.workflows import documents, templates
 from heliostat.workflows.deciding import Gate, Over, Verdict, decide, outputs_named
 from heliostat.workflows.documents import read_document
-from heliostat.workflows.expansion import Expanded, expand
+from heliostat.workflows.expansion import Expanded, Room, expand
 from heliostat.workflows.expressions import LONGEST_WORD, Wrong, as_text
-from heliostat.workflows.limits import Room
 from heliostat.workflows.sweeps import read_sweep
 from heliostat.workflows.templates import parse_template
 

@@ -2,7 +2,7 @@
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
@@ -11,16 +11,20 @@ from signal import Signals
 from heliostat.config import Settings
 from heliostat.engines.containers_inside import enter_script
 from heliostat.engines.contract import Capabilities, Report
-from heliostat.engines.folders import JobFolder, Refused, person_of
+from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.inside import Inside, inside_script, on_terminal
+from heliostat.engines.job_files import JobFiles
 from heliostat.engines.local import containers, launch
 from heliostat.engines.local.cgroups import CgroupTree, NoCgroups, find_cgroups
 from heliostat.engines.local.checkpoints import checkpoint_times
 from heliostat.engines.local.containers import Place
 from heliostat.engines.local.endings import Running, in_words, utc_now
+from heliostat.engines.local.endpoints import LocalEndpoint
+from heliostat.engines.local.image_stores import RunningSweep, sweep_stores
 from heliostat.engines.local.inside import inside_group
 from heliostat.engines.local.log_order import read_order
 from heliostat.engines.local.machine import node_name, this_node
+from heliostat.engines.local.port_ownership import OwnershipChecks
 from heliostat.engines.local.ports import NotListening, find_listening
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
@@ -40,11 +44,11 @@ class LocalEngine:
     """The engine of one machine."""
 
     name = "local"
-    capabilities = Capabilities(contains=True, equips=True)
+    capabilities = Capabilities(contains=True, equips=True, runs_here=True)
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._jobs, self._node = settings.home.jobs, node_name(settings.node_name)
+        self._node = node_name(settings.node_name)
         self._instance = containers.instance_of(settings)
         self._traces = Traces(settings.home.attempts)
         found = find_cgroups(self._instance)
@@ -60,6 +64,12 @@ class LocalEngine:
         self._usage = UsageReader(self._devices)
         self._report: Report = lambda observations: None
         self._starters = ThreadPoolExecutor(4, "starter")
+        self._port_checks = OwnershipChecks(self._listening)
+        files = JobFiles(settings.home.jobs)
+        self.read_log, self.log_folder, self.has_files = files.read_log, files.log_folder, files.has_files
+        self.list_job_files, self.open_job_file = files.list_job_files, files.open_job_file
+        self.read_job_file, self.work_folder = files.read_job_file, files.work_folder
+        self._files, self._folder = files, files.folder
 
     def on_observation(self, report: Report) -> None:
         self._report = self._supervision.report = report
@@ -70,6 +80,9 @@ class LocalEngine:
     def nodes(self) -> list[Node]:
         notes = tuple(note for note in (self._devices.note, self._no_cgroups) if note)
         return [this_node(self._settings.node_name, self._devices.now(), notes)]
+
+    def image_sweeps(self) -> Iterator[RunningSweep]:
+        return sweep_stores(self._settings)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
         """In other threads: to start an attempt may mean to ask a driver that hangs, or to copy many files."""
@@ -119,7 +132,7 @@ class LocalEngine:
         place = Place(self._settings, self._instance)
         containers.clean(place, containers.leftovers(place, attempt_ids))
 
-    def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
+    def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
         with self._lock:
             running = self._running.get(attempt.id)
         if running is None or running.is_over:
@@ -143,7 +156,19 @@ class LocalEngine:
         )
         return inside_group(inside_script(environment, places.workdir, command), person, running.group, mark)
 
-    def listening(self, attempt: Attempt, port: int) -> Listening:
+    def endpoint(self, attempt: Attempt, port: int) -> LocalEndpoint:
+        return LocalEndpoint(self._port_checks, attempt, port)
+
+    def session_port(self, attempt: Attempt) -> int | None:
+        return self._files.session_port(attempt.job.id, [attempt.job.attempt])
+
+    def attach_endpoints(self) -> None:
+        """They need no loop of their own."""
+
+    async def detach_endpoints(self) -> None:
+        self._port_checks.close()
+
+    def _listening(self, attempt: Attempt, port: int) -> Listening:
         with self._lock:
             running = self._running.get(attempt.id)
         if running is None or running.is_over:
@@ -157,15 +182,6 @@ class LocalEngine:
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
         if limit_seconds > (attempt.job.time_limit_seconds or 0):
             self._traces.extend(attempt.id, limit_seconds)
-
-    def driver_version(self) -> str | None:
-        try:
-            return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
-        except (OSError, ValueError):
-            return None
-
-    def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
-        return Path(self._folder(job_id).log(attempt, stream))
 
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return read_order(Path(self._folder(job_id).log(attempt, "order")))
@@ -185,9 +201,6 @@ class LocalEngine:
         self._reapers.shutdown(wait=False, cancel_futures=True)
         self._groups.remove()  # unless there are jobs inside
         containers.leave(Place(self._settings, self._instance))
-
-    def _folder(self, job_id: JobId) -> JobFolder:
-        return JobFolder.of(self._jobs, job_id)
 
     def _start_queued(self, attempt: Attempt) -> None:
         try:

@@ -38,6 +38,32 @@ class ImageStore:
     owner: Person
 
 
+@dataclass(frozen=True, slots=True)
+class RunningSweep:
+    """Fulfils `ImageSweep`."""
+
+    store: ImageStore
+    process: "subprocess.Popen[bytes]"
+
+    @property
+    def owner(self) -> str:
+        return self.store.owner.name
+
+    def wait(self) -> list[str]:
+        return end_sweep(self.store, self.process)
+
+    def stop(self) -> None:
+        self.process.terminate()
+
+
+def sweep_stores(settings: Settings) -> Iterator[RunningSweep]:
+    """One store after the other, if there are limits. Raises Refused, OSError."""
+    if not settings.images_keep_days and not most_bytes(settings):
+        return
+    for store in image_stores(settings.home.images):
+        yield RunningSweep(store, begin_sweep(store, settings))
+
+
 def image_stores(images: Path) -> Iterator[ImageStore]:
     """Those of users this machine knows, and that are really theirs."""
     with contextlib.suppress(FileNotFoundError):

@@ -3,6 +3,7 @@
 import os
 import socket
 from functools import cache
+from pathlib import Path
 
 from heliostat.models import Device, Node
 
@@ -19,6 +20,14 @@ def node_name(chosen: str | None) -> str:
     return chosen or socket.gethostname().partition(".")[0]
 
 
+def driver_version() -> str | None:
+    """Of the GPUs; None: there is none."""
+    try:
+        return Path("/sys/module/nvidia/version").read_text(encoding="ascii").strip()
+    except (OSError, ValueError):
+        return None
+
+
 def this_node(name: str | None, devices: tuple[Device, ...], notes: tuple[str, ...]) -> Node:
     return Node(
         name=node_name(name),
@@ -26,4 +35,5 @@ def this_node(name: str | None, devices: tuple[Device, ...], notes: tuple[str, .
         memory_mib=memory_mib(),
         devices=devices,
         notes=notes,
+        driver=driver_version() if devices else None,
     )

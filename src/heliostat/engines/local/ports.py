@@ -3,8 +3,8 @@
 from collections.abc import Iterable
 
 from heliostat.engines.local.listeners import CannotAsk, listeners
-from heliostat.engines.relay.listeners import NotListening, find_held, read_listeners
 from heliostat.models.sessions import Listening
+from heliostat.payloads.port_owners import NotListening, find_held, read_listeners
 
 __all__ = ["NotListening", "find_listening"]
 

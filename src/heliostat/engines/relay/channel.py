@@ -3,9 +3,8 @@
 import asyncio
 from typing import Protocol
 
-from heliostat.engines.relay import frames
-from heliostat.engines.relay.flow import Inflow, Outflow
-from heliostat.engines.relay.frames import Frame
+from heliostat.payloads import relay_frames as frames
+from heliostat.payloads.relay_frames import Frame, Inflow, Outflow
 
 _HIGH_BYTES = 64 * 1024  # written ahead of the server inside, before the writer is asked to wait
 _LOW_BYTES = 16 * 1024

@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, cast
 
 from heliostat.engines.inside import Inside
-from heliostat.engines.relay import frames
 from heliostat.engines.relay.channel import Channel
-from heliostat.engines.relay.frames import BadFrame, Frame
-from heliostat.engines.relay.strays import Strays
+from heliostat.payloads import relay_frames as frames
+from heliostat.payloads.relay_frames import MOST_CONNECTIONS, WINDOW, BadFrame, Frame
 from heliostat.server_log import get_logger
 
 log = get_logger()
@@ -28,6 +27,8 @@ P = TypeVar("P", bound=asyncio.Protocol)
 _MOST_NOISE = 64 * 1024  # before its first word
 _TAIL_BYTES = 2000
 _FULL_BYTES = 2**20  # that it has not read: then its connections wait
+_STRAY_BYTES = 2 * WINDOW  # of a closed connection: all there was room for, and some frames without any
+_STRAY_FRAME_BYTES = WINDOW // 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,3 +306,21 @@ async def _gone(process: "subprocess.Popen[bytes]", descriptor: int, leave_secon
     finally:
         loop.remove_reader(descriptor)
         os.close(descriptor)
+
+
+class Strays:
+    """Frames about connections that we have closed: some were on their way by then, but not without end."""
+
+    def __init__(self) -> None:
+        self._left = 0
+
+    def expect(self) -> None:
+        """One more was closed."""
+        self._left = min(self._left + _STRAY_BYTES, MOST_CONNECTIONS * _STRAY_BYTES)
+
+    def came(self, frame: Frame) -> None:
+        """Raises BadFrame."""
+        size = len(frame.payload)
+        self._left -= size if size and frame.kind == frames.DATA else max(size, _STRAY_FRAME_BYTES)
+        if self._left < 0:
+            raise BadFrame("it talks about connections that there are not")

@@ -13,10 +13,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
-from heliostat.engines.contract import Engine, RelaysPorts
 from heliostat.engines.folders import Refused
 from heliostat.engines.inside import Inside
-from heliostat.engines.relay.answers import FirstLine, Whole
+from heliostat.engines.relay.answer import Answer
 from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLost
 from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, AttemptId
@@ -108,30 +107,20 @@ class Relays:
         with self._turn(attempt.job.user):
             return self._from_a_thread(self.look(attempt, port), attempt, _CHECK_SECONDS)
 
-    def ask(self, attempt: Attempt, port: int, request: bytes, seconds: float) -> bytes:
-        """The first line of the answer, from any other thread; of no request, nothing but that it takes a
-        connection. Whoever asks sees to it that not too many threads do. Raises Conflict or EngineUnavailable."""
-        return self._from_a_thread(self._first_line(attempt, port, request), attempt, seconds)
+    def exchange(
+        self, endpoint: "RelayEndpoint", request: bytes, seconds: float, answer: Callable[[], Answer]
+    ) -> bytes:
+        """From any other thread. Whoever asks sees to it that not too many threads do."""
+        asking = self._exchange(endpoint, request, answer)
+        return self._from_a_thread(asking, endpoint.attempt, seconds)
 
-    def ask_all(self, attempt: Attempt, port: int, request: bytes, seconds: float, most: int) -> bytes:
-        """As `ask`, but all of the answer up to so many bytes; the request must ask to close the connection."""
-        return self._from_a_thread(self._whole(attempt, port, request, most), attempt, seconds)
-
-    async def _whole(self, attempt: Attempt, port: int, request: bytes, most: int) -> bytes:
-        talk = await self.open(attempt, port, partial(Whole, most))
-        try:
-            talk.transport.write(request)
-            return await talk.data
-        finally:
-            talk.transport.abort()
-
-    async def _first_line(self, attempt: Attempt, port: int, request: bytes) -> bytes:
-        talk = await self.open(attempt, port, FirstLine)
+    async def _exchange(self, endpoint: "RelayEndpoint", request: bytes, answer: Callable[[], Answer]) -> bytes:
+        talk = await self.open(endpoint.attempt, endpoint.port, answer)
         try:
             if not request:
                 return b""
             talk.transport.write(request)
-            return await talk.line
+            return await talk.data
         finally:
             talk.transport.abort()
 
@@ -239,6 +228,20 @@ def _sockets(proof: str) -> tuple[int, ...]:
     return tuple(int(one) for one in found if one.isascii() and one.isdecimal())
 
 
-def relays_of(engine: Engine) -> Relays | None:
-    """None: it needs none."""
-    return Relays(engine.relay) if isinstance(engine, RelaysPorts) else None
+@dataclass(frozen=True, slots=True)
+class RelayEndpoint:
+    """A port of an attempt on another machine. Who listens there is proven by the relay."""
+
+    relays: Relays
+    attempt: Attempt
+    port: int
+
+    def check(self, *, again: bool = True) -> Listening:
+        return self.relays.check(self.attempt, self.port, again=again)
+
+    async def open(self, protocol: Callable[[], P]) -> P:
+        return await self.relays.open(self.attempt, self.port, protocol)
+
+    def exchange(self, request: bytes, seconds: float, most_bytes: int, *, first_line: bool = False) -> bytes:
+        answer = partial(Answer, most_bytes, first_line=first_line)
+        return self.relays.exchange(self, request, seconds, answer)

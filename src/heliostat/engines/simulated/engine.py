@@ -44,7 +44,7 @@ ENDLESS_SECONDS = 1e9  # what runs longer is not waited for
 
 
 class SimulatedEngine:
-    """Fulfils `Engine`, `Reports` and `TakesSamples`.
+    """Fulfils `Engine`.
 
     Reports are made by the clock, never from within a call to the engine.
 

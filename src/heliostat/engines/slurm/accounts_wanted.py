@@ -1,10 +1,11 @@
 """What Slurm's accounts should be, by our departments, projects and people; what Slurm cannot express: pure."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from heliostat.engines.accounts import OurAccounts
 from heliostat.engines.slurm.accounts import Limits, is_safe
-from heliostat.models import Department, Project, Quota, User
+from heliostat.models import Quota
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +58,6 @@ class Conduct:
     preempts_by_qos: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Ours:
-    """What Heliostat has."""
-
-    departments: Sequence[Department]
-    projects: Sequence[Project]
-    users: Sequence[User]
-    default_project: str
-    urgent_gpu_hours: float
-
-
 # Jobs are handed over with --no-requeue, so one that must go is ended; its retries are ours.
 _CLASSES = (
     Class("scavenger", 0, (), "cancel"),
@@ -85,7 +75,7 @@ def project_account(name: str) -> str:
     return name
 
 
-def wanted_accounts(ours: Ours, conduct: Conduct, instance: str) -> Wanted:
+def wanted_accounts(ours: OurAccounts, conduct: Conduct, instance: str) -> Wanted:
     notes = [*_conduct_notes(conduct)]
     groups = [*_groups(ours, conduct, notes)]
     people = [*_people(ours, conduct, notes)]
@@ -98,7 +88,7 @@ def wanted_accounts(ours: Ours, conduct: Conduct, instance: str) -> Wanted:
     return Wanted(instance, tuple(groups), tuple(people), classes, tuple(notes))
 
 
-def _groups(ours: Ours, conduct: Conduct, notes: list[str]) -> Iterator[Group]:
+def _groups(ours: OurAccounts, conduct: Conduct, notes: list[str]) -> Iterator[Group]:
     for department in ours.departments:
         limits = _limits(department.quota, f"department {department.name}", conduct, notes)
         account = department_account(department.name)
@@ -109,7 +99,7 @@ def _groups(ours: Ours, conduct: Conduct, notes: list[str]) -> Iterator[Group]:
         yield Group("project", project.name, project_account(project.name), above, project.share, limits)
 
 
-def _people(ours: Ours, conduct: Conduct, notes: list[str]) -> Iterator[Person]:
+def _people(ours: OurAccounts, conduct: Conduct, notes: list[str]) -> Iterator[Person]:
     for user in ours.users:
         projects = [membership.project for membership in user.memberships]
         if not user.active or user.unix_user is None or not projects:

@@ -3,11 +3,12 @@
 import threading
 from dataclasses import dataclass
 
+from heliostat.engines.accounts import AccountUse
 from heliostat.engines.slurm.accounts import Found
 from heliostat.engines.slurm.accounts_wanted import Conduct, project_account
 from heliostat.engines.slurm.refreshed import Refreshed
 from heliostat.engines.slurm.sacctmgr import Asks, read_accounts, read_conduct
-from heliostat.engines.slurm.share import SSHARE_FIELDS, Used, parse_sshare
+from heliostat.engines.slurm.share import SSHARE_FIELDS, parse_sshare
 
 _OLD_SECONDS = 30.0
 _FIRST_SECONDS = 5.0
@@ -74,7 +75,7 @@ class SlurmAccounts:
             self._pictures.wait(_FIRST_SECONDS)
         return self._pictures.last
 
-    def used(self) -> tuple[Used, ...]:
+    def used(self) -> tuple[AccountUse, ...]:
         """Slurm's own count of what each has used, of some seconds ago; while it is away, the last."""
         self._usage.if_old()
         self._usage.wait(_USAGE_WAIT_SECONDS)
@@ -84,5 +85,5 @@ class SlurmAccounts:
         conduct = read_conduct(self.slurm)
         return Picture(conduct, read_accounts(self.slurm, conduct.cluster))
 
-    def _read_usage(self) -> tuple[Used, ...]:
+    def _read_usage(self) -> tuple[AccountUse, ...]:
         return tuple(parse_sshare(self.slurm.ask(_SSHARE)))

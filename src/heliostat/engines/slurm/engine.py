@@ -4,17 +4,20 @@ What is wanted goes into a `Conversation`, the one thread that talks to Slurm; w
 was heard last.
 """
 
+import contextlib
 import hashlib
+import os
 import socket
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
-from heliostat.engines.folders import JobFolder
 from heliostat.engines.inside import Inside
+from heliostat.engines.job_files import JobFiles, LogPart, read_log_file
+from heliostat.engines.relay.relays import RelayEndpoint, Relays
 from heliostat.engines.slurm import reserving
+from heliostat.engines.slurm.account_sync import SlurmAccountSync
 from heliostat.engines.slurm.associations import SlurmAccounts
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.contained import check_container
@@ -24,6 +27,7 @@ from heliostat.engines.slurm.entrances import Entrances
 from heliostat.engines.slurm.limits import extend
 from heliostat.engines.slurm.live import LiveUse
 from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm.probe import probe
 from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.engines.slurm.requests import check_class, check_request
 from heliostat.engines.slurm.reservations import as_ours, names_of
@@ -41,7 +45,7 @@ from heliostat.models import (
     JobId,
     Node,
     Observation,
-    Reading,
+    Readings,
     Recomposition,
     Reservation,
     Waiting,
@@ -57,7 +61,12 @@ class SlurmEngine:
 
     name = "slurm"
     capabilities = Capabilities(
-        queues_itself=True, limits_arrays=True, knows_parents=True, contains=True, equips=True
+        queues_itself=True,
+        limits_arrays=True,
+        knows_parents=True,
+        contains=True,
+        equips=True,
+        measures_attempts=False,
     )
 
     def __init__(
@@ -68,8 +77,14 @@ class SlurmEngine:
         facts = f"{socket.gethostname()}:{settings.home.path}"
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
         self.accounts = SlurmAccounts(self._commands)
+        self.account_sync = SlurmAccountSync(self.accounts, self.instance)
         self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
         self._entrances = Entrances(settings, self._commands, self._rounds, self.instance)
+        self._relays = Relays(self._entrances.relay)
+        self._files = files = JobFiles(settings.home.jobs)
+        self.log_folder, self.has_files, self.work_folder = files.log_folder, files.has_files, files.work_folder
+        self.list_job_files, self.open_job_file = files.list_job_files, files.open_job_file
+        self.read_job_file = files.read_job_file
         self._owed = OwedUsage(settings.home.attempts)
         self._live = LiveUse(self._commands, settings.slurm_live_seconds, self._rounds.running)
         self._sight = Sight(self._commands, self._rounds)
@@ -112,6 +127,10 @@ class SlurmEngine:
         check_class(job, terms, self.accounts)
         check_container(job)
 
+    def probe_nodes(self, users: Mapping[str, tuple[int, int]]) -> None:
+        with contextlib.suppress(SlurmRefused):  # which is found again when it is examined
+            probe(self._settings, users)
+
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
         with self._talk.turn:
             reserving.create(self._commands, wish, unix_users)
@@ -145,11 +164,21 @@ class SlurmEngine:
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         self._talk.forget_all_but(attempt_ids)
 
-    def inside(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
+    def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
         return self._entrances.inside(attempt, command, terminal)
 
-    def relay(self, attempt: Attempt) -> Inside:
-        return self._entrances.relay(attempt)
+    def endpoint(self, attempt: Attempt, port: int) -> RelayEndpoint:
+        return RelayEndpoint(self._relays, attempt, port)
+
+    def session_port(self, attempt: Attempt) -> int | None:
+        """One that Slurm has put back into its queue still says it as the attempt it was submitted as."""
+        return self._files.session_port(attempt.job.id, range(attempt.job.attempt, 0, -1))
+
+    def attach_endpoints(self) -> None:
+        self._relays.attach()
+
+    async def detach_endpoints(self) -> None:
+        await self._relays.close()
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
         with self._talk.turn:
@@ -170,22 +199,22 @@ class SlurmEngine:
     def others(self) -> Sequence[ForeignJob]:
         return self._others.found
 
-    def log_path(self, job_id: JobId, attempt: int, stream: str) -> Path:
-        folder = JobFolder.of(self._settings.home.jobs, job_id)
-        former = Path(former_log(folder, attempt, stream))
-        return former if former.exists() else Path(folder.log(attempt, stream))
+    def read_log(self, job_id: JobId, attempt: int, stream: str, offset: int, limit: int) -> LogPart:
+        folder = self._files.folder(job_id)
+        former = former_log(folder, attempt, stream)
+        path = former if os.path.exists(former) else folder.log(attempt, stream)
+        return read_log_file(path, offset, limit)
 
     def log_order(self, job_id: JobId, attempt: int) -> list[tuple[str, int]]:
         return []
 
-    def sample_nodes(self) -> dict[str, Reading]:
+    def sample(self) -> Readings:
+        """Nodes without their devices, and some attempts, as of a while ago."""
         try:
-            return self._commands.loads()
+            nodes = self._commands.loads()
         except (EngineUnavailable, SlurmRefused):
-            return {}  # it is said elsewhere that Slurm is away
-
-    def sample_attempts(self) -> dict[AttemptId, Reading]:
-        return self._live.readings()
+            nodes = {}  # it is said elsewhere that Slurm is away
+        return Readings(self._live.readings(), nodes)
 
     def used(self) -> dict[AttemptId, AttemptUsage | None]:
         owed = self._owed.all(_ASKED_AT_ONCE)

@@ -3,10 +3,9 @@
 from collections.abc import Sequence
 
 from heliostat.config import Settings
-from heliostat.engines.environment import Person, Surroundings, job_environment
+from heliostat.engines.environment import DEFAULT_PATH, Person, Surroundings, job_environment
 from heliostat.engines.folders import JobFolder, person_of
 from heliostat.engines.inside import Inside, inside_script, on_terminal
-from heliostat.engines.relay.package import packed
 from heliostat.engines.slurm.commands import Commands
 from heliostat.engines.slurm.contained import container_base
 from heliostat.engines.slurm.handed import Handed
@@ -14,6 +13,7 @@ from heliostat.engines.slurm.inside import NODE_LINE, Step, script_into_containe
 from heliostat.engines.slurm.rounds import Rounds
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, attempt_id
+from heliostat.payloads.archive import RELAY, packed
 
 
 class Entrances:
@@ -39,8 +39,8 @@ class Entrances:
             )
         node = handed.started.places[0].node if handed.started else ""
         mark = f"{self._instance}-{attempt_id(job.id, handed.first or job.attempt)}"  # as it was submitted
-        step = Step(number, node=node)
-        return self._step(packed(mark), person_of(job.unix_user), self._folder(attempt), step)
+        step, program = Step(number, node=node), packed(RELAY, mark, path=DEFAULT_PATH)
+        return self._step(program, person_of(job.unix_user), self._folder(attempt), step)
 
     def _running(self, attempt: Attempt) -> tuple[int, Handed]:
         """And the number by which `srun` knows it."""

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 
+from heliostat.engines.history import PastJob
 from heliostat.engines.slurm.parse import expand_hosts
 from heliostat.engines.slurm.quantities import gpus_in, resources_in, size_in_mib, span_in_seconds, whole_number
 from heliostat.errors import Invalid
@@ -32,31 +33,6 @@ _NO_NODES = ("", "None assigned", "(null)", "None")
 _LATEST = 2**33
 _MOST_TEXT = 128
 _MOST_CPUS, _MOST_MIB = 10_000_000, 2**40
-
-
-@dataclass(frozen=True, slots=True)
-class PastJob:
-    """A job that is over; sizes are those of all its nodes together."""
-
-    cluster: str
-    number: str  # 12, 12_3 of an array, 12+1 of one that was made of several
-    user: str
-    account: str
-    name: str
-    state: JobState
-    reason: str | None
-    exit_code: int | None
-    submitted_at: datetime
-    started_at: datetime | None  # None: it never ran
-    ended_at: datetime
-    cpus: int
-    memory_mib: int
-    gpus: int
-    gpu_type: str | None
-    nodes: tuple[str, ...]
-    time_limit_seconds: int | None
-    qos: str
-    usage: AttemptUsage | None = None
 
 
 @dataclass(slots=True)

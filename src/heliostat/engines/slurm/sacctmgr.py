@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from heliostat.engines.slurm.accounts import Association, Found, Limits, Place, Qos, Step
+from heliostat.engines.slurm.accounts import Association, Found, Limits, Place, Qos
 from heliostat.engines.slurm.accounts_wanted import Conduct
 from heliostat.engines.slurm.programs import SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
@@ -43,10 +43,10 @@ def read_accounts(slurm: Asks, cluster: str) -> Found:
     )
 
 
-def carry_out(slurm: Asks, step: Step, cluster: str) -> bool:
+def carry_out(slurm: Asks, argv: Sequence[str]) -> bool:
     """Already so is success, but not our doing: False. Raises SlurmRefused, EngineUnavailable."""
     try:
-        slurm.ask(step.argv(cluster))
+        slurm.ask(argv)
     except SlurmRefused as error:
         if any(words in error.said.lower() for words in _ALREADY):
             return False

@@ -1,24 +1,13 @@
 """Slurm's own count of what was used, as `sshare` prints it: pure."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from heliostat.engines.accounts import AccountUse
 
 SSHARE_FIELDS = "Account,User,NormShares,RawUsage,GrpTRESRaw"
 
 
-@dataclass(frozen=True, slots=True)
-class Used:
-    """An account, or a user in it; what an account has used includes all below it."""
-
-    account: str
-    user: str  # "": the account itself
-    parent: str  # the account above; "" for the root
-    part: float  # of what is its parent's by right
-    raw: float  # what it has used, in Slurm's own unit; the past fades as Slurm is told to
-    gpu_hours: float
-
-
-def parse_sshare(said: str) -> Iterator[Used]:
+def parse_sshare(said: str) -> Iterator[AccountUse]:
     """Of `Account|User|NormShares|RawUsage|GrpTRESRaw`; what is below stands one blank further in."""
     above: list[str] = []
     for line in said.splitlines():
@@ -31,7 +20,7 @@ def parse_sshare(said: str) -> Iterator[Used]:
         parent = above[-1] if above else ""
         if not user:
             above += [name] * (depth + 1 - len(above))
-        yield Used(name, user, parent, _number(row[2]), _number(row[3]), _gpu_minutes(row[4]) / 60)
+        yield AccountUse(name, user, parent, _number(row[2]), _number(row[3]), _gpu_minutes(row[4]) / 60)
 
 
 def _gpu_minutes(tres: str) -> float:

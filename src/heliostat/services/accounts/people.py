@@ -8,8 +8,9 @@ import secrets
 from dataclasses import dataclass, field, replace
 
 from heliostat.auth.identity import is_account_name
-from heliostat.errors import Conflict, Forbidden, NotAuthenticated
+from heliostat.errors import Conflict, Forbidden, NotAuthenticated, invalid_field, printable
 from heliostat.models import (
+    AuditEntry,
     Caller,
     Membership,
     ProjectRole,
@@ -17,19 +18,13 @@ from heliostat.models import (
     Role,
     User,
 )
-from heliostat.services.accounts.acting import (
-    changed,
-    found_user,
-    invalid,
-    no_user,
-    shown,
-)
+from heliostat.services.accounts.lookup import found_user, no_user
 from heliostat.services.accounts.quotas import QuotaChange, change_quota
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin
+from heliostat.services.rights import require_admin, write_as
 from heliostat.store import people, web_logins
+from heliostat.store.accounts import Scope
 from heliostat.store.database import Transaction
-from heliostat.store.quotas import Scope
 
 LOGIN_TOKEN = "login"  # noqa: S105 - the name of the tokens that a login makes
 
@@ -59,9 +54,11 @@ class UserChange:
 def create_user(context: Context, caller: Caller, new: NewUser) -> User:
     require_admin(caller.user)
     if not is_account_name(new.name):
-        raise invalid("name", f"{shown(new.name)} {_USER_NAME_RULE}")
+        raise invalid_field("name", f"{printable(new.name)} {_USER_NAME_RULE}")
     if new.name in context.identities.unix.rulers():
-        raise invalid("name", "is kept for the Unix user who rules this machine; they get it at first contact")
+        raise invalid_field(
+            "name", "is kept for the Unix user who rules this machine; they get it at first contact"
+        )
     unix_user = None if new.unix_user is None else _checked_unix_user(context, new.unix_user)
     hashed = None if new.password is None else context.identities.passwords.hash(new.password)
     projects = (context.settings.default_project,) if new.projects is None else tuple(dict.fromkeys(new.projects))
@@ -77,13 +74,13 @@ def create_user(context: Context, caller: Caller, new: NewUser) -> User:
             people.ensure_project(tx, context.settings.default_project, context.settings.default_department)
         for project in projects:
             if people.find_project(tx.conn, project) is None:
-                raise invalid("projects", f"there is no project {shown(project)}")
+                raise invalid_field("projects", f"there is no project {printable(project)}")
         people.add_user(tx, user, hashed)
         detail = {"role": user.role.value, "unix_user": unix_user, "projects": sorted(projects)}
         people.add_audit(tx, caller, "user.create", user.name, detail, context.now())
         return user
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def update_user(context: Context, caller: Caller, name: str, wish: UserChange) -> User:
@@ -105,7 +102,7 @@ def update_user(context: Context, caller: Caller, name: str, wish: UserChange) -
             people.add_audit(tx, caller, "user.quota", name, told, context.now())
         return found_user(tx, name)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def set_password(context: Context, caller: Caller, name: str, password: str, current: str | None = None) -> None:
@@ -139,7 +136,7 @@ def set_password(context: Context, caller: Caller, name: str, password: str, cur
         web_logins.end_logins_of(tx, name, context.now())
         people.add_audit(tx, caller, "user.password", name, {}, context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
     context.identities.web.drop_codes(name)
 
 
@@ -247,13 +244,15 @@ def _checked_unix_user(context: Context, name: str) -> str:
     unix = context.identities.unix
     account = unix.by_name(name)
     if account is None:
-        if context.settings.engine == "local":
-            raise invalid("unix_user", f"this machine has no Unix user {shown(name)}")
+        if context.engine.capabilities.runs_here:
+            raise invalid_field("unix_user", f"this machine has no Unix user {printable(name)}")
         if not is_account_name(name) or name == "root":
-            raise invalid("unix_user", f"{shown(name)} {_USER_NAME_RULE}, and not be root")
+            raise invalid_field("unix_user", f"{printable(name)} {_USER_NAME_RULE}, and not be root")
         return name
     if not account.is_person or unix.rules_machine(account.uid):
-        raise invalid("unix_user", f"{shown(name)} is a system account or runs Heliostat; no job may run as it")
+        raise invalid_field(
+            "unix_user", f"{printable(name)} is a system account or runs Heliostat; no job may run as it"
+        )
     return account.name
 
 
@@ -263,11 +262,11 @@ def _prove(context: Context, caller: Caller, before: str | None, current: str | 
             "This account has no password yet.", "Set the first one on the server itself, or ask an admin to."
         )
     if current is None:
-        raise invalid("current", "the current password is needed to change it")
+        raise invalid_field("current", "the current password is needed to change it")
     try:
         context.identities.by_password(caller.user.name, current, caller.address)
     except NotAuthenticated as error:
-        raise invalid("current", "is not the current password") from error
+        raise invalid_field("current", "is not the current password") from error
 
 
 def _may_see(viewer: User, user: User) -> bool:
@@ -282,3 +281,35 @@ def _as_seen_by(viewer: User, user: User) -> User:
         return user
     shared = tuple(m for m in user.memberships if viewer.belongs_to(m.project))
     return replace(user, memberships=shared, has_password=False, unix_user=None, quota=Quota())
+
+
+@dataclass(frozen=True, slots=True)
+class AuditFilter:
+    """Empty: everything."""
+
+    user: str = ""  # who did it
+    text: str = ""  # part of what was done, or to what
+
+
+def list_audit(
+    context: Context,
+    caller: Caller,
+    limit: int = 100,
+    cursor: str | None = None,
+    only: AuditFilter = AuditFilter(),  # noqa: B008 - frozen
+) -> tuple[list[AuditEntry], str | None]:
+    """Newest first; with the cursor of the next page, None at the end."""
+    require_admin(caller.user)
+    if not 1 <= limit <= 500:
+        raise invalid_field("limit", "must be between 1 and 500")
+    before = None if cursor is None else _cursor_id(cursor)
+    with context.store.read() as conn:
+        entries = people.list_audit(conn, limit + 1, before, only.user, only.text)
+    more = len(entries) > limit
+    return entries[:limit], str(entries[limit - 1].id) if more else None
+
+
+def _cursor_id(cursor: str) -> int:
+    if not (cursor.isascii() and cursor.isdecimal() and len(cursor) < 19):  # longer overflows the database
+        raise invalid_field("cursor", "must be the next_cursor of an earlier page")
+    return int(cursor)

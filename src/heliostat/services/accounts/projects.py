@@ -5,24 +5,16 @@ An admin may do everything; a manager adds and removes the members of their proj
 
 from dataclasses import dataclass, field
 
-from heliostat.errors import Conflict, Forbidden, NotFound
+from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field, printable
 from heliostat.models import Caller, Department, Project, ProjectRole, User
-from heliostat.services.accounts.acting import (
-    changed,
-    check_group_name,
-    found_project,
-    found_user,
-    invalid,
-    no_project,
-    shown,
-)
+from heliostat.services.accounts.data_classes import MOST_SECRET, note_for_project
+from heliostat.services.accounts.lookup import check_group_name, found_project, found_user, no_project
 from heliostat.services.accounts.quotas import QuotaChange, change_quota
-from heliostat.services.cluster.data_classes import MOST_SECRET, note_for_project
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin
+from heliostat.services.rights import require_admin, write_as
 from heliostat.store import accounts, people
+from heliostat.store.accounts import Scope
 from heliostat.store.database import Transaction
-from heliostat.store.quotas import Scope
 
 MOST_SHARES = 10_000
 
@@ -48,7 +40,7 @@ def create_department(context: Context, caller: Caller, name: str) -> Department
         people.add_audit(tx, caller, "department.create", name, {}, context.now())
         return Department(name)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def list_departments(context: Context, caller: Caller) -> list[Department]:
@@ -72,7 +64,7 @@ def update_department(context: Context, caller: Caller, name: str, wish: GroupCh
             people.add_audit(tx, caller, "department.set", name, told, context.now())
         return _found_department(tx, name)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def create_project(context: Context, caller: Caller, name: str, department: str) -> Project:
@@ -84,12 +76,12 @@ def create_project(context: Context, caller: Caller, name: str, department: str)
         if people.find_project(tx.conn, name) is not None:
             raise Conflict(f"There is already a project {name}.", "Choose another name.")
         if not people.has_department(tx.conn, department):
-            raise invalid("department", f"there is no department {shown(department)}")
+            raise invalid_field("department", f"there is no department {printable(department)}")
         people.add_project(tx, name, department)
         people.add_audit(tx, caller, "project.create", name, {"department": department}, context.now())
         return Project(name, department)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def update_project(context: Context, caller: Caller, name: str, wish: GroupChange) -> tuple[Project, str | None]:
@@ -100,7 +92,7 @@ def update_project(context: Context, caller: Caller, name: str, wish: GroupChang
     require_admin(caller.user)
     _check_share(wish.share)
     if wish.data_class is not None and not 0 <= wish.data_class <= MOST_SECRET:
-        raise invalid("data_class", f"must be between 0 (open) and {MOST_SECRET} (secret)")
+        raise invalid_field("data_class", f"must be between 0 (open) and {MOST_SECRET} (secret)")
 
     def change(tx: Transaction, actor: User) -> Project:
         require_admin(actor)
@@ -108,7 +100,7 @@ def update_project(context: Context, caller: Caller, name: str, wish: GroupChang
             people.add_audit(tx, caller, "project.set", name, told, context.now())
         return found_project(tx, name)
 
-    project = changed(context, caller, change)
+    project = write_as(context, caller, change)
     return project, None if wish.data_class is None else note_for_project(context, name)
 
 
@@ -142,7 +134,7 @@ def add_member(
             people.add_audit(tx, caller, "project.add_member", project, _of(user, role), context.now())
         return found_project(tx, project)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def remove_member(context: Context, caller: Caller, project: str, user: str) -> Project:
@@ -155,7 +147,7 @@ def remove_member(context: Context, caller: Caller, project: str, user: str) -> 
             people.add_audit(tx, caller, "project.remove_member", project, _of(user, present), context.now())
         return found_project(tx, project)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def _member_to_change(tx: Transaction, actor: User, project: str, user: str) -> ProjectRole | None:
@@ -185,13 +177,13 @@ def _change_project(tx: Transaction, before: Project, wish: GroupChange) -> dict
 def _found_department(tx: Transaction, name: str) -> Department:
     department = accounts.find_department(tx.conn, name)
     if department is None:
-        raise NotFound(f"There is no department {shown(name)}.", "`helio department list` lists them.")
+        raise NotFound(f"There is no department {printable(name)}.", "`helio department list` lists them.")
     return department
 
 
 def _check_share(share: int | None) -> None:
     if share is not None and not 1 <= share <= MOST_SHARES:
-        raise invalid("share", f"must be between 1 and {MOST_SHARES}")
+        raise invalid_field("share", f"must be between 1 and {MOST_SHARES}")
 
 
 def _of(user: str, role: ProjectRole) -> dict[str, object]:

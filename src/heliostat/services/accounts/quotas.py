@@ -16,8 +16,8 @@ from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.machines import Machines
 from heliostat.scheduling.quotas import gpus_kept
 from heliostat.services.context import Context
+from heliostat.store.accounts import Scope, set_quota
 from heliostat.store.database import Transaction
-from heliostat.store.quotas import Scope, set_quota
 from heliostat.store.usage import gpus_asked_for, unfinished_exclusive_jobs
 
 QuotaChange = Mapping[str, int | None]

@@ -1,83 +1,60 @@
-"""Keeping Slurm's accounts in step with departments, projects and people: for admins.
-
-Loaded only where it is needed: it brings all of the engine with it, and most servers have another.
-"""
+"""Keeping Slurm's accounts in step with departments, projects and people: for admins."""
 
 import pwd
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from heliostat.doctor import Finding
-from heliostat.engines.slurm.accounts import AddUser, Found, RemoveUser, Step
-from heliostat.engines.slurm.accounts_plan import Plan, plan_accounts
-from heliostat.engines.slurm.accounts_wanted import Conduct, Ours, Wanted, project_account, wanted_accounts
-from heliostat.engines.slurm.engine import SlurmEngine
-from heliostat.engines.slurm.probe import probe
-from heliostat.engines.slurm.programs import SlurmRefused
-from heliostat.engines.slurm.sacctmgr import carry_out, first_line
+from heliostat.engines.accounts import AccountPlan, AccountStep, AccountSync, Membership, OurAccounts
+from heliostat.engines.contract import Finding, ProbesNodes, SyncsAccounts
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError
 from heliostat.models import Caller
-from heliostat.scheduling.standing import Account
-from heliostat.services.accounts.slurm_shares import slurm_standing
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin
-from heliostat.store import people, slurm_made
+from heliostat.store import accounts, people
 from heliostat.store.accounts import list_departments
 
-__all__ = [
-    "Applied",
-    "Plan",
-    "apply_accounts",
-    "examine_accounts",
-    "plan_slurm_accounts",
-    "probe_nodes",
-    "tree_by_slurm",
-]
+__all__ = ["AccountPlan", "Applied", "apply_accounts", "examine_accounts", "plan_slurm_accounts", "probe_nodes"]
 
 
 @dataclass(frozen=True, slots=True)
 class Applied:
-    plan: Plan
-    done: tuple[Step, ...]
+    plan: AccountPlan
+    done: tuple[AccountStep, ...]
 
 
-def plan_slurm_accounts(context: Context, caller: Caller) -> Plan:
+def plan_slurm_accounts(context: Context, caller: Caller) -> AccountPlan:
     """What would be changed in Slurm; changes nothing."""
     require_admin(caller.user)
-    return _plan(context, _engine(context))
+    return _plan(context, _sync(context))
 
 
 def apply_accounts(context: Context, caller: Caller) -> Applied:
     """Carry the plan out, step by step. What is done stays done if Slurm refuses one; it can be repeated."""
     require_admin(caller.user)
-    engine = _engine(context)
-    with engine.accounts.changing:
-        plan = _plan(context, engine)
-        done: list[Step] = []
+    sync = _sync(context)
+    with sync.changing():
+        plan = _plan(context, sync)
+        done: list[AccountStep] = []
         try:
             for step in plan.steps:
-                _carry_out(context, engine, step, plan)
+                _carry_out(context, sync, step)
                 done.append(step)
-        except SlurmRefused as error:
-            raise _refused(plan, done, first_line(error)) from error
-        except EngineUnavailable as error:
+        except (Conflict, EngineUnavailable) as error:
             raise _refused(plan, done, error.message.rstrip(".")) from error
         finally:
             _note(context, caller, plan, done)
-            engine.accounts.look_again()
     return Applied(plan, tuple(done))
 
 
 def examine_accounts(context: Context) -> list[Finding]:
     """Who is not in Slurm yet."""
-    if not isinstance(context.engine, SlurmEngine):
+    if not isinstance(context.engine, SyncsAccounts):
         return []
     try:
-        picture = context.engine.accounts.look()
-    except (HeliostatError, SlurmRefused):
+        users, projects = context.engine.account_sync.missing(_ours(context))
+    except HeliostatError:
         return []  # said already: the accounting does not answer
-    users, projects = _missing(_wanted(context, context.engine, picture.conduct), picture.found)
     if not users and not projects:
         return [Finding("slurm", "ok", "All users and projects are in Slurm.")]
     message = f"{_count(users, 'user')} and {_count(projects, 'project')} are not in Slurm yet."
@@ -85,18 +62,13 @@ def examine_accounts(context: Context) -> list[Finding]:
 
 
 def probe_nodes(context: Context) -> None:
-    """Look from Slurm's nodes, with the Unix users we have; the doctor then tells what was found."""
+    """Look from the engine's nodes, with the Unix users we have; the doctor then tells what was found."""
+    if not isinstance(context.engine, ProbesNodes):
+        return
     with context.store.read() as conn:
         names = sorted({user.unix_user for user in people.list_users(conn) if user.unix_user and user.active})
-    with suppress(EngineUnavailable, SlurmRefused):  # the doctor says so anyway
-        probe(context.settings, dict(_known_here(names)))
-
-
-def tree_by_slurm(context: Context) -> tuple[Account, ...]:
-    """Departments with their shares and what they used, by Slurm's own count."""
-    with context.store.read() as conn:
-        names = {user.unix_user: user.name for user in people.list_users(conn) if user.unix_user}
-    return slurm_standing(_engine(context).accounts.used(), context.rules.accounts(), names)
+    with suppress(EngineUnavailable):  # the doctor says so anyway
+        context.engine.probe_nodes(dict(_known_here(names)))
 
 
 def _known_here(names: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
@@ -106,53 +78,50 @@ def _known_here(names: Sequence[str]) -> Iterator[tuple[str, tuple[int, int]]]:
             yield entry.pw_name, (entry.pw_uid, entry.pw_gid)
 
 
-def _engine(context: Context) -> SlurmEngine:
-    if isinstance(context.engine, SlurmEngine):
-        return context.engine
+def _sync(context: Context) -> AccountSync:
+    if isinstance(context.engine, SyncsAccounts):
+        return context.engine.account_sync
     raise Conflict(
         f"Jobs run on the engine {context.engine.name}, not on Slurm.",
         "Shares and quotas count here by themselves: there is nothing to keep in step.",
     )
 
 
-def _plan(context: Context, engine: SlurmEngine) -> Plan:
-    picture = engine.accounts.look()
+def _plan(context: Context, sync: AccountSync) -> AccountPlan:
     with context.store.read() as conn:
-        made = slurm_made.list_made(conn)
-    return plan_accounts(_wanted(context, engine, picture.conduct), picture.found, made)
+        made = accounts.list_made(conn)
+    return sync.plan(_ours(context), made)
 
 
-def _wanted(context: Context, engine: SlurmEngine, conduct: Conduct) -> Wanted:
+def _ours(context: Context) -> OurAccounts:
     with context.store.read() as conn:
-        ours = Ours(
+        return OurAccounts(
             list_departments(conn),
             people.list_projects(conn),
             people.list_users(conn),
             context.settings.default_project,
             context.settings.urgent_gpu_hours_per_month,
         )
-    return wanted_accounts(ours, conduct, engine.instance)
 
 
-def _carry_out(context: Context, engine: SlurmEngine, step: Step, plan: Plan) -> None:
+def _carry_out(context: Context, sync: AccountSync, step: AccountStep) -> None:
     """That we put somebody somewhere is noted before we do: when the answer is lost it is still known."""
-    if isinstance(step, AddUser):
-        context.store.write(lambda tx: slurm_made.note_made(tx, step.account, step.user))
+    if (added := step.adds) is not None:
+        context.store.write(lambda tx: accounts.note_made(tx, *added))
     try:
-        was_us = carry_out(engine.accounts.slurm, step, plan.cluster)
-    except SlurmRefused:
-        if isinstance(step, AddUser):
-            _forget(context, step)
+        was_us = sync.carry_out(step)
+    except Conflict:
+        _forget(context, step.adds)
         raise
-    if isinstance(step, RemoveUser) or (isinstance(step, AddUser) and not was_us):
-        _forget(context, step)
+    _forget(context, step.removes if was_us else step.removes or step.adds)
 
 
-def _forget(context: Context, step: AddUser | RemoveUser) -> None:
-    context.store.write(lambda tx: slurm_made.forget_made(tx, step.account, step.user))
+def _forget(context: Context, made: Membership | None) -> None:
+    if made is not None:
+        context.store.write(lambda tx: accounts.forget_made(tx, *made))
 
 
-def _refused(plan: Plan, done: Sequence[Step], said: str) -> Conflict:
+def _refused(plan: AccountPlan, done: Sequence[AccountStep], said: str) -> Conflict:
     step = plan.steps[len(done)]
     hint = "It has running or waiting jobs there: once they are over, " if "active" in said else "Then "
     return Conflict(
@@ -162,20 +131,12 @@ def _refused(plan: Plan, done: Sequence[Step], said: str) -> Conflict:
     )
 
 
-def _note(context: Context, caller: Caller, plan: Plan, done: Sequence[Step]) -> None:
+def _note(context: Context, caller: Caller, plan: AccountPlan, done: Sequence[AccountStep]) -> None:
     if not done:
         return
     detail = {"steps": [step.sentence for step in done]}
     target = f"cluster {plan.cluster}"
     context.store.write(lambda tx: people.add_audit(tx, caller, "slurm.apply", target, detail, context.now()))
-
-
-def _missing(wanted: Wanted, found: Found) -> tuple[int, int]:
-    """Users in at least one project's account that they are not in, and projects without an account."""
-    there = found.associations
-    users = sum(any((one, person.user) not in there for one in person.accounts) for person in wanted.people)
-    accounts = (project_account(group.name) for group in wanted.groups if group.kind == "project")
-    return users, sum((account, "") not in there for account in accounts)
 
 
 def _count(number: int, noun: str) -> str:

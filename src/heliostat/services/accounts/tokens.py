@@ -3,12 +3,12 @@
 import unicodedata
 from datetime import datetime, timedelta
 
-from heliostat.auth.tokens import new_token
+from heliostat.auth.identity import new_token
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.models import Caller, Token, User
-from heliostat.services.accounts.acting import changed
 from heliostat.services.accounts.people import LOGIN_TOKEN
 from heliostat.services.context import Context
+from heliostat.services.rights import write_as
 from heliostat.store import people
 from heliostat.store.database import Transaction
 
@@ -33,7 +33,7 @@ def create_token(
             raise Conflict(f"You have {len(live)} tokens already.", "Revoke those you no longer use.")
         return _add(tx, caller, Token(0, actor.name, name, now, now + timedelta(days=days)))
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def log_in(
@@ -49,7 +49,7 @@ def log_in(
         people.revoke_tokens(tx, logins[most - 1 :], now)
         return _add(tx, caller, Token(0, actor.name, LOGIN_TOKEN, now, now + LOGIN_LASTS))
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def list_tokens(context: Context, caller: Caller, user: str | None = None) -> list[Token]:
@@ -71,7 +71,7 @@ def revoke_token(context: Context, caller: Caller, token_id: int) -> None:
             people.revoke_tokens(tx, [token_id], context.now())
             people.add_audit(tx, caller, "token.revoke", str(token_id), _named(token), context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
 
 
 def _add(tx: Transaction, caller: Caller, token: Token) -> tuple[str, Token]:

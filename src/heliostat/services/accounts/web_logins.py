@@ -5,8 +5,8 @@ from datetime import timedelta
 
 from heliostat.auth.web import CODE_LASTS, LASTS, Browser, digest_of, new_secret, over
 from heliostat.models import Caller, User, WebLogin
-from heliostat.services.accounts.acting import changed
 from heliostat.services.context import Context
+from heliostat.services.rights import write_as
 from heliostat.store import people, web_logins
 from heliostat.store.database import Transaction
 
@@ -35,7 +35,7 @@ def make_code(context: Context, caller: Caller) -> tuple[str, timedelta]:
     def change(tx: Transaction, actor: User) -> None:
         people.add_audit(tx, caller, "web.link", actor.name, {}, context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
     return context.identities.web.new_code(caller.user.name), CODE_LASTS
 
 
@@ -63,7 +63,7 @@ def log_out_everywhere(context: Context, caller: Caller) -> None:
         web_logins.end_logins_of(tx, actor.name, context.now())
         people.add_audit(tx, caller, "web.logout", actor.name, {"everywhere": True}, context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
     context.identities.web.drop_codes(caller.user.name)
     context.identities.web.forget()
     context.identities.grants.forget()
@@ -81,5 +81,5 @@ def _open(context: Context, caller: Caller, via: str, origin: Origin) -> str:
         web_logins.add_login(tx, login, digest_of(secret))
         people.add_audit(tx, caller, "web.login", actor.name, {"via": via}, now)
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
     return secret

@@ -4,14 +4,14 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from heliostat.doctor import Finding, examine
-from heliostat.engines.contract import DrainsNodes
-from heliostat.errors import NotFound
+from heliostat.doctor import examine
+from heliostat.engines.contract import DrainsNodes, Finding
+from heliostat.errors import NotFound, invalid_field, printable
 from heliostat.models import Caller, Node, NodeState, User
-from heliostat.services.accounts.acting import changed, invalid, shown
-from heliostat.services.cluster.data_classes import MOST_SECRET, note_for_node
+from heliostat.services.accounts.data_classes import MOST_SECRET, note_for_node
+from heliostat.services.accounts.slurm import examine_accounts, probe_nodes
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin
+from heliostat.services.rights import require_admin, write_as
 from heliostat.store import people
 from heliostat.store.database import Transaction
 from heliostat.store.nodes import NodeDecision, decide_node, find_decision
@@ -41,9 +41,9 @@ def drain_node(context: Context, caller: Caller, name: str, reason: str) -> Node
 def check_reason(reason: str) -> None:
     """One line that everybody can read."""
     if not reason.strip():
-        raise invalid("reason", "say why, so that everybody knows")
+        raise invalid_field("reason", "say why, so that everybody knows")
     if len(reason) > _LONGEST_REASON or not reason.isprintable():
-        raise invalid("reason", f"must be one line of at most {_LONGEST_REASON} characters")
+        raise invalid_field("reason", f"must be one line of at most {_LONGEST_REASON} characters")
 
 
 def resume_node(context: Context, caller: Caller, name: str) -> Node:
@@ -67,7 +67,7 @@ def update_node(context: Context, caller: Caller, name: str, wish: NodeChange) -
             decide_node(tx, name, after)
             people.add_audit(tx, caller, "node.set", f"node {name}", _told(before, after), context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
     node = get_node(context, name)
     concerns_data = wish.data_class is not None or wish.min_data_class is not None
     return node, note_for_node(context, node) if concerns_data else None
@@ -87,10 +87,6 @@ def examine_installation(context: Context, caller: Caller, *, probe: bool = Fals
     With `probe` a tiny job looks from the nodes too, where the engine has others than this machine.
     """
     require_admin(caller.user)
-    if context.settings.engine != "slurm":
-        return examine(context.settings, nodes=context.fleet.nodes_now())
-    from heliostat.services.accounts.slurm import examine_accounts, probe_nodes
-
     if probe:
         probe_nodes(context)
     return [*examine(context.settings, nodes=context.fleet.nodes_now()), *examine_accounts(context)]
@@ -109,7 +105,7 @@ def _set_state(context: Context, caller: Caller, name: str, state: NodeState, re
 
     if isinstance(context.engine, DrainsNodes):
         _tell_engine(context.engine, name, reason if state is NodeState.DRAINED else None)
-    changed(context, caller, change)
+    write_as(context, caller, change)
     return get_node(context, name)
 
 
@@ -132,12 +128,12 @@ def _decided(tx: Transaction, node: Node) -> NodeDecision:
 def _check_wish(wish: NodeChange) -> None:
     for name, value in wish.labels.items():
         if not _LABEL.fullmatch(name):
-            raise invalid("labels", f"{shown(name)} {_LABEL_RULE}")
+            raise invalid_field("labels", f"{printable(name)} {_LABEL_RULE}")
         if value and not _LABEL.fullmatch(value):
-            raise invalid("labels", f"the value {shown(value)} of {name} {_LABEL_RULE}")
+            raise invalid_field("labels", f"the value {printable(value)} of {name} {_LABEL_RULE}")
     for field_name in ("data_class", "min_data_class"):
         if not 0 <= (getattr(wish, field_name) or 0) <= MOST_SECRET:
-            raise invalid(field_name, f"must be between 0 (open) and {MOST_SECRET} (secret)")
+            raise invalid_field(field_name, f"must be between 0 (open) and {MOST_SECRET} (secret)")
 
 
 def _with(before: NodeDecision, wish: NodeChange, node: Node) -> NodeDecision:
@@ -149,7 +145,7 @@ def _with(before: NodeDecision, wish: NodeChange, node: Node) -> NodeDecision:
         splits_devices=before.splits_devices if wish.splits_devices is None else wish.splits_devices,
     )
     if after.min_data_class > after.data_class:
-        raise invalid(
+        raise invalid_field(
             "min_data_class",
             f"is {after.min_data_class}, but the node is cleared for {after.data_class}, so nothing could run",
         )
@@ -160,11 +156,13 @@ def _labels(before: NodeDecision, wish: NodeChange, node: Node) -> dict[str, str
     own = node.labels.keys() - before.labels.keys()
     gone = {name for name, value in wish.labels.items() if value is None}
     if kept := sorted(gone & own):
-        raise invalid("labels", f"{kept[0]} is what the node says of itself; it can be changed, not taken away")
+        raise invalid_field(
+            "labels", f"{kept[0]} is what the node says of itself; it can be changed, not taken away"
+        )
     given = {name: value for name, value in wish.labels.items() if value is not None}
     after = {name: value for name, value in {**before.labels, **given}.items() if name not in gone}
     if len(after) > MOST_LABELS:
-        raise invalid("labels", f"a node may have {MOST_LABELS}, these are {len(after)}")
+        raise invalid_field("labels", f"a node may have {MOST_LABELS}, these are {len(after)}")
     return after
 
 

@@ -2,7 +2,8 @@
 
 from dataclasses import dataclass
 
-from heliostat.models import Caller, User
+from heliostat.models import Caller
+from heliostat.services.accounts.lookup import default_project
 from heliostat.services.accounts.projects import list_projects
 from heliostat.services.context import Context
 
@@ -33,14 +34,6 @@ def offer_to(context: Context, caller: Caller) -> Offer:
         default_time_limit_seconds=context.settings.default_time_limit_seconds,
         max_time_limit_seconds=context.settings.max_time_limit_seconds,
     )
-
-
-def default_project(context: Context, user: User) -> str | None:
-    """Whose share a job uses that names no project."""
-    mine = [membership.project for membership in user.memberships]
-    if context.settings.default_project in mine:
-        return context.settings.default_project
-    return mine[0] if len(mine) == 1 else None
 
 
 def _gpu_types(context: Context) -> tuple[GpuType, ...]:

@@ -4,7 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from heliostat.engines.contract import ShowsOthers
+from heliostat.engines.contract import QueuesItself
 from heliostat.models import Caller, ForeignJob, Node, User
 from heliostat.services.context import Context
 
@@ -59,7 +59,7 @@ def with_guests(node: Node, guests: Iterable[Guest]) -> Node:
 
 
 def _jobs(context: Context) -> Sequence[ForeignJob]:
-    return context.engine.others() if isinstance(context.engine, ShowsOthers) else ()
+    return context.engine.others() if isinstance(context.engine, QueuesItself) else ()
 
 
 def _as_seen_by(user: User, job: ForeignJob) -> ForeignJob:

@@ -4,12 +4,11 @@ import re
 from collections.abc import Mapping
 
 from heliostat.engines.contract import RecomposesNodes
-from heliostat.errors import Conflict
+from heliostat.errors import Conflict, invalid_field, printable
 from heliostat.models import Caller, Recomposition, User
-from heliostat.services.accounts.acting import changed, invalid, shown
 from heliostat.services.cluster.nodes import get_node
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin
+from heliostat.services.rights import require_admin, write_as
 from heliostat.store import people
 from heliostat.store.database import Transaction
 
@@ -35,7 +34,7 @@ def recompose_node(
         require_admin(actor)
         people.add_audit(tx, caller, "node.recompose", f"node {name}", {"gpus": dict(gpus)}, context.now())
 
-    changed(context, caller, note)
+    write_as(context, caller, note)
     return wish
 
 
@@ -59,9 +58,9 @@ def _engine(context: Context) -> RecomposesNodes:
 
 def _check(gpus: Mapping[str, int]) -> None:
     if len(gpus) > _MOST_KINDS:
-        raise invalid("gpus", f"at most {_MOST_KINDS} types, these are {len(gpus)}")
+        raise invalid_field("gpus", f"at most {_MOST_KINDS} types, these are {len(gpus)}")
     for kind, count in gpus.items():
         if not _KIND.fullmatch(kind):
-            raise invalid("gpus", f"{shown(kind)} is no type of GPU")
+            raise invalid_field("gpus", f"{printable(kind)} is no type of GPU")
         if not 0 <= count <= _MOST_GPUS:
-            raise invalid("gpus", f"of {kind} there can be 0 to {_MOST_GPUS}")
+            raise invalid_field("gpus", f"of {kind} there can be 0 to {_MOST_GPUS}")

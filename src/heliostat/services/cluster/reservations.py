@@ -10,11 +10,12 @@ from datetime import datetime, timedelta
 from sqlalchemy import Connection
 
 from heliostat.engines.contract import KeepsReservations
-from heliostat.errors import Conflict, HeliostatError, NotFound
-from heliostat.models import Caller, Node, Reservation, User
-from heliostat.services.accounts.acting import changed, check_group_name, invalid, shown
+from heliostat.errors import Conflict, HeliostatError, Invalid, NotFound, invalid_field, printable
+from heliostat.models import Caller, Job, Node, Reservation, User
+from heliostat.scheduling.fitting import could_ever_run
+from heliostat.services.accounts.lookup import check_group_name
 from heliostat.services.context import Context
-from heliostat.services.rights import require_admin
+from heliostat.services.rights import require_admin, write_as
 from heliostat.store import people
 from heliostat.store import reservations as stored
 from heliostat.store.database import Transaction
@@ -39,7 +40,7 @@ def create_reservation(context: Context, caller: Caller, wish: Reservation) -> R
     def change(tx: Transaction, actor: User) -> Reservation:
         require_admin(actor)
         if wish.project is not None and people.find_project(tx.conn, wish.project) is None:
-            raise invalid("project", f"there is no project {shown(wish.project)}")
+            raise invalid_field("project", f"there is no project {printable(wish.project)}")
         others = [one for one in stored.list_reservations(tx.conn) if one.is_over_at > context.now()]
         if any(one.name == wish.name for one in others):
             raise Conflict(
@@ -51,7 +52,7 @@ def create_reservation(context: Context, caller: Caller, wish: Reservation) -> R
         people.add_audit(tx, caller, "reservation.create", wish.name, _told(wish), context.now())
         return wish
 
-    made = changed(context, caller, change)
+    made = write_as(context, caller, change)
     if isinstance(context.engine, KeepsReservations):
         _reserve_there(context, context.engine, caller, made)
     return made
@@ -80,12 +81,14 @@ def delete_reservation(context: Context, caller: Caller, name: str) -> None:
         stored.delete_reservation(tx, name)
         people.add_audit(tx, caller, "reservation.delete", name, _told(found), context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
 
 
 def _check_with_engine(context: Context, wish: Reservation) -> None:
     if isinstance(context.engine, KeepsReservations) and wish.gpus_per_node is not None:
-        raise invalid("gpus_per_node", f"on {context.engine.name} only whole nodes can be set aside; leave it out")
+        raise invalid_field(
+            "gpus_per_node", f"on {context.engine.name} only whole nodes can be set aside; leave it out"
+        )
 
 
 def _reserve_there(context: Context, engine: KeepsReservations, caller: Caller, made: Reservation) -> None:
@@ -93,7 +96,7 @@ def _reserve_there(context: Context, engine: KeepsReservations, caller: Caller, 
     try:
         engine.reserve(made, _unix_users(context, made))
     except HeliostatError:
-        changed(context, caller, lambda tx, actor: stored.delete_reservation(tx, made.name))
+        write_as(context, caller, lambda tx, actor: stored.delete_reservation(tx, made.name))
         raise
 
 
@@ -102,10 +105,7 @@ def _cancel_there(context: Context, engine: KeepsReservations, name: str) -> Non
     with context.store.read() as conn:
         ours = stored.list_reservations(conn)
         if any(one.name == name for one in engine.others_reservations(ours)):
-            tools = context.engine.name.capitalize()
-            raise Conflict(
-                f"The reservation {shown(name)} was not made here.", f"Delete it with {tools}'s own tools."
-            )
+            raise Conflict(f"The reservation {printable(name)} was not made here.", "Delete it where it was made.")
         found = _found(conn, name)
     engine.cancel_reservation(found)
 
@@ -120,53 +120,53 @@ def _unix_users(context: Context, wish: Reservation) -> set[str]:
         user.unix_user or "" for user in people_of if any(one.project == wish.project for one in user.memberships)
     }
     if not found:
-        raise invalid("project", f"nobody in {shown(wish.project)} can run jobs")
+        raise invalid_field("project", f"nobody in {printable(wish.project)} can run jobs")
     return found
 
 
 def _found(conn: Connection, name: str) -> Reservation:
     found = next((one for one in stored.list_reservations(conn) if one.name == name), None)
     if found is None:
-        raise NotFound(f"There is no reservation {shown(name)}.", "`helio reservation list --all` lists them.")
+        raise NotFound(f"There is no reservation {printable(name)}.", "`helio reservation list --all` lists them.")
     return found
 
 
 def _named_nodes(context: Context, wish: Reservation) -> list[Node]:
     known = {node.name: node for node in context.fleet.nodes()}
     if not wish.nodes:
-        raise invalid("nodes", "name at least one")
+        raise invalid_field("nodes", "name at least one")
     for name in wish.nodes:
         if name not in known:
-            raise invalid("nodes", f"there is no node {shown(name)}")
+            raise invalid_field("nodes", f"there is no node {printable(name)}")
     if len(set(wish.nodes)) != len(wish.nodes):
-        raise invalid("nodes", "names a node twice")
+        raise invalid_field("nodes", "names a node twice")
     return [known[name] for name in wish.nodes]
 
 
 def _check_times(wish: Reservation, now: datetime) -> None:
     length = wish.ends_at - wish.starts_at
     if length <= timedelta(0):
-        raise invalid("ends_at", "must be after starts_at")
+        raise invalid_field("ends_at", "must be after starts_at")
     if length > LONGEST:
-        raise invalid("ends_at", f"must be at most {LONGEST.days} days after starts_at")
+        raise invalid_field("ends_at", f"must be at most {LONGEST.days} days after starts_at")
     if not 1 <= wish.weeks <= MOST_WEEKS:
-        raise invalid("weeks", f"must be between 1 and {MOST_WEEKS}")
+        raise invalid_field("weeks", f"must be between 1 and {MOST_WEEKS}")
     if wish.weeks > 1 and length >= _WEEK:
-        raise invalid("weeks", "only what is shorter than a week can take place every week")
+        raise invalid_field("weeks", "only what is shorter than a week can take place every week")
     if wish.starts_at > now + _FURTHEST:
-        raise invalid("starts_at", "is more than five years away")
+        raise invalid_field("starts_at", "is more than five years away")
     if wish.starts_at < now - _FURTHEST or wish.is_over_at <= now:
-        raise invalid("ends_at", "is in the past")
+        raise invalid_field("ends_at", "is in the past")
 
 
 def _check_gpus(wish: Reservation, nodes: Sequence[Node]) -> None:
     if wish.gpus_per_node is None:
         return
     if wish.gpus_per_node < 1:
-        raise invalid("gpus_per_node", "must be at least 1; leave it out for whole nodes")
+        raise invalid_field("gpus_per_node", "must be at least 1; leave it out for whole nodes")
     for node in nodes:
         if len(node.devices) < wish.gpus_per_node:
-            raise invalid("gpus_per_node", f"node {node.name} has only {len(node.devices)}")
+            raise invalid_field("gpus_per_node", f"node {node.name} has only {len(node.devices)}")
 
 
 def _check_room(wish: Reservation, others: Sequence[Reservation], nodes: Sequence[Node]) -> None:
@@ -214,3 +214,45 @@ def _told(one: Reservation) -> dict[str, object]:
         "reason": one.reason,
         "time_zone": one.time_zone,
     }
+
+
+def check_reservations(context: Context, caller: Caller, jobs: Sequence[Job]) -> None:
+    """A reservation is for the jobs of its project. Raises Invalid, with those that may be used instead."""
+    wishes = [job for job in jobs if job.placement.reservation is not None]
+    if not wishes:
+        return
+    known = list_reservations(context, caller)
+    asked = {(job.placement.reservation, job.project, job.resources, job.placement): job for job in wishes}
+    for job in asked.values():
+        found = next((one for one in known if one.name == job.placement.reservation), None)
+        if found is None or found.project != job.project:
+            raise _not_for_it(caller, job, found, known)
+        _check_could_run(context, job, found)
+
+
+def _not_for_it(caller: Caller, job: Job, found: Reservation | None, known: Sequence[Reservation]) -> Invalid:
+    name = printable(job.placement.reservation or "")
+    mine = {membership.project for membership in caller.user.memberships}
+    usable = [f"{one.name} (project {one.project})" for one in known if one.project in mine]
+    hint = f"You can use: {', '.join(usable)}." if usable else "There is none that you can use now."
+    if found is None:
+        message, said = f"There is no reservation {name}, or it is over.", "is not known"
+    elif found.project is None:
+        message, said = f"The reservation {name} is for no project here.", "is for no project"
+    else:
+        message = f"The reservation {name} is for project {found.project}, this job for {job.project}."
+        said = "is for another project"
+    return Invalid(message, f"{hint} `helio reservation list` shows them.", fields={"reservation": said})
+
+
+def _check_could_run(context: Context, job: Job, found: Reservation) -> None:
+    most = found.gpus_per_node
+    if most is not None and job.resources.gpus > most:
+        message = f"The reservation {found.name} has {most} GPUs on a node."
+        raise Invalid(message, "Ask for fewer.", fields={"gpus": f"must be at most {most} in this reservation"})
+    nodes = [node for node in context.fleet.nodes() if node.name in found.nodes]
+    data_class = context.rules.accounts().project(job.project).data_class
+    if nodes and not could_ever_run(nodes, job.resources, job.placement, data_class):
+        message = f"No node of the reservation {found.name} could ever run this."
+        hint = f"It has {', '.join(found.nodes[:8])}: see helio node show. Ask for less, or submit it without."
+        raise Invalid(message, hint, fields={"reservation": "its nodes have too little"})

@@ -19,13 +19,12 @@ from heliostat.models import (
 from heliostat.models.samples import CLUSTER, CLUSTER_COLUMNS, job_subject, node_subject, usage_columns
 from heliostat.services.cluster.nodes import get_node
 from heliostat.services.context import Context
-from heliostat.services.jobs.efficiency import Asked, Verdict, verdict
-from heliostat.services.jobs.usage import in_all, with_accounts
+from heliostat.services.efficiency import Asked, Verdict, in_all, verdict, with_accounts
 from heliostat.services.rights import inspectable_job
 from heliostat.store import jobs as stored
-from heliostat.store.attempt_usage import usage_of
 from heliostat.store.sample_chunks import Chunk, Grid, Values, onto_grid
 from heliostat.store.times import to_time
+from heliostat.store.usage import usage_of
 
 __all__ = [
     "Asked",

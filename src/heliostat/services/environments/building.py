@@ -14,11 +14,10 @@ from heliostat.controller.environments import make_room
 from heliostat.engines.environment import environment_folder
 from heliostat.errors import Conflict, HeliostatError, Invalid
 from heliostat.models import Job, JobSpec, JobState, Resources
-from heliostat.models.environments import BUILD, IMAGES, Software, digest_of
+from heliostat.models.environments import BUILD, Software, digest_of
 from heliostat.runtimes.building import Recipe, build_script
 from heliostat.runtimes.contract import TOOL_PATH
 from heliostat.services.context import Context
-from heliostat.services.images.building import draft_image_build
 
 _CPUS, _MEMORY_MIB = 2, 4096  # of a build, where a node has as much
 _LIMIT_SECONDS = 2 * 3600
@@ -37,7 +36,7 @@ class Builder:
 def builder_for(context: Context, user: str, unix_user: str) -> Builder:
     """A Unix user of its own, so that nobody can touch what everybody shares; without one, each for themselves."""
     settings = context.settings
-    is_here = os.geteuid() == 0 and context.engine.name == "local"
+    is_here = os.geteuid() == 0 and context.engine.capabilities.runs_here
     if not is_here or shutil.which("bwrap", path=TOOL_PATH) is None:
         return Builder(unix_user, user, None)
     try:
@@ -98,8 +97,6 @@ def draft_build(context: Context, asker: tuple[str, str], software: Software, bu
     """The job that builds it, but for its number, for this user and project."""
     user, project = asker
     digest = digest_for(software, builder)
-    if software.kind in IMAGES:
-        return draft_image_build(context, (user, builder.unix_user, project), software, digest)
     return Job(
         id=0,
         kind=BUILD,

@@ -10,8 +10,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import urlsplit
 
+import yaml
+
 from heliostat.errors import Invalid
 from heliostat.models.environments import KINDS, MOST_CHARACTERS, Software
+from heliostat.services.yaml_check import fault_of
 
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 _EXTRAS = r"(?:\s*\[[A-Za-z0-9._,\s-]*\])?"
@@ -29,6 +32,13 @@ _LOCK_KEYS = {  # others might be older words for packages, which uv reads too
     *("conflicts", "options", "manifest", "package"),
 }
 _LOCK_SOURCES = {"registry", "url", "git", "virtual", "editable", "subdirectory"}
+
+_MOST_CONDA_CHARACTERS = 64 * 1024
+_CHANNEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/-]{0,100}|https://[A-Za-z0-9.-]+(/[A-Za-z0-9._/-]*)?")
+_CONDA_PACKAGE = re.compile(
+    r"([a-z0-9-]{1,40}::)?[A-Za-z0-9_][A-Za-z0-9._-]*(\s*[<>=!~][A-Za-z0-9.,*<>=!~|_\s-]*)?"
+)
+_CONDA_HINT = "Write channels and dependencies: - python=3.11, - pytorch, - pip: [einops]."
 
 
 def checked(software: Software, trusted: tuple[str, ...] = ()) -> Software:
@@ -50,9 +60,7 @@ def _normal(kind: str, texts: Mapping[str, str], trusted: tuple[str, ...]) -> tu
     if kind == "requirements":
         return {"requirements.txt": _requirements(_only(texts, "requirements.txt"), trusted)}, None
     if kind == "conda":
-        from heliostat.services.environments.conda import normal_conda
-
-        return {"environment.yml": normal_conda(_only(texts, "environment.yml"), trusted)}, None
+        return {"environment.yml": _conda(_only(texts, "environment.yml"), trusted)}, None
     project, python = _project(_only(texts, "pyproject.toml"))
     if kind == "pyproject":
         return {"requirements.txt": _requirements("\n".join(_dependencies(project)), trusted)}, python
@@ -68,13 +76,13 @@ def _only(texts: Mapping[str, str], name: str) -> str:
 
 
 def _requirements(text: str, trusted: tuple[str, ...]) -> str:
-    lines = list(requirement_lines(text, trusted))
+    lines = list(_requirement_lines(text, trusted))
     if not any(not line.startswith("-") for line in lines):
         raise _wrong("requirements.txt names no package.", "Name at least one.")
     return "\n".join(lines) + "\n"
 
 
-def requirement_lines(text: str, trusted: tuple[str, ...]) -> Iterator[str]:
+def _requirement_lines(text: str, trusted: tuple[str, ...]) -> Iterator[str]:
     """Without comments, each in one line. Raises Invalid."""
     whole = re.sub(r"\\\n", " ", text)
     for number, line in enumerate(whole.split("\n"), 1):
@@ -219,3 +227,37 @@ def _toml(text: str, name: str) -> dict[str, Any]:
 
 def _wrong(message: str, hint: str, field: str = "environment") -> Invalid:
     return Invalid(message, hint, fields={field: message.rstrip(".")})
+
+
+def _conda(text: str, trusted: tuple[str, ...]) -> str:
+    """Only channels and dependencies, in YAML. Raises Invalid."""
+    if len(text) > _MOST_CONDA_CHARACTERS:
+        raise _wrong(f"environment.yml has more than {_MOST_CONDA_CHARACTERS // 1024} KiB.", _CONDA_HINT)
+    if fault := fault_of(text):
+        raise _wrong(f"environment.yml {fault}.", _CONDA_HINT)
+    try:
+        whole = yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise _wrong(
+            f"environment.yml cannot be read: {' '.join(str(error).split())[:200]}.", _CONDA_HINT
+        ) from None
+    if not isinstance(whole, dict) or not isinstance(whole.get("dependencies"), list):
+        raise _wrong("environment.yml has no dependencies.", _CONDA_HINT)
+    channels = whole.get("channels", ["conda-forge"])
+    if not isinstance(channels, list) or not all(_is(_CHANNEL, one) and ".." not in one for one in channels):
+        raise _wrong("The channels of environment.yml must be names or https:// addresses.", _CONDA_HINT)
+    dependencies = [_conda_dependency(one, trusted) for one in whole["dependencies"]]
+    normal: str = yaml.safe_dump({"channels": channels, "dependencies": dependencies}, sort_keys=False)
+    return normal
+
+
+def _conda_dependency(one: object, trusted: tuple[str, ...]) -> Any:
+    if isinstance(one, str) and _is(_CONDA_PACKAGE, one.strip()):
+        return " ".join(one.split())
+    if isinstance(one, dict) and list(one) == ["pip"] and isinstance(one["pip"], list):
+        return {"pip": list(_requirement_lines("\n".join(map(str, one["pip"])), trusted))}
+    raise _wrong(f"environment.yml: {str(one)[:80]!a} is not the name of a package.", _CONDA_HINT)
+
+
+def _is(pattern: re.Pattern[str], value: object) -> bool:
+    return isinstance(value, str) and pattern.fullmatch(value) is not None

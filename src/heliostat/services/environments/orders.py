@@ -25,6 +25,7 @@ from heliostat.services.environments.building import (
     this_platform,
 )
 from heliostat.services.environments.contents import checked
+from heliostat.services.environments.image_building import draft_image_build
 from heliostat.store import environments as stored
 from heliostat.store import moves
 from heliostat.store.database import Transaction
@@ -69,7 +70,11 @@ def take_order(context: Context, caller: Caller, asked: Software | str, job: tup
         created_at=context.now(),
         build_job=0,
     )
-    return Order(environment, draft_build(context, (user, project), software, builder))
+    if is_image:
+        build = draft_image_build(context, (user, unix_user, project), software, environment.digest)
+    else:
+        build = draft_build(context, (user, project), software, builder)
+    return Order(environment, build)
 
 
 def take_orders(

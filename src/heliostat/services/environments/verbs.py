@@ -1,11 +1,17 @@
 """Verbs on environments: build, list, look, remove. Everybody sees those they have asked for; admins see all."""
 
-from collections.abc import Sequence
+import contextlib
+import os
+import subprocess
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
-from heliostat.controller.environments import ready_folder
+from heliostat.config import Home
+from heliostat.controller.environments import ready_folder, to_trash
+from heliostat.engines.job_files import LogPart
 from heliostat.errors import Conflict, Forbidden, Invalid
 from heliostat.models import Caller, Job
 from heliostat.models.environments import (
@@ -16,16 +22,17 @@ from heliostat.models.environments import (
     Software,
     state_after,
 )
+from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
 from heliostat.services.environments.orders import found, serve, take_order
-from heliostat.services.environments.removal import collect, due, empty_trash, take_away
-from heliostat.services.jobs.logs import LogPart, LogRange, read_log
+from heliostat.services.logs.reading import LogRange, read_log
 from heliostat.services.rights import require_admin
 from heliostat.store import environments as stored
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import people
-from heliostat.store.database import Transaction
+from heliostat.store.database import Store, Transaction
 from heliostat.store.environments import Kept
+from heliostat.store.images import forget_image
 
 MOST_LISTED = 1000
 _MOST = 100_000
@@ -44,9 +51,7 @@ class Shown:
 
 def build_environment(context: Context, caller: Caller, software: Software, project: str | None = None) -> Shown:
     """The one there is, or a build of it in the queue."""
-    from heliostat.services.jobs.submission import project_and_unix_user
-
-    unix_user, settled = project_and_unix_user(context, caller.user, project)
+    unix_user, settled = unix_user_and_project(context, caller.user, project)
     limit = context.settings.max_queued_jobs_per_user
     if context.controller.unfinished_jobs_of(caller.user.name) >= limit:
         raise Conflict(f"You have {limit} unfinished jobs.", "Wait until some are over.", code="queue_full")
@@ -142,3 +147,50 @@ def _shown(context: Context, kept: Kept) -> Shown:
         return Shown(kept.environment, EnvironmentState.FAILED, "its folder is gone", None, kept.is_needed)
     reason = kept.build_reason if state is EnvironmentState.FAILED else None
     return Shown(kept.environment, state, reason, folder, kept.is_needed)
+
+
+def due(kept: Sequence[Kept], before: datetime | None, most_bytes: int | None) -> list[str]:
+    """Digests of those that should go, never one that is needed: not used since, or used longest ago while all are
+    too large. Pure."""
+    spare = sorted((one for one in kept if not one.is_needed), key=_last_use)
+    old = [one for one in spare if before is not None and _last_use(one) < before]
+    size = sum(one.environment.size_bytes or 0 for one in kept) - sum(
+        one.environment.size_bytes or 0 for one in old
+    )
+    going = [one.environment.digest for one in old]
+    for one in spare[len(old) :] if most_bytes is not None else ():
+        if size <= (most_bytes or 0):
+            break
+        going.append(one.environment.digest)
+        size -= one.environment.size_bytes or 0
+    return going
+
+
+def _last_use(one: Kept) -> datetime:
+    return one.environment.used_at or one.environment.created_at
+
+
+def collect(store: Store, home: Home, digests: Iterable[str]) -> int:
+    """Remove these, as far as nobody needs them now; how many those were."""
+    gone = sum(store.write(partial(take_away, home=home, digest=digest)) for digest in digests)
+    empty_trash(home)
+    return gone
+
+
+def take_away(tx: Transaction, home: Home, digest: str) -> bool:
+    """Unless a job needs it. The rename is part of the change: nobody can come to need it in between."""
+    kept = stored.find(tx.conn, digest)
+    if kept is None or kept.is_needed:
+        return False
+    stored.remove(tx, digest)
+    forget_image(tx, digest)
+    to_trash(home, digest)
+    return True
+
+
+def empty_trash(home: Home) -> None:
+    """By `rm`, which follows no link and leaves other file systems alone: in there is the work of people."""
+    with contextlib.suppress(FileNotFoundError):
+        for entry in os.scandir(home.environments / "trash"):
+            words = ["rm", "-rf", "--one-file-system", "--", entry.path]
+            subprocess.run(words, check=False, capture_output=True, stdin=subprocess.DEVNULL)

@@ -7,9 +7,9 @@ from datetime import datetime
 
 from heliostat.models import Caller, Job, JobId, User
 from heliostat.models.records import COMPARED, Code, Machine
-from heliostat.models.uploads import Tree, TreeFile
+from heliostat.models.uploads import Tree
 from heliostat.services.context import Context
-from heliostat.services.jobs.records import Kept, job_record
+from heliostat.services.jobs.reruns import Kept, job_record
 from heliostat.services.rights import may_see_values
 
 _MOST_FILES = 100
@@ -127,10 +127,6 @@ def _files(one: Tree | None, other: Tree | None) -> Iterator[Difference]:
     if len(changed) > _MOST_FILES:
         more = f"{len(changed) - _MOST_FILES} more files"
         yield Difference("code", "files", more, more)
-
-
-def _file_words(file: TreeFile | None) -> str:
-    return "" if file is None else f"{file.size_bytes} bytes, {file.digest[:8]}"
 
 
 def _machine(kept: Kept) -> dict[str, str]:

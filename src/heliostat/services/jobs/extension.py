@@ -1,11 +1,10 @@
 """More time for a job."""
 
-from heliostat.engines.contract import ExtendsLimits
-from heliostat.errors import Conflict, Forbidden, Invalid
+from heliostat.errors import Conflict, Forbidden, Invalid, invalid_field
 from heliostat.models import ACTIVE, Attempt, Caller, Job, JobId
 from heliostat.models.quantities import parse_duration
-from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
+from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people
@@ -41,12 +40,12 @@ def seconds_from(text: str) -> int:
     try:
         return parse_duration(text)
     except ValueError as error:
-        raise invalid("time", str(error)) from None
+        raise invalid_field("time", str(error)) from None
 
 
 def _new_limit(context: Context, job: Job, seconds: int) -> int:
     if seconds < 1:
-        raise invalid("time", "must be at least a second")
+        raise invalid_field("time", "must be at least a second")
     if job.is_over or job.stop_requested:
         raise Conflict(f"Job {job.id} is {job.state}; its time is over.", f"See `helio show {job.id}`.")
     if job.time_limit_seconds is None:
@@ -59,13 +58,8 @@ def _new_limit(context: Context, job: Job, seconds: int) -> int:
 
 
 def _tell_engine(context: Context, job: Job, limit: int) -> None:
-    if not isinstance(context.engine, ExtendsLimits):
-        raise Conflict(
-            f"Running jobs of the engine {context.engine.name} cannot be extended.",
-            "Give the next one more time: helio run --time.",
-        )
     try:
-        context.engine.extend(Attempt(job.attempt_id, job, job.node or "", job.devices, job.places), limit)
+        programs(context).extend(Attempt(job.attempt_id, job, job.node or "", job.devices, job.places), limit)
     except OSError as error:
         raise Conflict(f"Job {job.id} cannot be extended: {error.strerror}.", "Try again.") from error
 

@@ -2,14 +2,13 @@
 
 from collections.abc import Sequence
 
-from heliostat.engines.contract import RunsInside
 from heliostat.engines.folders import Refused
 from heliostat.engines.inside import Inside
-from heliostat.errors import Conflict, Forbidden
+from heliostat.errors import Conflict, Forbidden, invalid_field
 from heliostat.models import Attempt, Caller, Job, JobId, JobState
 from heliostat.models.environments import OUR_SCRIPTS
-from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
+from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 
 __all__ = ["Inside", "enter_job"]
@@ -31,11 +30,7 @@ def enter_job(
         raise Forbidden(
             "Its script is not yours, and may work for others too, so nobody may enter it.", "See its log."
         )
-    if not isinstance(context.engine, RunsInside):
-        raise Conflict(
-            f"Jobs of the engine {context.engine.name} cannot be entered.",
-            f"`helio logs {job_id}` shows what it prints.",
-        )
+    engine = programs(context)
     if command or not terminal:
         _check(command)
     if job.state is not JobState.RUNNING:
@@ -43,7 +38,7 @@ def enter_job(
             f"Job {job_id} is {job.state}, so there is nothing to enter.", f"See `helio show {job_id}`."
         )
     try:
-        return context.engine.inside(_attempt(job), command, terminal)
+        return engine.exec(_attempt(job), command, terminal)
     except Refused as error:
         raise Conflict(
             f"Job {job_id} cannot be entered: {error}.", f"See `helio show {job_id}`; try again when it runs."
@@ -58,12 +53,12 @@ def _attempt(job: Job) -> Attempt:
 
 def _check(command: Sequence[str]) -> None:
     if not command or not command[0].strip():
-        raise invalid("command", "say what to run")
+        raise invalid_field("command", "say what to run")
     if any("\0" in word for word in command):
-        raise invalid("command", "a word holds a NUL character")
+        raise invalid_field("command", "a word holds a NUL character")
     try:
         length = sum(len(word.encode("utf-8", "surrogateescape")) + 1 for word in command)
     except UnicodeEncodeError:
-        raise invalid("command", "a word is not text") from None
+        raise invalid_field("command", "a word is not text") from None
     if length > _MOST_BYTES:
-        raise invalid("command", f"all its words together have more than {_MOST_BYTES} bytes")
+        raise invalid_field("command", f"all its words together have more than {_MOST_BYTES} bytes")

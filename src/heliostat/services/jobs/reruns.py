@@ -1,19 +1,28 @@
-"""A job once more: the same request and the same code, under one's own name."""
+"""What is kept of how to repeat a job; and the job once more, under one's own name."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from heliostat.errors import Conflict, Invalid
-from heliostat.models import Caller, Job, JobRequest, User
-from heliostat.models.records import Code
+from heliostat.models import Caller, Job, JobId, JobRequest, User
+from heliostat.models.records import Code, JobRecord
+from heliostat.models.uploads import Tree
 from heliostat.runtimes.images import is_file, parse_image
 from heliostat.services.context import Context
-from heliostat.services.jobs.records import Kept
 from heliostat.services.jobs.submission import Submitted, submit_jobs
-from heliostat.services.rights import may_see_values
+from heliostat.services.rights import inspectable_job, may_see_values
+from heliostat.store.job_records import record_of, reruns_of
 
 _NOT_AGAIN = ("after", "after_any", "after_failed", "after_each", "begin", "held")
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    job: Job
+    record: JobRecord
+    reruns: tuple[JobId, ...] = ()  # the newest that repeat it
+    tree: Tree | None = None  # of the code that was uploaded for it, if it is there still
 
 
 def fields_of_rerun(
@@ -106,3 +115,12 @@ def _check_values(job: Job, env: Mapping[str, object]) -> None:
             f"Give them yourself: --set env.{missing[0]}=VALUE; null leaves one out.",
             fields={"env": f"missing {', '.join(missing)}"},
         )
+
+
+def job_record(context: Context, caller: Caller, job_id: JobId) -> Kept:
+    """Raises NotFound or Forbidden."""
+    job = inspectable_job(context, caller, job_id)
+    with context.store.read() as conn:
+        record, reruns = record_of(conn, job_id), reruns_of(conn, job_id)
+    tree = None if job.spec.upload is None else context.uploads.tree(job.user, job.spec.upload)
+    return Kept(job, record, tuple(reruns), tree)

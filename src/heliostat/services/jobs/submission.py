@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import pwd
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
@@ -9,21 +10,21 @@ from itertools import islice
 from sqlalchemy import bindparam, insert, select
 
 from heliostat.engines.contract import ChecksRequests
-from heliostat.errors import Conflict, Forbidden, Invalid, TooLarge
+from heliostat.errors import Conflict, Invalid, TooLarge
 from heliostat.models import Caller, Dependency, Job, JobId, JobRequest, JobSpec, User
 from heliostat.models.records import Code
+from heliostat.runtimes.policy import Asker, Rules, admitted, rules_of
+from heliostat.services.accounts.lookup import project_for, unix_user_of
 from heliostat.services.accounts.quotas import check_queued
-from heliostat.services.cluster.offers import default_project
-from heliostat.services.cluster.reserved import check_reservations
+from heliostat.services.cluster.reservations import check_reservations
 from heliostat.services.context import Context
+from heliostat.services.environments.images import name_images
 from heliostat.services.environments.orders import equip, take_orders
-from heliostat.services.images.wishes import name_images
-from heliostat.services.jobs.containment import settle_containers
 from heliostat.services.jobs.drafts import Desk, draft_job
 from heliostat.services.jobs.parents import link
 from heliostat.services.jobs.uploads import check_uploads
 from heliostat.services.notices import check_notify
-from heliostat.store import dependencies, job_records, moves, people, schema
+from heliostat.store import dependencies, job_records, moves, schema
 from heliostat.store import jobs as stored
 from heliostat.store.database import Transaction
 from heliostat.store.times import to_seconds
@@ -102,7 +103,7 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     projects = _known_projects(context, user, {request.project for request in requests})
     desk = Desk(
         user=user,
-        unix_user=_unix_user(user),
+        unix_user=unix_user_of(user),
         nodes=context.fleet.nodes(),
         projects=projects,
         data_classes=_data_classes(context, projects.values()),
@@ -123,11 +124,6 @@ def draft_jobs(context: Context, caller: Caller, requests: Sequence[JobRequest])
     return [replace(draft, priority_everywhere=True) for draft in drafts]
 
 
-def project_and_unix_user(context: Context, user: User, project: str | None) -> tuple[str, str]:
-    """Whom something of theirs runs as, and which project a name means; None is their default. Raises Invalid."""
-    return _unix_user(user), _project(context, user, project)
-
-
 def _knows_nodes(context: Context) -> bool:
     """An engine with a queue of its own may be away: what it could never run it says when it is back."""
     return bool(context.fleet.nodes()) or not context.engine.capabilities.queues_itself
@@ -145,37 +141,9 @@ def _check_with_engine(context: Context, drafts: Sequence[Job], data_classes: Ma
         context.engine.check(draft, data_classes.get(draft.project, 0))
 
 
-def _unix_user(user: User) -> str:
-    if user.unix_user is None:
-        raise Forbidden(
-            "Your account has no Unix user on this machine, so it cannot run jobs.",
-            f"An admin can set one: helio user set {user.name} --unix-user NAME.",
-        )
-    return user.unix_user
-
-
 def _known_projects(context: Context, user: User, named: Iterable[str | None]) -> dict[str | None, str]:
     """What each project named in the requests means; None is the user's default."""
-    return {name: _project(context, user, name) for name in named}
-
-
-def _project(context: Context, user: User, name: str | None) -> str:
-    mine = [membership.project for membership in user.memberships]
-    hint = f"Your projects: {', '.join(mine) or 'none; ask an admin to add you to one'}."
-    if name is None:
-        if (usual := default_project(context, user)) is not None:
-            return usual
-        raise Invalid(
-            "Say which project this is for.", f"Add --project NAME. {hint}", fields={"project": "missing"}
-        )
-    if name in mine:
-        return name
-    with context.store.read() as conn:
-        exists = people.find_project(conn, name) is not None
-    if exists and user.is_admin:
-        return name
-    # The same words whether it exists or not: who is not in it cannot use it either way.
-    raise Invalid(f"You are not in a project {name!r}.", hint, fields={"project": "not one of yours"})
+    return {name: project_for(context, user, name) for name in named}
 
 
 def _data_classes(context: Context, projects: Iterable[str]) -> dict[str, int]:
@@ -299,3 +267,36 @@ def _remember(tx: Transaction, user: str, key: str, digest: str, submitted: Subm
         "created_at": to_seconds(submitted.jobs[0].submitted_at),
     }
     tx.conn.execute(insert(_keys), values)
+
+
+def settle_containers(
+    context: Context, user: User, projects: Mapping[str | None, str], requests: Sequence[JobRequest]
+) -> list[JobRequest]:
+    """With what was left open decided. Raises Invalid; `projects` says what each project named there means."""
+    rules = rules_of(context.settings)
+    asks = any(request.spec.image or request.spec.runtime for request in requests)
+    home = _home_of(user.unix_user) if asks else None  # to look it up takes longer than all the rest
+    settled: list[JobRequest] = []
+    for request in requests:
+        asker = Asker(user.name, home, projects[request.project])
+        settled.append(replace(request, spec=_settled(context, request, asker, rules)))
+    return settled
+
+
+def _settled(context: Context, request: JobRequest, asker: Asker, rules: Rules) -> JobSpec:
+    spec, is_own = request.spec, request.spec.image is not None and request.environment is not None
+    settled = admitted(spec, asker, rules, is_own=is_own)
+    if settled.wants_container and not context.engine.capabilities.contains:
+        raise Invalid(
+            f"The engine {context.engine.name} cannot run jobs in containers yet.",
+            "Leave image and runtime out, and start the container in your script.",
+            fields={"image" if spec.image else "runtime": "not with this engine"},
+        )
+    return settled
+
+
+def _home_of(unix_user: str | None) -> str | None:
+    try:
+        return pwd.getpwnam(unix_user or "").pw_dir
+    except KeyError:
+        return None

@@ -3,26 +3,33 @@
 import contextlib
 import hashlib
 import json
+import math
 import os
+import re
+from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
+from typing import Any
 
-from heliostat.errors import Invalid, NotFound
+from heliostat.errors import Invalid, NotFound, TooLarge, invalid_field, printable
 from heliostat.models import Caller, Job, JobRequest
-from heliostat.models.notebooks import PLAN, NotebookWish
+from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES, PLAN, NotebookWish
 from heliostat.models.uploads import TreeFile, blob_path, folder_of, make_tree
-from heliostat.services.accounts.acting import invalid
+from heliostat.payloads.archive import NOTEBOOK_RUNNER, script_for
+from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
-from heliostat.services.jobs.submission import prepare_submission, project_and_unix_user
+from heliostat.services.jobs.submission import prepare_submission
 from heliostat.services.jobs.uploads import Receiver, offer_upload
-from heliostat.services.notebooks.contents import check_parameters, check_size, count_cells
 from heliostat.services.sessions.notebooks import FoundNotebook, read_notebook
-from heliostat.services.sessions.software import digest_of_tools, jupyter_in, jupyter_software, one_script
+from heliostat.services.sessions.software import digest_of_tools, jupyter_in, jupyter_software
 from heliostat.store.database import Transaction
-from heliostat.store.notebooks import put_notebook
+from heliostat.store.environments import put_notebook
 
-_HERE = Path(__file__).parent
-_PARTS = (_HERE.parent / "sessions" / "kernels.py", _HERE / "cells.py", _HERE / "runner.py")
+_FORMAT = 4
+_CELLS = ("code", "markdown", "raw")
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_.]{0,99}", re.ASCII)
+_MOST_PARAMETERS = 200
+_MOST_PARAMETER_BYTES = 64 * 1024  # all of them, written down
 
 
 def run_notebook(
@@ -49,9 +56,9 @@ def run_notebook(
 
 def _check(wish: NotebookWish, request: JobRequest) -> None:
     if (wish.upload is None) == (wish.session is None):
-        raise invalid("notebook", "say where it is: in an upload, or in a session")
+        raise invalid_field("notebook", "say where it is: in an upload, or in a session")
     if not wish.path.endswith(".ipynb"):
-        raise invalid("notebook", "its name must end in .ipynb")
+        raise invalid_field("notebook", "its name must end in .ipynb")
     spec = request.spec
     if (
         spec.script is not None
@@ -59,9 +66,11 @@ def _check(wish: NotebookWish, request: JobRequest) -> None:
         or request.array is not None
         or spec.template is not None
     ):
-        raise invalid("notebook", "a notebook is all its job runs: no script, upload, array or template beside it")
+        raise invalid_field(
+            "notebook", "a notebook is all its job runs: no script, upload, array or template beside it"
+        )
     if request.placement.tasks > 1:
-        raise invalid("tasks", "a notebook is one task")
+        raise invalid_field("tasks", "a notebook is one task")
     check_parameters(wish.parameters)
 
 
@@ -123,7 +132,7 @@ def _as_job(wish: NotebookWish, request: JobRequest, cells: int) -> JobRequest:
     }
     env = {**spec.env, PLAN: json.dumps(plan)}
     spec = replace(
-        spec, script=one_script(_PARTS), command=(wish.path,), env=env, upload=wish.upload, workdir=None
+        spec, script=script_for(NOTEBOOK_RUNNER), command=(wish.path,), env=env, upload=wish.upload, workdir=None
     )
     return replace(request, spec=spec, name=request.name or os.path.splitext(os.path.basename(wish.path))[0])
 
@@ -137,7 +146,7 @@ def _with_tools(context: Context, caller: Caller, request: JobRequest) -> tuple[
     if not settings.jupyter_requirements or not context.engine.capabilities.equips or spec.image is not None:
         return request, None
     tools = jupyter_software(settings)
-    digest = digest_of_tools(context, caller, tools, project_and_unix_user(context, caller.user, request.project))
+    digest = digest_of_tools(context, caller, tools, unix_user_and_project(context, caller.user, request.project))
     if digest is None:
         return request, None
     return replace(_started_by(request, jupyter_in(context, digest)), tools=tools), digest
@@ -146,3 +155,63 @@ def _with_tools(context: Context, caller: Caller, request: JobRequest) -> tuple[
 def _started_by(request: JobRequest, jupyter: str) -> JobRequest:
     """Unless it names another one itself."""
     return replace(request, spec=replace(request.spec, env={"HELIOSTAT_JUPYTER": jupyter, **request.spec.env}))
+
+
+def count_cells(data: bytes) -> int:
+    """How many cells a notebook has. Raises Invalid for what is none."""
+    check_size(len(data))
+    try:
+        notebook = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise _no_notebook("it is not JSON") from error
+    if not isinstance(notebook, dict) or not isinstance(notebook.get("nbformat"), int):
+        raise _no_notebook("it has no nbformat")
+    if notebook["nbformat"] != _FORMAT:
+        raise _no_notebook(f"its format is {notebook['nbformat']}, not {_FORMAT}; open and save it in JupyterLab")
+    cells = notebook.get("cells")
+    if not isinstance(cells, list) or not isinstance(notebook.get("metadata"), dict):
+        raise _no_notebook("it has no cells or no metadata")
+    for number, cell in enumerate(cells, 1):
+        if not _is_cell(cell):
+            raise _no_notebook(f"its cell {number} is none")
+    return len(cells)
+
+
+def check_size(size_bytes: int) -> None:
+    if size_bytes > MOST_NOTEBOOK_BYTES:
+        raise TooLarge(
+            f"A notebook may have {MOST_NOTEBOOK_BYTES // 2**20} MiB, this has {size_bytes / 2**20:.1f} MiB.",
+            "Clear its outputs (in JupyterLab: Edit, Clear Outputs of All Cells); keep data in files.",
+        )
+
+
+def check_parameters(parameters: Mapping[str, Any]) -> None:
+    """Names that can be variables, values that JSON can say. Raises Invalid."""
+    if len(parameters) > _MOST_PARAMETERS:
+        raise invalid_field("parameters", f"there are more than {_MOST_PARAMETERS}")
+    for name, value in parameters.items():
+        if _NAME.fullmatch(name) is None:
+            raise invalid_field("parameters", f"{printable(name)} cannot be the name of a variable")
+        if isinstance(value, float) and not math.isfinite(value):
+            raise invalid_field("parameters", f"{name} is not a finite number; send it as text")
+    try:
+        written = json.dumps(dict(parameters), allow_nan=False)
+    except (TypeError, ValueError, RecursionError):
+        raise invalid_field("parameters", "there is a value that JSON cannot say") from None
+    if len(written) > _MOST_PARAMETER_BYTES:
+        raise invalid_field("parameters", f"written down, they have more than {_MOST_PARAMETER_BYTES // 1024} KiB")
+
+
+def _is_cell(cell: object) -> bool:
+    if not isinstance(cell, dict) or cell.get("cell_type") not in _CELLS:
+        return False
+    source = cell.get("source")
+    return isinstance(source, str) or (isinstance(source, list) and all(isinstance(line, str) for line in source))
+
+
+def _no_notebook(why: str) -> Invalid:
+    return Invalid(
+        f"This is no notebook: {why}.",
+        "Name a file that JupyterLab has written, such as analysis.ipynb.",
+        fields={"notebook": why},
+    )

@@ -7,13 +7,13 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from heliostat.errors import Conflict, Forbidden, NotFound
+from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field, printable
 from heliostat.models import Caller, User
 from heliostat.models.dependencies import find_cycle
 from heliostat.models.schedules import Firing, Schedule, ScheduleId, ScheduleState
 from heliostat.schedules.timing import upcoming
-from heliostat.services.accounts.acting import changed, invalid, shown
 from heliostat.services.context import Context
+from heliostat.services.rights import write_as
 from heliostat.services.schedules import firing
 from heliostat.services.schedules.jobs import as_owner, timing_of
 from heliostat.services.schedules.wishes import Wish, drafted, just_before, read_timing, wish_of
@@ -51,7 +51,7 @@ def create_schedule(context: Context, caller: Caller, wish: Wish) -> Schedule:
         people.add_audit(tx, caller, "schedule.create", f"schedule {number}", _told(made), context.now())
         return _there(stored.find_schedule(tx.conn, number), made.name)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def list_schedules(context: Context, caller: Caller, *, everybodys: bool = False) -> list[Schedule]:
@@ -108,7 +108,7 @@ def edit_schedule(context: Context, caller: Caller, reference: str, changes: Map
         people.add_audit(tx, caller, "schedule.edit", f"schedule {found.id}", _told(made), context.now())
         return _there(stored.find_schedule(tx.conn, found.id), found.name)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def pause_schedule(context: Context, caller: Caller, reference: str) -> Schedule:
@@ -143,7 +143,7 @@ def remove_schedule(context: Context, caller: Caller, reference: str) -> Schedul
         people.add_audit(tx, caller, "schedule.remove", f"schedule {found.id}", _told(found), context.now())
         return found
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 _EDITABLE = (
@@ -168,7 +168,7 @@ def _parents(conn: Connection, user: str, wish: Wish, child: Schedule | None) ->
     found = [_own(conn, user, reference) for reference in wish.parents]
     if any(one is None for one in found):
         missing = next(name for name, one in zip(wish.parents, found, strict=True) if one is None)
-        raise invalid("parents", f"you have no schedule {shown(missing)}")
+        raise invalid_field("parents", f"you have no schedule {printable(missing)}")
     ids = tuple(dict.fromkeys(one.id for one in found if one is not None))
     if child is not None:
         _check_circle(conn, user, child, ids)
@@ -180,7 +180,7 @@ def _check_circle(conn: Connection, user: str, child: Schedule, parents: Sequenc
     edges: dict[int, Sequence[int]] = {number: one.parents for number, one in known.items()}
     if circle := find_cycle({**edges, child.id: parents}):
         names = " → ".join(known[number].name if number in known else str(number) for number in circle)
-        raise invalid("parents", f"this is a circle: {names}")
+        raise invalid_field("parents", f"this is a circle: {names}")
 
 
 def _own(conn: Connection, user: str, reference: str) -> Schedule | None:
@@ -200,7 +200,7 @@ def _visible(conn: Connection, caller: Caller, reference: str) -> Schedule:
 
 def _there(found: Schedule | None, reference: str) -> Schedule:
     if found is None:
-        raise NotFound(f"There is no schedule {shown(reference)}.", "`helio schedule list` lists yours.")
+        raise NotFound(f"There is no schedule {printable(reference)}.", "`helio schedule list` lists yours.")
     return found
 
 
@@ -230,7 +230,7 @@ def _switch(context: Context, caller: Caller, reference: str, state: ScheduleSta
         people.add_audit(tx, caller, f"schedule.{_VERBS[state]}", f"schedule {found.id}", {}, now)
         return _there(stored.find_schedule(tx.conn, found.id), found.name)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 _VERBS = {ScheduleState.ACTIVE: "resume", ScheduleState.PAUSED: "pause"}

@@ -4,11 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 
+from heliostat.errors import invalid_field
 from heliostat.models import Caller, JobRequest
 from heliostat.models.schedules import CatchUp, Overlap, Schedule, ScheduleState
 from heliostat.schedules.iso8601 import Interval
 from heliostat.schedules.timing import Timing, parse_timing, zone_for
-from heliostat.services.accounts.acting import invalid
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import draft_jobs
 
@@ -63,7 +63,7 @@ def drafted(context: Context, caller: Caller, wish: Wish) -> Schedule:
     timing = None if wish.timing is None else read_timing(context, wish.timing, wish.zone, now)
     next_at = None if timing is None or wish.paused else timing.next_after(just_before(now))
     if timing is not None and not wish.paused and next_at is None:
-        raise invalid("schedule", "all its times are in the past")
+        raise invalid_field("schedule", "all its times are in the past")
     return Schedule(
         id=0,
         name=wish.name,
@@ -88,14 +88,14 @@ def drafted(context: Context, caller: Caller, wish: Wish) -> Schedule:
 def _check_wish(wish: Wish) -> None:
     name = wish.name
     if not name or len(name) > LONGEST_NAME or not name.isprintable() or name != name.strip():
-        raise invalid("name", f"must be one line of 1 to {LONGEST_NAME} characters")
+        raise invalid_field("name", f"must be one line of 1 to {LONGEST_NAME} characters")
     if name.isdecimal() or "/" in name:
-        raise invalid("name", "must not be a number and have no slash, to be told from numbers in addresses")
+        raise invalid_field("name", "must not be a number and have no slash, to be told from numbers in addresses")
     if (wish.timing is None) == (not wish.parents):
-        raise invalid("schedule", "say when it fires: by a schedule, or after parents; not both")
+        raise invalid_field("schedule", "say when it fires: by a schedule, or after parents; not both")
     if wish.request.after or isinstance(wish.request.begin, datetime):
         field_name = "after" if wish.request.after else "begin"
-        raise invalid(f"job.{field_name}", "a job that is submitted again and again cannot have one")
+        raise invalid_field(f"job.{field_name}", "a job that is submitted again and again cannot have one")
 
 
 def read_timing(context: Context, text: str, zone: str | None, now: datetime) -> Timing:
@@ -104,11 +104,11 @@ def read_timing(context: Context, text: str, zone: str | None, now: datetime) ->
         timing = parse_timing(text, zone_for(text, zone, context.settings.zone), now)
     except ValueError as error:
         about = "time_zone" if "time zone" in str(error) else "schedule"
-        raise invalid(about, str(error)) from None
+        raise invalid_field(about, str(error)) from None
     least = context.settings.least_schedule_seconds
     is_once = isinstance(timing, Interval) and timing.times == 1
     if not is_once and timing.usual_seconds < least:
-        raise invalid("schedule", f"comes more often than every {least} seconds, which is not allowed here")
+        raise invalid_field("schedule", f"comes more often than every {least} seconds, which is not allowed here")
     return timing
 
 

@@ -1,1 +1,1 @@
-"""Sessions: a web server of one person in a job, and what runs inside it."""
+"""Sessions: a web server of one person in a job."""

@@ -2,26 +2,22 @@
 
 import contextlib
 import http.client
-import io
 import json
 import math
-import socket
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any
 
-from heliostat.engines.relay.relays import Relays
 from heliostat.errors import HeliostatError
 from heliostat.models import Job
 from heliostat.models.samples import DEVICE_COLUMNS, USAGE_COLUMNS, job_subject
 from heliostat.models.sessions import Target
 from heliostat.services.context import Context
-from heliostat.services.proven_http import proven_connection
-from heliostat.services.proxying import Way, find_way
+from heliostat.services.job_http import get
+from heliostat.services.proxying import Way, endpoint, find_way
 from heliostat.store.sample_chunks import Grid, onto_grid
 
-_PATIENCE_SECONDS = 5.0
-_ELSEWHERE_SECONDS = 10.0  # a relay may have to be started first
+_PATIENCE_SECONDS = 10.0  # a relay may have to be started first
 _MOST_BYTES = 2**18
 _LOOK_BACK_SECONDS = 120
 _BUSY_CORES, _BUSY_PERCENT = 0.5, 3.0
@@ -59,39 +55,12 @@ def _above(value: float, least: float) -> bool:
 
 def _ask(context: Context, way: Way, path: str) -> list[dict[str, Any]]:
     target = f"{way.target.prefix}{path}?no_track_activity=1"
-    shown = {"Authorization": way.authorization or "", "Connection": "close"}
-    if context.relays is not None:
-        status, text = _ask_elsewhere(context.relays, way, target, shown)
-    else:
-        with proven_connection(context, way, _PATIENCE_SECONDS) as connection:
-            connection.request("GET", target, headers=shown)
-            answer = connection.getresponse()
-            status, text = answer.status, answer.read(_MOST_BYTES)
+    shown = {"Authorization": way.authorization or ""}
+    status, text = get(endpoint(context, way), target, shown, _PATIENCE_SECONDS, _MOST_BYTES)
     data = json.loads(text) if status == 200 else None
     if not isinstance(data, list) or not all(isinstance(one, dict) for one in data):
         raise ValueError("no list")
     return data
-
-
-def _ask_elsewhere(relays: Relays, way: Way, target: str, shown: dict[str, str]) -> tuple[int, bytes]:
-    """On another machine, where who listens is proven by the relay."""
-    headers = {"Host": f"127.0.0.1:{way.port}", **shown}
-    lines = [f"GET {target} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    request = "\r\n".join(lines).encode("latin-1")
-    told = relays.ask_all(way.attempt, way.port, request, _ELSEWHERE_SECONDS, _MOST_BYTES)
-    answer = http.client.HTTPResponse(cast("socket.socket", _Told(told)))
-    answer.begin()
-    return answer.status, answer.read()
-
-
-class _Told:
-    """What was heard, where a socket is wanted."""
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-
-    def makefile(self, _mode: str) -> io.BytesIO:
-        return io.BytesIO(self._data)
 
 
 def _times(found: Iterable[dict[str, Any]]) -> list[datetime]:

@@ -4,6 +4,7 @@ The server opens nothing there itself: what a link leads to, and whether it may 
 that person, on the node and in the container where the session runs.
 """
 
+import inspect
 import json
 import os
 import select
@@ -11,17 +12,15 @@ import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from heliostat.engines.contract import KeepsLogs
-from heliostat.errors import Conflict, Forbidden, NotFound
+from heliostat.errors import Conflict, Forbidden, NotFound, printable
 from heliostat.models import Caller, Job, JobId
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES
-from heliostat.services.accounts.acting import shown
+from heliostat.payloads import notebook_reader
 from heliostat.services.context import Context
 from heliostat.services.jobs.inside import Inside, enter_job
-from heliostat.services.notebooks.contents import check_size
+from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 from heliostat.store import sessions as kept
 
@@ -50,14 +49,14 @@ def list_notebooks(context: Context, caller: Caller, session_id: JobId) -> list[
 
 
 def read_notebook(context: Context, caller: Caller, session_id: JobId, path: str) -> FoundNotebook:
-    """What it holds now. Raises NotFound for what is no plain file below the session's working folder."""
+    """What it holds now, which may be a byte too large. Raises NotFound for what is no plain file below the
+    session's working folder."""
     session = _own_session(context, caller, session_id)
     if path.startswith("/") or "\0" in path or len(path) > 3000 or ".." in path.split("/"):
         raise _no_notebook(path, session_id)
     data = _answer(context, caller, session, ["read", path], MOST_NOTEBOOK_BYTES + 3)
     if data[:1] != b"+":  # said of what could be read
         raise _no_notebook(path, session_id)
-    check_size(len(data) - 1)
     return FoundNotebook(data[1:], session, _folder(context, session, path))
 
 
@@ -74,17 +73,15 @@ def _own_session(context: Context, caller: Caller, session_id: JobId) -> Job:
 def _folder(context: Context, session: Job, path: str) -> str | None:
     """Beside the notebook, as JupyterLab has it."""
     root = session.spec.workdir
-    if root is None and isinstance(context.engine, KeepsLogs):
-        root = str(context.engine.log_path(session.id, max(session.attempt, 1), "stdout").with_name("work"))
-    if root is None or session.spec.wants_container:
+    if session.spec.wants_container:
         return None
+    root = root or programs(context).work_folder(session.id)
     return os.path.join(root, os.path.dirname(path)).rstrip("/") or "/"
 
 
 def _answer(context: Context, caller: Caller, session: Job, words: Sequence[str], most: int) -> bytes:
     """What the reader says inside the session, up to so many bytes, in a minute at most."""
-    reader = Path(__file__).with_name("reader.py").read_text(encoding="utf-8")
-    inside = enter_job(context, caller, session.id, ["python3", "-c", reader, *words])
+    inside = enter_job(context, caller, session.id, ["python3", "-c", inspect.getsource(notebook_reader), *words])
     try:
         data, is_whole = _talk(inside, most)
     except (OSError, subprocess.SubprocessError) as error:
@@ -140,7 +137,7 @@ def _end(process: "subprocess.Popen[bytes]") -> None:
 
 def _no_notebook(path: str, session_id: JobId) -> NotFound:
     return NotFound(
-        f"There is no notebook {shown(path)} that you can read in session {session_id}.",
+        f"There is no notebook {printable(path)} that you can read in session {session_id}.",
         "Name it as JupyterLab shows it, from the folder it was started in.",
     )
 

@@ -1,9 +1,10 @@
 """Letting others into a session of one's own. Whoever comes in acts there as its owner."""
 
-from heliostat.errors import Conflict, Forbidden, NotFound
+from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field
 from heliostat.models import Caller, Job, User
-from heliostat.services.accounts.acting import changed, found_user, invalid
+from heliostat.services.accounts.lookup import found_user
 from heliostat.services.context import Context
+from heliostat.services.rights import write_as
 from heliostat.store import jobs as stored
 from heliostat.store import people
 from heliostat.store import sessions as kept
@@ -28,9 +29,9 @@ def share_session(context: Context, caller: Caller, job_id: int, guest: str) -> 
             raise Conflict(f"Session {job_id} is over.", "Start another: helio notebook.")
         user = found_user(tx, guest)
         if user.name == job.user:
-            raise invalid("user", "it is yours already")
+            raise invalid_field("user", "it is yours already")
         if not user.active:
-            raise invalid("user", f"the account {user.name} is deactivated")
+            raise invalid_field("user", f"the account {user.name} is deactivated")
         guests = {*kept.shared_with(tx.conn, job_id), user.name}
         if len(guests) > MOST_GUESTS:
             raise Conflict(f"It is shared with {MOST_GUESTS} people already.", "Take it back from some.")
@@ -38,7 +39,7 @@ def share_session(context: Context, caller: Caller, job_id: int, guest: str) -> 
         people.add_audit(tx, caller, "session.share", f"job {job_id}", {"user": user.name}, context.now())
         return sorted(guests)
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def unshare_session(context: Context, caller: Caller, job_id: int, guest: str) -> list[str]:
@@ -52,7 +53,7 @@ def unshare_session(context: Context, caller: Caller, job_id: int, guest: str) -
             people.add_audit(tx, caller, "session.unshare", f"job {job_id}", {"user": guest}, context.now())
         return [name for name in guests if name != guest]
 
-    return changed(context, caller, change)
+    return write_as(context, caller, change)
 
 
 def _own_session(tx: Transaction, actor: User, job_id: int) -> Job:

@@ -1,8 +1,6 @@
-"""What a session is started with: the script that runs inside it, and JupyterLab for those who have none."""
+"""JupyterLab for sessions that bring none of their own."""
 
 import re
-from collections.abc import Sequence
-from pathlib import Path
 
 from heliostat.config import Settings
 from heliostat.engines.environment import environment_folder
@@ -13,22 +11,7 @@ from heliostat.models.sessions import JUPYTER_APPS
 from heliostat.services.context import Context
 from heliostat.services.environments.orders import take_order
 
-_HERE = Path(__file__).parent
-_PARTS = tuple(_HERE / name for name in ("kernels.py", "private.py", "guard.py", "launcher.py"))
 _OF_ITS_OWN = re.compile(r"^[ \t]*[\"']?jupyterlab\b", re.MULTILINE | re.IGNORECASE)
-
-
-def launcher() -> str:
-    """What runs inside a session."""
-    return one_script(_PARTS)
-
-
-def one_script(parts: Sequence[Path]) -> str:
-    """From modules that import nothing but the standard library and each other."""
-    texts = [part.read_text(encoding="utf-8") for part in parts]
-    lines = [line for text in texts for line in text.splitlines() if not line.startswith("from heliostat.")]
-    future = "from __future__ import annotations"
-    return "\n".join(["#!/usr/bin/env python3", future, *(line for line in lines if line != future), ""])
 
 
 def tools_for(context: Context, app: str, request: JobRequest) -> Software | None:

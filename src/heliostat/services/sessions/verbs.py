@@ -9,16 +9,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from heliostat.errors import HeliostatError, Invalid, NotFound
-from heliostat.models import Caller, Job, JobRequest, JobState
+from heliostat.errors import HeliostatError, Invalid, NotFound, invalid_field
+from heliostat.models import ACTIVE, Caller, Job, JobRequest, JobState, Rule
 from heliostat.models.sessions import APPS, Session, SessionWish, Target
-from heliostat.services.accounts.acting import invalid
+from heliostat.payloads.archive import SESSION_LAUNCHER, script_for
+from heliostat.services.accounts.lookup import unix_user_and_project
 from heliostat.services.context import Context
-from heliostat.services.jobs.logs import LogRange, read_log
-from heliostat.services.jobs.submission import Submitted, prepare_submission, project_and_unix_user
-from heliostat.services.proxying import check_entry, find_way, listening
-from heliostat.services.sessions.software import digest_of_tools, jupyter_in, launcher, tools_for
-from heliostat.services.sessions.steps import step_of
+from heliostat.services.jobs.submission import Submitted, prepare_submission
+from heliostat.services.logs.reading import LogRange, read_log
+from heliostat.services.proxying import check_entry, endpoint, find_way
+from heliostat.services.sessions.software import digest_of_tools, jupyter_in, tools_for
 from heliostat.services.sessions.watch import warning_of
 from heliostat.store import jobs as stored
 from heliostat.store import sessions as kept
@@ -59,7 +59,7 @@ def start_session(
         return job
 
     job = context.store.write(start)
-    return SessionState(job, app, False, step_of(context, job, is_up=False))
+    return SessionState(job, app, False, _step(context, job, is_up=False))
 
 
 def list_sessions(context: Context, caller: Caller) -> list[SessionState]:
@@ -122,17 +122,17 @@ def _own_key(path: Path) -> bytes:
 
 def _as_job(context: Context, app: str, request: JobRequest, secret: str) -> JobRequest:
     if app not in APPS:
-        raise invalid("app", f"must be one of {', '.join(APPS)}")
+        raise invalid_field("app", f"must be one of {', '.join(APPS)}")
     if app == "custom" and not request.spec.command:
-        raise invalid("command", "say what to run; it finds its port in $PORT")
+        raise invalid_field("command", "say what to run; it finds its port in $PORT")
     if request.spec.script is not None or request.array is not None or request.placement.tasks > 1:
-        raise invalid("app", "a session is one task that runs a command: no script, array or tasks")
+        raise invalid_field("app", "a session is one task that runs a command: no script, array or tasks")
     settings = context.settings
     words = request.spec.command if app == "custom" else ()
     env = {**request.spec.env, TOKEN: secret}
     if settings.jupyter_command:
         env.setdefault("HELIOSTAT_JUPYTER", settings.jupyter_command)
-    spec = replace(request.spec, script=launcher(), command=(app, *words), env=env)
+    spec = replace(request.spec, script=script_for(SESSION_LAUNCHER), command=(app, *words), env=env)
     limit = request.time_limit_seconds or int(settings.session_hours * 3600)
     return replace(request, kind="session", spec=spec, name=request.name or app, time_limit_seconds=limit)
 
@@ -142,7 +142,7 @@ def _with_tools(context: Context, caller: Caller, app: str, request: JobRequest)
     tools = tools_for(context, app, request)
     if tools is None:
         return request, None
-    digest = digest_of_tools(context, caller, tools, project_and_unix_user(context, caller.user, request.project))
+    digest = digest_of_tools(context, caller, tools, unix_user_and_project(context, caller.user, request.project))
     if digest is None:
         return request, None
     env = {"HELIOSTAT_JUPYTER": jupyter_in(context, digest), **request.spec.env}
@@ -151,8 +151,37 @@ def _with_tools(context: Context, caller: Caller, app: str, request: JobRequest)
 
 def _state(context: Context, job: Job, session: Session) -> SessionState:
     is_up = job.state is JobState.RUNNING and _is_up(context, job)
-    step, warning = step_of(context, job, is_up=is_up), warning_of(context, session, job)
+    step, warning = _step(context, job, is_up=is_up), warning_of(context, session, job)
     return SessionState(job, session.app, is_up, step, warning=warning)
+
+
+def _step(context: Context, job: Job, *, is_up: bool) -> str:
+    """How far it has come, in a sentence."""
+    match job.state:
+        case JobState.RUNNING:
+            return "Its server is up." if is_up else "Its server is starting."
+        case JobState.STARTING:
+            return f"It is being started on {job.node}."
+        case JobState.HELD:
+            return "It is held."
+        case JobState.PENDING | JobState.PREEMPTED:
+            return _build_step(context, job) or "It waits in the queue."
+    text = job.reason or ""
+    return text[:1].upper() + text[1:].rstrip(".") + "." if text else "It is over."
+
+
+def _build_step(context: Context, job: Job) -> str:
+    """What it waits for before its turn; empty: nothing is left to be built."""
+    ids = [one.parent for one in job.after if one.rule is Rule.BUILT]
+    if not ids or job.parents_left == 0:
+        return ""
+    with context.store.read() as conn:
+        builds = [build for build in stored.get_jobs(conn, ids).values() if not build.is_over]
+    if not builds:
+        return ""
+    if any(build.state in ACTIVE for build in builds):
+        return "Its software is being built, once for everybody; this takes a minute or two."
+    return "Its software waits to be built, once for everybody."
 
 
 def _is_late(context: Context, state: SessionState) -> bool:
@@ -165,7 +194,7 @@ def _is_late(context: Context, state: SessionState) -> bool:
 
 def _is_up(context: Context, job: Job) -> bool:
     try:
-        listening(context, find_way(context, Target(job.id)), again=False)
+        endpoint(context, find_way(context, Target(job.id))).check(again=False)
     except HeliostatError:
         return False
     return True
@@ -176,3 +205,31 @@ def _last_lines(context: Context, job: Job) -> str:
         text = read_log(context, job, LogRange("stderr", -_TAIL_BYTES)).data.decode("utf-8", "replace")
         return "\n".join(text.splitlines()[-_TAIL_LINES:])
     return ""
+
+
+def step_of(context: Context, job: Job, *, is_up: bool) -> str:
+    match job.state:
+        case JobState.RUNNING:
+            return "Its server is up." if is_up else "Its server is starting."
+        case JobState.STARTING:
+            return f"It is being started on {job.node}."
+        case JobState.HELD:
+            return "It is held."
+        case JobState.PENDING | JobState.PREEMPTED:
+            return _building(context, job) or "It waits in the queue."
+    text = job.reason or ""
+    return text[:1].upper() + text[1:].rstrip(".") + "." if text else "It is over."
+
+
+def _building(context: Context, job: Job) -> str:
+    """What it waits for before its turn; empty: nothing is left to be built."""
+    ids = [one.parent for one in job.after if one.rule is Rule.BUILT]
+    if not ids or job.parents_left == 0:
+        return ""
+    with context.store.read() as conn:
+        builds = [build for build in stored.get_jobs(conn, ids).values() if not build.is_over]
+    if not builds:
+        return ""
+    if any(build.state in ACTIVE for build in builds):
+        return "Its software is being built, once for everybody; this takes a minute or two."
+    return "Its software waits to be built, once for everybody."

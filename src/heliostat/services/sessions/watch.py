@@ -99,7 +99,7 @@ def _look(context: Context, session: Session, job: Job, started_at: datetime) ->
 
 def _is_worth_asking(context: Context, session: Session) -> bool:
     """Always on this machine. On another it takes a relay: only if the answer may warn it, end it or spare it."""
-    if context.relays is None:
+    if context.engine.capabilities.runs_here:
         return True
     whole, active_at = idle_after(context), session.active_at
     if whole is None or session.keep_idle:

@@ -4,20 +4,20 @@ import http.client
 import math
 import time
 from collections.abc import Callable, Collection
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 
-from heliostat.engines.relay.relays import Relays
+from heliostat.engines.contract import Endpoint
 from heliostat.errors import HeliostatError
 from heliostat.models import Attempt, Job, JobId
 from heliostat.models.services import Health, HealthCheck, Replica, Service
 from heliostat.models.sessions import Target
 from heliostat.services.context import Context
-from heliostat.services.proven_http import proven_connection
-from heliostat.services.proxying import Way, told_port
-from heliostat.services.web_services.lanes import Lanes
+from heliostat.services.job_http import get_status
+from heliostat.services.programs import programs
+from heliostat.services.proxying import Way, endpoint
 
 Verdict = tuple[Health, str]
 Look = Callable[[Context, Service, Job], str]
@@ -25,55 +25,38 @@ _EARLY_SECONDS = 0.5  # between two looks at one that has not answered yet
 _LONGEST_PROBLEM = 200
 _GRID_SECONDS = 0.5
 
+MOST_OF_ONE = 4  # looks at once, at the servers of one person
+
 
 def look_at(context: Context, service: Service, job: Job) -> str:
     """Empty: it answers as it should; else what is wrong."""
-    port = told_port(context, job)
+    attempt = Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
+    port = programs(context).session_port(attempt)
     if port is None:
         return "it has not told its port yet"
-    attempt = Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
     way = Way(Target(0, service=service.name), attempt, frozenset(), port)
     try:
-        if context.relays is not None:
-            return _ask_elsewhere(context.relays, way, service)
-        return _ask(context, way, service)
+        return _ask(endpoint(context, way), service)
     except HeliostatError as error:
         return error.message[:_LONGEST_PROBLEM]
     except (OSError, http.client.HTTPException) as error:
         return f"port {port}: {error or type(error).__name__}"[:_LONGEST_PROBLEM]
 
 
-def _ask_elsewhere(relays: Relays, way: Way, service: Service) -> str:
-    """On another machine, where who listens is proven by the relay."""
-    check = service.check
-    if check.path is None:
-        relays.ask(way.attempt, way.port, b"", check.timeout_seconds)
-        return ""
-    headers = {"Host": f"127.0.0.1:{way.port}", **_headers(service)}
-    lines = [f"GET {check.path} HTTP/1.1", *(f"{name}: {value}" for name, value in headers.items()), "", ""]
-    request = "\r\n".join(lines).encode("latin-1")
-    words = relays.ask(way.attempt, way.port, request, check.timeout_seconds).split()
-    status = int(words[1]) if len(words) > 1 and words[0].startswith(b"HTTP/1.") and words[1].isdigit() else 0
-    return _problem(check, status)
-
-
 def _headers(service: Service) -> dict[str, str]:
-    return {"Authorization": f"Bearer {service.secret}", "User-Agent": "heliostat", "Connection": "close"}
+    return {"Authorization": f"Bearer {service.secret}", "User-Agent": "heliostat"}
 
 
 def _problem(check: HealthCheck, status: int) -> str:
     return "" if 200 <= status < 400 else f"GET {check.path} answers {status or 'no HTTP'}"[:_LONGEST_PROBLEM]
 
 
-def _ask(context: Context, way: Way, service: Service) -> str:
-    """On this machine. Nothing is sent before it is proven who listens."""
+def _ask(there: Endpoint, service: Service) -> str:
     check = service.check
-    with proven_connection(context, way, check.timeout_seconds) as connection:
-        if check.path is None:
-            return ""
-        connection.request("GET", check.path, headers=_headers(service))
-        status = connection.getresponse().status
-    return _problem(check, status)
+    if check.path is None:
+        there.exchange(b"", check.timeout_seconds, 0)
+        return ""
+    return _problem(check, get_status(there, check.path, _headers(service), check.timeout_seconds))
 
 
 @dataclass(slots=True)
@@ -90,7 +73,7 @@ class Looks:
 
     def __init__(self, look: Look = look_at, wake: Callable[[], None] = lambda: None) -> None:
         self._look, self.wake = look, wake
-        self._lanes = Lanes()
+        self._lanes = ThreadsPerUser()
         self._watches: dict[str, _Watch] = {}
 
     def close(self, *, wait: bool = False) -> None:
@@ -166,3 +149,26 @@ def _result(looking: "Future[str]") -> str:
         return ""
     error = looking.exception()
     return looking.result() if error is None else f"it could not be looked at: {error}"[:_LONGEST_PROBLEM]
+
+
+class ThreadsPerUser:
+    """A few for each person: whose servers are slow delays only their own looks. They begin when they are needed
+    and end with the last server of their person. Used by one thread only."""
+
+    def __init__(self) -> None:
+        self._lanes: dict[str, ThreadPoolExecutor] = {}
+
+    def submit(self, user: str, look: Callable[[], str]) -> "Future[str]":
+        if user not in self._lanes:
+            self._lanes[user] = ThreadPoolExecutor(MOST_OF_ONE, thread_name_prefix="health")
+        return self._lanes[user].submit(look)
+
+    def keep(self, users: Collection[str]) -> None:
+        """Only those of these people. A look that is under way ends by its own deadline; nobody waits for it."""
+        for user in self._lanes.keys() - set(users):
+            self._lanes.pop(user).shutdown(wait=False, cancel_futures=True)
+
+    def close(self, *, wait: bool = False) -> None:
+        for lane in self._lanes.values():
+            lane.shutdown(wait=wait, cancel_futures=True)
+        self._lanes.clear()

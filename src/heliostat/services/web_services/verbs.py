@@ -10,8 +10,8 @@ from heliostat.errors import Conflict, Forbidden
 from heliostat.models import Caller, Job, JobId, User
 from heliostat.models.services import Replica, Service, ServiceState, Visibility
 from heliostat.models.sessions import Target
-from heliostat.services.accounts.acting import changed
 from heliostat.services.context import Context
+from heliostat.services.rights import write_as
 from heliostat.services.web_services.steps import CRASH_LOOP, Phase
 from heliostat.services.web_services.tending import phase_of
 from heliostat.services.web_services.ways import check_service_entry, may_see, no_service
@@ -115,7 +115,7 @@ def create_service(context: Context, caller: Caller, wish: Wish) -> ServiceView:
         stored.add_service(tx, made)
         people.add_audit(tx, caller, "service.create", f"service {made.name}", _told(made), context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
     return show_service(context, caller, made.name)
 
 
@@ -195,7 +195,7 @@ def remove_service(context: Context, caller: Caller, name: str) -> None:
         stored.remove_service(tx, found.id)
         people.add_audit(tx, caller, "service.remove", f"service {name}", _told(found), context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
 
 
 def service_key(context: Context, caller: Caller, name: str) -> tuple[str, str]:
@@ -259,7 +259,7 @@ def _change(
         told = _told(replace(found, **new))
         people.add_audit(tx, caller, f"service.{verb}", f"service {name}", told, context.now())
 
-    changed(context, caller, change)
+    write_as(context, caller, change)
     return show_service(context, caller, name)
 
 

@@ -10,7 +10,8 @@ from heliostat.models import Attempt, Job, JobState, User
 from heliostat.models.services import Service, Visibility
 from heliostat.models.sessions import Target
 from heliostat.services.context import Context
-from heliostat.services.proxying import Way, told_port
+from heliostat.services.programs import programs
+from heliostat.services.proxying import Way
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import people
 from heliostat.store import services as stored
@@ -111,8 +112,8 @@ def _people(conn: Connection, service: Service) -> Container[str]:
 
 
 def _way(context: Context, service: Service, target: Target, may: Container[str], job: Job) -> Way | None:
-    port = told_port(context, job)
+    attempt = Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
+    port = programs(context).session_port(attempt)
     if port is None:
         return None
-    attempt = Attempt(job.attempt_id, job, job.node or "", job.devices, job.places)
     return Way(target, attempt, may, port, authorization=f"Bearer {service.secret}")

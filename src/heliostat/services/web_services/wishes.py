@@ -2,14 +2,13 @@
 
 from dataclasses import dataclass, field, replace
 
-from heliostat.engines.contract import OpensPorts, RelaysPorts
-from heliostat.errors import Conflict
+from heliostat.errors import invalid_field
 from heliostat.models import Caller, JobRequest
 from heliostat.models.services import NAME, NAME_RULE, HealthCheck, Service, Visibility
-from heliostat.services.accounts.acting import invalid
+from heliostat.payloads.archive import SESSION_LAUNCHER, script_for
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import draft_jobs
-from heliostat.services.sessions.software import launcher
+from heliostat.services.programs import programs
 from heliostat.services.sessions.verbs import TOKEN
 
 MOST_REPLICAS = 100
@@ -31,12 +30,8 @@ class Wish:
 def check_wish(context: Context, caller: Caller, wish: Wish) -> str:
     """All its replicas need is checked as if one were submitted now; the name of its project."""
     if NAME.fullmatch(wish.name) is None:
-        raise invalid("name", NAME_RULE)
-    if not isinstance(context.engine, OpensPorts | RelaysPorts):
-        raise Conflict(
-            f"The engine {context.engine.name} cannot lead to ports of jobs, so it has no services.",
-            "Run the server in a job of your own, and reach it from there.",
-        )
+        raise invalid_field("name", NAME_RULE)
+    programs(context)  # or its replicas could not be reached
     _check_request(wish.request)
     check_replicas(wish.replicas)
     limit = wish.request.time_limit_seconds or context.settings.max_time_limit_seconds
@@ -45,7 +40,7 @@ def check_wish(context: Context, caller: Caller, wish: Wish) -> str:
 
 def check_replicas(count: int) -> None:
     if not 0 <= count <= MOST_REPLICAS:
-        raise invalid("replicas", f"must be a number from 0 to {MOST_REPLICAS}")
+        raise invalid_field("replicas", f"must be a number from 0 to {MOST_REPLICAS}")
 
 
 def replica_request(context: Context, service: Service) -> JobRequest:
@@ -57,19 +52,19 @@ def replica_request(context: Context, service: Service) -> JobRequest:
         kind="service",
         name=service.name,
         project=service.project,
-        spec=replace(spec, script=launcher(), command=("service", *spec.command), env=env),
+        spec=replace(spec, script=script_for(SESSION_LAUNCHER), command=("service", *spec.command), env=env),
         time_limit_seconds=request.time_limit_seconds or context.settings.max_time_limit_seconds,
     )
 
 
 def _check_request(request: JobRequest) -> None:
     if not request.spec.command:
-        raise invalid("command", "say what to run; it finds its port in $PORT, and {port} stands for it")
+        raise invalid_field("command", "say what to run; it finds its port in $PORT, and {port} stands for it")
     if request.spec.script is not None:
-        raise invalid("script", "a service runs a command; put the script into a file")
+        raise invalid_field("script", "a service runs a command; put the script into a file")
     if request.array is not None or request.placement.tasks > 1:
         name = "array" if request.array is not None else "tasks"
-        raise invalid(name, "a replica is one task; say replicas for several")
+        raise invalid_field(name, "a replica is one task; say replicas for several")
     if request.held or request.after or request.begin is not None:
         name = "held" if request.held else "after" if request.after else "begin"
-        raise invalid(name, "a service starts at once and stays up: it cannot have this")
+        raise invalid_field(name, "a service starts at once and stays up: it cannot have this")

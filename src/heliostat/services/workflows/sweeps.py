@@ -16,8 +16,8 @@ from heliostat.services.context import Context
 from heliostat.services.jobs.submission import prepare_submission
 from heliostat.services.workflows.plans import ReadJob, with_retries
 from heliostat.store import gates, moves
-from heliostat.store import results as reported
-from heliostat.store import sweeps as stored
+from heliostat.store import workflows as reported
+from heliostat.store import workflows as stored
 from heliostat.store.database import Transaction
 from heliostat.store.jobs import listed_jobs
 from heliostat.workflows.sweeps import check_size, filled, read_sweep, variables
@@ -103,7 +103,7 @@ def find_sweep(context: Context, caller: Caller, number: int, sort: str | None =
         jobs = {job.array_index: job for job in listed_jobs(conn, ids).values() if job.array_id == sweep.array_id}
         metrics = reported.metrics_of(conn, list(ids))
     live = [job.id for job in jobs.values() if job.state in ACTIVE][:_MOST_LIVE]
-    metrics |= {job_id: metrics_of(context.settings.home, job_id) for job_id in live}
+    metrics |= {job_id: metrics_of(context.engine, job_id) for job_id in live}
     runs = [
         Run(index, values, jobs[index], metrics.get(jobs[index].id, {}))
         for index, values in enumerate(sweep.table)

@@ -14,7 +14,7 @@ from heliostat.services.jobs.submission import Submitted, prepare_submission
 from heliostat.services.jobs.verbs import cancel_within
 from heliostat.services.workflows.plans import ReadJob, WorkflowPlan, part_of, plan_workflow, workflow_job
 from heliostat.store import gates, moves, people
-from heliostat.store import results as reported
+from heliostat.store import workflows as reported
 from heliostat.store import workflows as stored
 from heliostat.store.database import Transaction
 from heliostat.workflows.expansion import Node

@@ -5,9 +5,9 @@ from typing import Any
 
 from heliostat.errors import Conflict, TooManyRequests
 from heliostat.models import Job
-from heliostat.services.jobs.log_search import Found, SearchWish, find_in_log
-from heliostat.services.jobs.log_windows import LogLine, LogWindow, LogWish, log_window
-from heliostat.services.jobs.logs import STREAMS
+from heliostat.services.logs.reading import STREAMS
+from heliostat.services.logs.search import Found, SearchWish, find_in_log
+from heliostat.services.logs.windows import LogLine, LogWindow, LogWish, log_window
 from heliostat.web import words
 from heliostat.web.job.terminal import Run, plain, runs
 from heliostat.web.views import Address

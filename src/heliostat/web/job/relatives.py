@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from heliostat.models import Job, Rule, User
-from heliostat.services.jobs.families import Family
+from heliostat.services.jobs.story import Family
 from heliostat.services.rights import may_inspect
 
 _SHOWN = 20

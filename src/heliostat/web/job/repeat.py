@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from heliostat.models.records import Code, Machine
-from heliostat.services.jobs.records import Kept
+from heliostat.services.jobs.reruns import Kept
 
 _MOST_SHOWN = 20_000  # characters of a diff; `helio show --record` has all of it
 

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Query
 from starlette.responses import Response
 
 from heliostat.models import AuditEntry
-from heliostat.services.accounts.audit import AuditFilter, list_audit
+from heliostat.services.accounts.people import AuditFilter, list_audit
 from heliostat.web.admin import Text
 from heliostat.web.rendering import Page, render
 from heliostat.web.views import Address

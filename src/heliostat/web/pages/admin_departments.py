@@ -6,10 +6,9 @@ from dataclasses import dataclass
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from heliostat.errors import BadRequest, Conflict, NotFound
+from heliostat.errors import BadRequest, Conflict, NotFound, printable
 from heliostat.models import Department
 from heliostat.services.accounts import projects as services
-from heliostat.services.accounts.acting import shown
 from heliostat.services.accounts.projects import MOST_SHARES, GroupChange
 from heliostat.web.admin import ADMIN, Name, quota_values, read_quota
 from heliostat.web.forms import Filled, Reading, refused
@@ -70,7 +69,7 @@ def _found(visit: Visit, name: str) -> Department:
     for one in services.list_departments(visit.context, visit.caller):
         if one.name == name:
             return one
-    raise NotFound(f"There is no department {shown(name)}.", "The page of projects lists them.")
+    raise NotFound(f"There is no department {printable(name)}.", "The page of projects lists them.")
 
 
 def _values(department: Department) -> Mapping[str, str]:

@@ -7,11 +7,10 @@ from urllib.parse import quote
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from heliostat.errors import BadRequest, Conflict
+from heliostat.errors import BadRequest, Conflict, invalid_field
 from heliostat.models import Node, NodeState
-from heliostat.services.accounts.acting import invalid
+from heliostat.services.accounts.data_classes import MOST_SECRET
 from heliostat.services.cluster import nodes as services
-from heliostat.services.cluster.data_classes import MOST_SECRET
 from heliostat.services.cluster.nodes import NodeChange
 from heliostat.web.admin import ADMIN, CLASSES, Name, PageNumber, Text, paged
 from heliostat.web.forms import Filled, Reading, refused
@@ -104,12 +103,12 @@ def change_node(visit: AdminDep, name: Name, form: FormDep) -> Response:
 def _label_changes(node: Node, text: str) -> dict[str, str | None]:
     """From lines of name=value: what is new or different, and None for what is no longer there."""
     if len(text) > _LONGEST_LABELS:
-        raise invalid("labels", "are too long")
+        raise invalid_field("labels", "are too long")
     given: dict[str, str] = {}
     for line in filter(None, (line.strip() for line in text.splitlines())):
         name, _, value = (part.strip() for part in line.partition("="))
         if name in given:
-            raise invalid("labels", f"{name[:64]} is there twice")
+            raise invalid_field("labels", f"{name[:64]} is there twice")
         given[name] = value
     gone = dict.fromkeys(node.labels.keys() - given.keys())
     return {**gone, **{name: value for name, value in given.items() if node.labels.get(name) != value}}

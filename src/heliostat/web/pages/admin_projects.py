@@ -9,8 +9,8 @@ from starlette.responses import Response
 from heliostat.errors import BadRequest, Conflict, Forbidden, NotFound
 from heliostat.models import Project, ProjectRole
 from heliostat.services.accounts import projects as services
+from heliostat.services.accounts.data_classes import MOST_SECRET
 from heliostat.services.accounts.projects import MOST_SHARES, GroupChange
-from heliostat.services.cluster.data_classes import MOST_SECRET
 from heliostat.web.admin import ADMIN, CLASSES, Name, quota_values, quota_words, read_quota
 from heliostat.web.forms import Filled, Reading, refused
 from heliostat.web.rendering import Page, redirect, render

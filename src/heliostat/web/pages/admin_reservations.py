@@ -7,9 +7,8 @@ from zoneinfo import ZoneInfo
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from heliostat.errors import BadRequest, Conflict, NotFound
+from heliostat.errors import BadRequest, Conflict, NotFound, printable
 from heliostat.models import Reservation
-from heliostat.services.accounts.acting import shown
 from heliostat.services.accounts.projects import list_projects
 from heliostat.services.cluster import reservations as services
 from heliostat.web.admin import ADMIN, Name
@@ -87,7 +86,7 @@ def end_reservation(visit: AdminDep, name: Name, form: FormDep) -> Response:
     found = services.list_reservations(visit.context, visit.caller, past=True)
     one = next((one for one in found if one.name == name), None)
     if one is None:
-        raise NotFound(f"There is no reservation {shown(name)}.", "It may have been ended already.")
+        raise NotFound(f"There is no reservation {printable(name)}.", "It may have been ended already.")
     if form.get("confirmed") != "yes":
         view = Confirmation(
             question=f"End the reservation {name}?",

@@ -13,9 +13,8 @@ from heliostat.services.jobs.listing import JobPage, JobQuery, ListedJob, list_j
 from heliostat.services.jobs.verbs import cancel_jobs
 from heliostat.services.rights import check_inspectable
 from heliostat.web import words
-from heliostat.web.job.numbers import ARRAY
 from heliostat.web.rendering import Page, redirect, render
-from heliostat.web.views import Address, Confirmation, Pager, pager
+from heliostat.web.views import ARRAY, Address, Confirmation, Pager, pager
 from heliostat.web.visits import FormDep, VisitDep
 
 router = APIRouter()

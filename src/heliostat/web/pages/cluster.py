@@ -9,15 +9,15 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.errors import Invalid
-from heliostat.services.cluster.glance import (
+from heliostat.services.cluster.overview import (
     Condition,
     Demand,
-    Glance,
+    Overview,
     SeenDevice,
     SeenNode,
     SetAside,
+    cluster_overview,
     demand_by_project,
-    glance,
     survey,
 )
 from heliostat.services.cluster.stats import Span, cluster_stats
@@ -81,7 +81,7 @@ class Filters:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    glance: Glance
+    overview: Overview
     used: float | None  # the mean utilisation of all GPUs now, a part of 1
     kinds: tuple[Kind, ...]
     filters: Filters
@@ -139,7 +139,7 @@ def _view(visit: Visit, asked: _Asked) -> ClusterView:
     rows, pages = _rows([node for node, _ in chosen], asked)
     count = sum(len(devices) for _, devices in chosen)
     return ClusterView(
-        glance=glance(visit.context),
+        overview=cluster_overview(visit.context),
         used=_mean_use(nodes),
         kinds=_kinds(nodes, asked),
         filters=_filters(nodes, asked),

@@ -11,8 +11,8 @@ from heliostat.models.sessions import Target, parse_target
 from heliostat.services.addresses import Addresses
 from heliostat.services.proxying import check_entry, entry_code, open_port
 from heliostat.services.web_services.ways import check_service_entry, service_code
-from heliostat.web.job.numbers import JOB
 from heliostat.web.rendering import HEADERS, Page, render
+from heliostat.web.views import JOB
 from heliostat.web.visits import Visit, VisitDep
 
 router = APIRouter()

@@ -9,7 +9,7 @@ from starlette.responses import Response
 
 from heliostat.models import ACTIVE, JobState, News
 from heliostat.services.accounts.allowances import QuotaLine, ShareLine, my_quotas, my_shares
-from heliostat.services.cluster.glance import Glance, glance
+from heliostat.services.cluster.overview import Overview, cluster_overview
 from heliostat.services.jobs.listing import Counts, JobQuery, ListedJob, list_jobs
 from heliostat.services.news import active_news
 from heliostat.web import svg, words
@@ -64,7 +64,7 @@ class Mine:
 class HomeView:
     name: str
     address: str
-    glance: Glance
+    overview: Overview
     news: tuple[News, ...]
     mine: Mine
     is_new: bool
@@ -83,13 +83,13 @@ def home(visit: VisitDep) -> Response:
 
 def _view(visit: Visit) -> HomeView:
     context, caller = visit.context, visit.caller
-    there, mine = glance(context), _mine(visit)
+    there, mine = cluster_overview(context), _mine(visit)
     gpus = "--gpus 1 " if there.gpus else ""
     is_part = "x-fragment" in visit.request.headers  # shares and quotas do not follow live
     return HomeView(
         name=visit.user.name,
         address=str(visit.request.base_url).rstrip("/"),
-        glance=there,
+        overview=there,
         news=tuple(active_news(context)),
         mine=mine,
         is_new=mine.counts.total == 0,

@@ -10,9 +10,9 @@ from heliostat.errors import BadRequest, Conflict
 from heliostat.models import Job
 from heliostat.models.environments import EnvironmentState
 from heliostat.models.images import Push
+from heliostat.services.environments import images
 from heliostat.services.environments import verbs as environments
-from heliostat.services.images import verbs as images
-from heliostat.services.images.verbs import ImageWish, Login, ShownImage
+from heliostat.services.environments.images import ImageWish, Login, ShownImage
 from heliostat.services.rights import may_inspect
 from heliostat.web.forms import Filled, refused
 from heliostat.web.live import Hub

@@ -17,12 +17,11 @@ from heliostat.services.cluster.stats import job_stats
 from heliostat.services.context import Context
 from heliostat.services.jobs import verbs as services
 from heliostat.services.jobs.files import has_folder
-from heliostat.services.jobs.records import job_record
+from heliostat.services.jobs.reruns import job_record
 from heliostat.services.jobs.story import Story, job_story, known_devices
 from heliostat.services.jobs.why import explain_job
 from heliostat.web.job.facts import Action, Facts, actions, facts
 from heliostat.web.job.logs import LogQuery, LogView, log_view
-from heliostat.web.job.numbers import JOB
 from heliostat.web.job.plots import Usage, usage
 from heliostat.web.job.relatives import Relatives, relatives
 from heliostat.web.job.repeat import Repeat, repeat
@@ -30,7 +29,7 @@ from heliostat.web.job.timeline import Timeline, timeline
 from heliostat.web.job.waiting import Waiting, WhatIf, resubmit, sentence, waiting, what_if
 from heliostat.web.pages.job_files import FileRow, results_of
 from heliostat.web.rendering import Page, redirect, render
-from heliostat.web.views import Confirmation
+from heliostat.web.views import JOB, Confirmation
 from heliostat.web.visits import FormDep, Visit, VisitDep
 
 router = APIRouter()

@@ -13,8 +13,8 @@ from heliostat.errors import HeliostatError
 from heliostat.models import Job
 from heliostat.models.notebooks import RESULTS
 from heliostat.services.jobs.files import Entry, Folder, has_folder, list_files, open_file
-from heliostat.web.job.numbers import JOB
 from heliostat.web.rendering import HEADERS, Page, render
+from heliostat.web.views import JOB
 from heliostat.web.visits import Visit, VisitDep
 
 router = APIRouter()

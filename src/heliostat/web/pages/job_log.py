@@ -8,14 +8,14 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 
 from heliostat.models import Job
 from heliostat.services.context import Context
-from heliostat.services.jobs.log_windows import log_since
-from heliostat.services.jobs.logs import LogRange, attempt_number, read_log
+from heliostat.services.logs.reading import LogRange, attempt_number, read_log
+from heliostat.services.logs.windows import log_since
 from heliostat.services.rights import inspectable_job
 from heliostat.web.job.logs import LogQuery, line_data
-from heliostat.web.job.numbers import JOB
 from heliostat.web.live import Hub
 from heliostat.web.pages.job import LARGEST, Number, Stream
 from heliostat.web.rendering import HEADERS
+from heliostat.web.views import JOB
 from heliostat.web.visits import VisitDep
 
 router = APIRouter()

@@ -10,7 +10,7 @@ from starlette.responses import Response
 from heliostat.errors import Invalid
 from heliostat.models import NodeState
 from heliostat.services.cluster import nodes as services
-from heliostat.services.cluster.glance import SeenDevice, SeenNode, survey_node
+from heliostat.services.cluster.overview import SeenDevice, SeenNode, survey_node
 from heliostat.services.cluster.stats import Span, node_stats
 from heliostat.web import heatmap, words
 from heliostat.web.heatmap import Cell

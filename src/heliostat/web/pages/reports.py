@@ -12,7 +12,6 @@ from starlette.responses import Response
 from heliostat.models import User
 from heliostat.services.cluster.reports import Line, as_csv, monthly_report, report_months
 from heliostat.web import words
-from heliostat.web.bars import two_part_bar
 from heliostat.web.rendering import HEADERS, Page, render
 from heliostat.web.views import Address, Sort, parse_sort, sorts
 from heliostat.web.visits import Visit, VisitDep
@@ -158,3 +157,14 @@ def _covers(user: User) -> str:
         return "Everybody's jobs."
     managed = [one.project for one in user.memberships if user.manages(one.project)]
     return f"Your jobs, and all of {', '.join(managed)}." if managed else "Your own jobs."
+
+
+def two_part_bar(whole: float, part: float, title: str) -> Markup:
+    """Both of the most there is (0 … 1); the part is at the end of the whole. As wide as the room it is given."""
+    width = 100 * min(1.0, max(0.0, whole))
+    wasted = min(width, 100 * max(0.0, part))
+    return Markup(
+        '<svg class="lying" viewBox="0 0 100 10" preserveAspectRatio="none" role="img"><title>{}</title>'
+        '<rect class="bar c1" width="{:.2f}" height="10"></rect>'
+        '<rect class="bar c2" x="{:.2f}" width="{:.2f}" height="10"></rect></svg>'
+    ).format(title, max(0.3, width), width - wasted, wasted)

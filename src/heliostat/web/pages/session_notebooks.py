@@ -7,13 +7,12 @@ from typing import Any
 from fastapi import APIRouter
 from starlette.responses import Response
 
-from heliostat.errors import HeliostatError, Invalid
+from heliostat.errors import HeliostatError, Invalid, invalid_field
 from heliostat.models.notebooks import NotebookWish, typed_value
-from heliostat.services.accounts.acting import invalid
 from heliostat.services.notebooks.verbs import run_notebook
 from heliostat.services.sessions.notebooks import list_notebooks
-from heliostat.web.job.numbers import JOB
 from heliostat.web.rendering import Page, redirect, render
+from heliostat.web.views import JOB
 from heliostat.web.visits import Form, FormDep, Visit, VisitDep
 
 router = APIRouter()
@@ -52,11 +51,11 @@ def read_parameters(text: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     if len(lines) > _MOST_LINES:
-        raise invalid("parameters", f"there are more than {_MOST_LINES} lines")
+        raise invalid_field("parameters", f"there are more than {_MOST_LINES} lines")
     for line in lines:
         name, equals, value = line.partition("=")
         if not equals:
-            raise invalid("parameters", "write one on each line: lr = 0.1")
+            raise invalid_field("parameters", "write one on each line: lr = 0.1")
         found[name.strip()] = typed_value(value.strip())
     return found
 

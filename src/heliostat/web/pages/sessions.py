@@ -14,9 +14,9 @@ from heliostat.services.jobs.extension import extend_job, seconds_from
 from heliostat.services.jobs.why import explain_job
 from heliostat.services.sessions.sharing import share_session, unshare_session
 from heliostat.services.sessions.verbs import SessionState, list_sessions, show_session, start_session
-from heliostat.web.job.numbers import JOB
 from heliostat.web.job.waiting import Waiting, waiting
 from heliostat.web.rendering import HEADERS, Page, redirect, render
+from heliostat.web.views import JOB
 from heliostat.web.visits import Form, FormDep, Visit, VisitDep
 
 router = APIRouter()

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from markupsafe import Markup
 
-from heliostat.web.scales import Scale, time_ticks
+from heliostat.web.svg import Scale, time_ticks
 from heliostat.web.workflow.layers import Box, Drawing
 
 _LETTERS = 20  # of a name in a box

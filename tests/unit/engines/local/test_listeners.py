@@ -7,7 +7,7 @@ import pytest
 from heliostat.engines.local import ports
 from heliostat.engines.local.listeners import CannotAsk, listeners
 from heliostat.engines.local.ports import NotListening, find_listening
-from heliostat.engines.relay.listeners import read_listeners
+from heliostat.payloads.port_owners import read_listeners
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from heliostat.engines.accounts import OurAccounts
 from heliostat.engines.slurm.accounts import (
     AddAccount,
     AddUser,
@@ -23,7 +24,7 @@ from heliostat.engines.slurm.accounts import (
     mark,
 )
 from heliostat.engines.slurm.accounts_plan import Plan, made_after, plan_accounts
-from heliostat.engines.slurm.accounts_wanted import Conduct, Ours, Wanted, wanted_accounts
+from heliostat.engines.slurm.accounts_wanted import Conduct, Wanted, wanted_accounts
 from heliostat.models import Department, Membership, Project, ProjectRole, Quota, Role, User
 from support.examples import examples
 
@@ -46,7 +47,7 @@ def wanted(
     users: list[User], projects: list[Project], conduct: Conduct = ENFORCING, quota: Quota = NONE
 ) -> Wanted:
     departments = [Department(name, 2, quota) for name in sorted({one.department for one in projects})]
-    return wanted_accounts(Ours(departments, projects, users, "default", 100), conduct, INSTANCE)
+    return wanted_accounts(OurAccounts(departments, projects, users, "default", 100), conduct, INSTANCE)
 
 
 def after(found: Found, plan: Plan) -> Found:

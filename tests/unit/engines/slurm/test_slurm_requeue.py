@@ -82,7 +82,7 @@ def test_each_attempt_of_a_requeued_job_has_its_own_output(site: Site) -> None:
             requeue(site, restarts + 1)
             site.wait_until(lambda: len(site.ends()) == restarts + 1, "its end is told")  # noqa: B023
             site.engine.forget([f"1.{restarts + 1}"])
-    said = [site.engine.log_path(1, attempt, "stdout").read_text() for attempt in (1, 2, 3)]
+    said = [site.engine.read_log(1, attempt, "stdout", 0, 100).data.decode() for attempt in (1, 2, 3)]
     assert said == ["one\n", "two\n", "three\n"]
 
 
@@ -97,7 +97,10 @@ def test_one_whose_first_run_is_not_quite_over_is_not_taken_for_running_again(si
     site.wait_until(site.ends, "its end is told")
     with slurms.open("a") as file:
         file.write("two\n")
-    assert [site.engine.log_path(1, attempt, "stdout").read_text() for attempt in (1, 2)] == ["one\n", "two\n"]
+    assert [site.engine.read_log(1, attempt, "stdout", 0, 100).data.decode() for attempt in (1, 2)] == [
+        "one\n",
+        "two\n",
+    ]
 
 
 def test_a_server_killed_before_the_requeue_is_recorded_tells_it_again(site: Site) -> None:

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.sacct import PastJob, SacctReader
+from heliostat.engines.history import PastJob
+from heliostat.engines.slurm.sacct import SacctReader
 from heliostat.errors import Invalid
 from heliostat.models import AttemptUsage, JobState
 

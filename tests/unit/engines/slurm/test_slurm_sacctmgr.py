@@ -99,14 +99,14 @@ def test_an_answer_without_a_cluster_is_none() -> None:
 
 def test_a_step_that_is_done_already_is_done() -> None:
     step = AddUser("a", "ann", Limits())
-    assert carry_out(Answering({"sacctmgr": ""}), step, "bench")
-    assert not carry_out(Answering({"sacctmgr": refused(" Nothing new added.")}), step, "bench")  # not by us
+    assert carry_out(Answering({"sacctmgr": ""}), step.argv("bench"))
+    assert not carry_out(Answering({"sacctmgr": refused(" Nothing new added.")}), step.argv("bench"))  # not by us
 
 
 def test_a_refusal_is_told_by_its_first_line() -> None:
     said = " Error with request: Job(s) active, cancel job(s) before remove\n  JobID = 1"
     with pytest.raises(SlurmRefused) as caught:
-        carry_out(Answering({"sacctmgr": refused(said)}), AddUser("a", "ann", Limits()), "bench")
+        carry_out(Answering({"sacctmgr": refused(said)}), AddUser("a", "ann", Limits()).argv("bench"))
     assert first_line(caught.value) == "Job(s) active, cancel job(s) before remove"
 
 

@@ -1,0 +1,247 @@
+"""How a job reads: as a row of a list, and as facts one a line."""
+
+import shlex
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from heliostat.cli.forecasts import forecast_in_words, likely_in_words
+from heliostat.cli.output import Cell, Column, State, counted, print_table
+from heliostat.cli.units import clock, duration, seconds_between, size
+
+if TYPE_CHECKING:
+    from heliostat.client.shapes import JobData
+    from heliostat.client.slurm import ForeignJob
+
+_RELATIVES = 8  # parents or children shown
+JOB_COLUMNS = (
+    Column("ID", right=True),
+    Column("NAME", shrinks=True),
+    Column("USER", optional=True),
+    Column("STATE"),
+    Column("GPUS"),
+    Column("CPUS", right=True, optional=True),
+    Column("MEM", right=True, optional=True),
+    Column("TIME", right=True),
+    Column("NODE", optional=True, joins="REASON"),
+    Column("REASON", shrinks=True, least=34),
+)
+
+
+def job_row(job: "JobData") -> list[Cell]:
+    return [
+        str(job["id"]),
+        _name(job),
+        job["user"],
+        State(job["state"]),
+        _gpus(job),
+        str(job["cpus"] * _tasks(job)),
+        size(job["memory_mib"] * _tasks(job)),
+        duration(_time(job)),
+        _nodes(job) or "-",
+        "; ".join(filter(None, [_soon(job), _why(job)])),
+    ]
+
+
+FOREIGN_COLUMNS = (
+    Column("ID"),
+    Column("NAME", shrinks=True),
+    Column("USER"),
+    Column("STATE"),
+    Column("GPUS", right=True),
+    Column("CPUS", right=True, optional=True),
+    Column("MEM", right=True, optional=True),
+    Column("SINCE"),
+    Column("WHERE", shrinks=True),
+)
+
+
+def foreign_row(job: "ForeignJob") -> list[Cell]:
+    """Of a job that went to Slurm without us."""
+    since = job["started_at"] or job["submitted_at"]
+    return [
+        job["id"],
+        job["name"] or "-",
+        job["user"],
+        State(job["state"]),
+        str(job["gpus"]),
+        str(job["cpus"]),
+        size(job["memory_mib"]),
+        clock(since) if since else "-",
+        ",".join(job["nodes"]) or job["reason"] or "-",
+    ]
+
+
+def job_facts(job: "JobData") -> list[tuple[str, Cell | None]]:
+    """Everything about one job; None: not worth a line."""
+    spec: dict[str, Any] = job.get("spec") or {}
+    limit = job["time_limit_seconds"]
+    return [
+        ("job", str(job["id"])),
+        ("name", _name(job)),
+        ("state", State(job["state"])),
+        ("reason", _why(job) or None),
+        ("starts", forecast_in_words(forecast) if (forecast := job.get("forecast")) else None),
+        ("exit code", _text(job["exit_code"]) if job["exit_code"] == 0 or job["reason"] else None),
+        ("user", f"{job['user']} in {job['project']}"),
+        ("asks for", _asks(job)),
+        ("of nodes", _of_nodes(job)),
+        ("time limit", "none" if limit is None else duration(limit) + (", overtime" * job.get("overtime", False))),
+        ("array", _array(job)),
+        ("not before", clock(begin) if (begin := job.get("begin_at")) else None),
+        ("schedule", f"{made['name']}, due {clock(made['due_at'])}" if (made := job.get("schedule")) else None),
+        ("waits for" if job.get("parents_left") else "waited for", _relatives(job, "parent")),
+        ("then", _relatives(job, "child")),
+        ("priority", _text(job["priority"] or None)),
+        ("class", _class(job)),
+        ("preempted", counted(job["preemptions"], "time") if job.get("preemptions") else None),
+        ("node", _nodes(job)),
+        ("devices", ", ".join(job["devices"]) or None),
+        ("submitted", clock(job["submitted_at"])),
+        ("started", clock(job["started_at"]) if job["started_at"] else None),
+        ("work saved", clock(job["checkpointed_at"]) if job.get("checkpointed_at") else None),
+        ("ended", clock(job["ended_at"]) if job["ended_at"] else None),
+        ("ran for" if job["started_at"] else "waiting for", duration(_time(job))),
+        ("used", accounted_in_words(job.get("accounted"))),
+        ("attempt", _text(job["attempt"] or None)),
+        ("retries", _retries(job)),
+        ("notify", ", ".join(job.get("notify", [])) or None),
+        ("command", shlex.join(spec["command"]) if spec.get("command") else None),
+        ("script", counted(len(spec["script"].splitlines()), "line") if spec.get("script") else None),
+        ("environment", (job.get("environment") or "")[:12] or None),
+        ("image", spec.get("image")),
+        ("runtime", spec.get("runtime")),
+        ("mounts", " ".join(spec["mounts"]) if spec.get("mounts") else None),
+        ("network", spec.get("network")),
+        ("workdir", spec.get("workdir")),
+        ("env", " ".join(sorted(spec["env"])) if spec.get("env") else None),
+    ]
+
+
+def accounted_in_words(used: Mapping[str, Any] | None) -> str | None:
+    """`10m24s of cpu time, 20m00s of GPU time, 3.1G of memory at most`; None: nothing is known."""
+    if not used:
+        return None
+    times = [("cpu_seconds", "cpu time"), ("gpu_seconds", "GPU time")]
+    facts = [f"{duration(used[name])} of {what}" for name, what in times if used[name] is not None]
+    if used["memory_mib"] is not None:
+        facts.append(f"{size(used['memory_mib'])} of memory at most")
+    return ", ".join([*facts, *(["ran out of memory"] if used["out_of_memory"] else [])]) or None
+
+
+def print_attempts(attempts: list[dict[str, Any]]) -> None:
+    columns = (Column("ATTEMPT", right=True), Column("STATE"), Column("NODE"), Column("STARTED"), Column("RAN"))
+    rows = [
+        [
+            str(attempt["number"]),
+            State(attempt["state"]),
+            attempt["node"],
+            clock(attempt["started_at"]),
+            duration(seconds_between(attempt["started_at"], attempt["ended_at"])),
+            _in_one_line(attempt["reason"] or ""),
+        ]
+        for attempt in attempts
+    ]
+    print_table((*columns, Column("REASON", shrinks=True)), rows)
+
+
+def _name(job: "JobData") -> str:
+    name = job["name"] or "(private)"
+    return name if job["array_index"] is None else f"{name}[{job['array_index']}]"
+
+
+def _gpus(job: "JobData") -> str:
+    """Of all tasks together, like the columns beside it."""
+    if not job["gpus"]:
+        return "-"
+    number = f"{job['gpus'] * _tasks(job):g}"
+    return f"{number}x{job['gpu_type']}" if job["gpu_type"] else number
+
+
+def _tasks(job: "JobData") -> int:
+    return job.get("tasks", 1)
+
+
+def _nodes(job: "JobData") -> str | None:
+    """`n01 +3`: the first, and how many others."""
+    others = len({place["node"] for place in job.get("places", [])}) - 1
+    return f"{job['node']} +{others}" if others > 0 else job["node"]
+
+
+def _time(job: "JobData") -> float | None:
+    """How long it runs, ran, or has been waiting."""
+    if job["started_at"]:
+        return seconds_between(job["started_at"], job["ended_at"])
+    return seconds_between(job["submitted_at"], job["ended_at"])
+
+
+def _why(job: "JobData") -> str:
+    if job["stop_requested"]:
+        return f"being stopped ({job['stop_requested']})"
+    if job["reason"]:
+        return _in_one_line(job["reason"])
+    return f"exit code {job['exit_code']}" if job["exit_code"] else ""
+
+
+def _in_one_line(text: str) -> str:
+    return " · ".join(text.splitlines())
+
+
+def _soon(job: "JobData") -> str | None:
+    forecast = job.get("forecast")
+    return likely_in_words(forecast) if forecast else None
+
+
+def _asks(job: "JobData") -> str:
+    kind = f"{job['gpu_type']} GPU" if job["gpu_type"] else "GPU"
+    gpus = [f"{job['gpus']:g} {kind}{'s' if job['gpus'] > 1 else ''}"] if job["gpus"] else []
+    if gpus and job.get("gpu_memory_mib"):
+        gpus[0] += f" with {size(job['gpu_memory_mib'])} each"
+    each = ", ".join([*gpus, counted(job["cpus"], "CPU"), f"{size(job['memory_mib'])} memory"])
+    return each if _tasks(job) == 1 else f"{_tasks(job)} tasks, each {each}"
+
+
+def _of_nodes(job: "JobData") -> str | None:
+    spread = ["one for each task"] if job.get("layout") == "spread" and _tasks(job) > 1 else []
+    alone = ["with nobody else"] if job.get("exclusive") else []
+    where = [f"in the reservation {name}"] if (name := job.get("reservation")) else []
+    return ", ".join([*spread, *alone, *job.get("labels", []), *where]) or None
+
+
+def _class(job: "JobData") -> str | None:
+    name, preemptible = job.get("priority_class", "normal"), job.get("preemptible", False)
+    return None if name == "normal" and not preemptible else name + ", preemptible" * preemptible
+
+
+def _retries(job: "JobData") -> str | None:
+    if not job["max_retries"]:
+        return None
+    delay = job.get("retry_delay_seconds")
+    wait = f", after {duration(delay)} and longer" if delay else ""
+    return f"{job['retries']} of {job['max_retries']} used, on {', '.join(job.get('retry_on', []))}{wait}"
+
+
+def _array(job: "JobData") -> str | None:
+    if job["array_id"] is None:
+        return None
+    limit = f", {job['array_limit']} at once" if job["array_limit"] else ""
+    return f"{job['array_id']}, index {job['array_index']}{limit}"
+
+
+def _relatives(job: "JobData", kind: str) -> str | None:
+    """Parents or children: the first few."""
+    if kind == "parent":
+        found, count = job.get("parents", []), job.get("parent_count", 0)
+    else:
+        found, count = job.get("children", []), job.get("child_count", 0)
+    shown = [f"{one['job_id']} ({_rule(one)}{one['state']})" for one in found[:_RELATIVES]]
+    return ", ".join(shown) + (f" and {count - len(shown)} more" if count > len(shown) else "") or None
+
+
+def _rule(relative: dict[str, Any]) -> str:
+    return {"any": "however it ends, ", "failed": "if it fails, ", "built": "builds its environment, "}.get(
+        relative["rule"], ""
+    )
+
+
+def _text(value: int | None) -> str | None:
+    return None if value is None else str(value)

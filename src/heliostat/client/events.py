@@ -1,0 +1,92 @@
+"""The client's verbs on events, and Server-Sent Events as the HTML standard reads them."""
+
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any, NamedTuple, SupportsInt
+
+from heliostat.client.shapes import Event
+from heliostat.client.transport import Query, Resource, Transport
+from heliostat.errors import ServerUnreachable
+
+PATIENCE_SECONDS = 60.0
+"""How long a follower waits for a server that restarts."""
+
+
+class Events(Resource):
+    """What happened to jobs."""
+
+    def list(
+        self, job: SupportsInt | None = None, *, after: int | None = None, limit: int | None = None
+    ) -> Iterator[Event]:
+        """Of this job or of all, oldest first; those after this event."""
+        return islice(self._past(job, after), limit)
+
+    def follow(self, job: SupportsInt | None = None, *, after: int | None = None) -> Iterator[Event]:
+        """As they happen, without end."""
+        last = after
+
+        def query() -> Query:
+            return [("after", last), ("job_id", None if job is None else int(job))]
+
+        for event in resumed(self._transport, "/events/stream", query):
+            if event.event == "job":
+                told: Event = event.json()
+                last = told["id"]
+                yield told
+
+    def _past(self, job: SupportsInt | None, after: int | None) -> Iterator[Event]:
+        cursor: object = after
+        while True:
+            query = [("after", cursor), ("job_id", None if job is None else int(job)), ("limit", 500)]
+            page = self._transport.call("GET", "/events", query=query)
+            yield from page["items"]
+            cursor = page["next_cursor"]
+            if cursor is None:
+                return
+
+
+class ServerEvent(NamedTuple):
+    event: str
+    data: str
+    id: str | None = None
+
+    def json(self) -> Any:
+        return json.loads(self.data)
+
+
+def resumed(transport: Transport, path: str, query: Callable[[], Query]) -> Iterator[ServerEvent]:
+    """Events of a stream; after a break it asks again from where it was, while the server restarts."""
+    heard_at: float | None = None
+    while True:
+        try:
+            with transport.stream(path, query()) as lines:
+                heard_at = time.monotonic()
+                for event in read_events(lines):
+                    yield event
+                    heard_at = time.monotonic()
+        except ServerUnreachable:
+            if heard_at is None or time.monotonic() - heard_at > PATIENCE_SECONDS:
+                raise
+        time.sleep(0.2)
+
+
+def read_events(lines: Iterable[bytes]) -> Iterator[ServerEvent]:
+    """Whole events only: one cut off by a broken connection is left out."""
+    event, data, last_id = "message", list[str](), None
+    for raw in lines:
+        line = raw.decode("utf-8", "replace").rstrip("\r\n")
+        if not line:
+            if data:
+                yield ServerEvent(event, "\n".join(data), last_id)
+            event, data = "message", []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "event":
+            event = value
+        elif name == "data":
+            data.append(value)
+        elif name == "id":
+            last_id = value

@@ -1,0 +1,62 @@
+"""Makes the engine that is asked for. Nothing else outside of an engine imports it."""
+
+from datetime import tzinfo
+
+from heliostat.config import Settings
+from heliostat.engines.contract import ChecksRequests, Engine, Finding
+from heliostat.engines.history import HistoryReader
+from heliostat.errors import Invalid
+from heliostat.models import Node
+
+
+def make_engine(settings: Settings) -> Engine:
+    """The one that the settings name, running."""
+    if settings.engine == "local":
+        from heliostat.engines.local.engine import LocalEngine
+
+        return LocalEngine(settings)
+    if settings.engine == "simulated":
+        from heliostat.engines.simulated.clock import RealClock
+        from heliostat.engines.simulated.cluster import parse_nodes
+        from heliostat.engines.simulated.engine import SimulatedEngine
+
+        return SimulatedEngine(parse_nodes(settings.simulated_nodes), RealClock(settings.simulated_speed))
+    if settings.engine == "slurm":
+        from heliostat.engines.slurm.engine import SlurmEngine
+
+        return SlurmEngine(settings)
+    raise Invalid(f"There is no engine {settings.engine!r}.", "Engines are: local, simulated, slurm.")
+
+
+def examine_engine(settings: Settings) -> list[Finding]:
+    """What is wrong with what the engine needs, and what to do about it; the engine need not run."""
+    if settings.engine == "slurm":
+        from heliostat.engines.slurm.checks import examine_slurm
+
+        return [Finding(*found) for found in examine_slurm(settings)]
+    from heliostat.engines.local.checks import examine_local
+
+    return list(examine_local(settings))
+
+
+def nodes_here(settings: Settings) -> list[Node]:
+    """This machine as the engine would see it; the engine need not run. None where its nodes are others."""
+    if settings.engine == "slurm":
+        return []
+    from heliostat.engines.local.checks import look_at_machine
+
+    return [look_at_machine(settings)]
+
+
+def checks_of_slurm(settings: Settings) -> ChecksRequests:
+    """What Slurm, as it is now, could never run; no engine need run on it."""
+    from heliostat.engines.slurm.preview import preview
+
+    return preview(settings)
+
+
+def reader_of_slurm(zone: tzinfo, delimiter: str) -> HistoryReader:
+    """Of what `sacct` prints."""
+    from heliostat.engines.slurm.sacct import SacctReader
+
+    return SacctReader(zone, delimiter)

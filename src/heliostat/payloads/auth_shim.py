@@ -1,0 +1,101 @@
+"""Runs inside a session: lets only the proxy through to a server that has no lock of its own.
+
+Such a server listens on a socket in a folder of its user. In front of it, on the session's port, is the shim:
+a connection passes if its first request shows the session's secret, which nobody but the proxy knows.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hmac
+import os
+import socket
+import sys
+import threading
+
+MAX_HEAD_BYTES = 64 * 1024
+HEAD_SECONDS = 30.0
+FORBIDDEN = b"HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+UNAVAILABLE = b"HTTP/1.1 503 Service Unavailable\r\nContent-Length: 0\r\nConnection: close\r\n\r\n"
+
+
+def serve_auth_shim(path: str, secret: str) -> int:
+    """Serve on a port, which it returns, until the process ends; in threads of its own."""
+    listener = socket.socket()
+    listener.bind(("127.0.0.1", 0))
+    listener.listen(128)
+    threading.Thread(target=accept_all, args=(listener, path, secret), daemon=True).start()
+    return int(listener.getsockname()[1])
+
+
+def is_listening(path: str) -> bool:
+    """Whether a server listens there already."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.connect(path)
+        except OSError:
+            return False
+    return True
+
+
+def accept_all(listener: socket.socket, path: str, secret: str) -> None:
+    while True:
+        client, _ = listener.accept()
+        threading.Thread(target=accept, args=(client, path, secret), daemon=True).start()
+
+
+def accept(client: socket.socket, path: str, secret: str) -> None:
+    with client, contextlib.suppress(OSError):
+        client.settimeout(HEAD_SECONDS)
+        head = read_head(client)
+        if not has_secret(head, secret):
+            client.sendall(FORBIDDEN)
+            return
+        client.settimeout(None)
+        with socket.socket(socket.AF_UNIX) as server:
+            try:
+                server.connect(path)
+            except OSError:
+                client.sendall(UNAVAILABLE)
+                return
+            server.sendall(head)
+            back = threading.Thread(target=forward, args=(server, client), daemon=True)
+            back.start()
+            forward(client, server)
+            back.join()
+
+
+def read_head(client: socket.socket) -> bytes:
+    """And what came along with it."""
+    head = b""
+    while b"\r\n\r\n" not in head and len(head) < MAX_HEAD_BYTES:
+        more = client.recv(16 * 1024)
+        if not more:
+            break
+        head += more
+    return head
+
+
+def has_secret(head: bytes, secret: str) -> bool:
+    wanted = b"bearer " + secret.encode()
+    lines = head.partition(b"\r\n\r\n")[0].split(b"\r\n")[1:]
+    pairs = [(name.lower(), value.strip()) for name, _, value in (line.partition(b":") for line in lines)]
+    given = [value for name, value in pairs if name == b"authorization"]
+    return len(given) == 1 and hmac.compare_digest(given[0][:7].lower() + given[0][7:], wanted)
+
+
+def forward(source: socket.socket, target: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        for data in iter(lambda: source.recv(64 * 1024), b""):
+            target.sendall(data)
+    with contextlib.suppress(OSError):
+        target.shutdown(socket.SHUT_WR)
+
+
+def socket_path(folder: str) -> str:
+    """Short enough for the kernel, in a folder nobody else may enter."""
+    path = os.path.join(folder, "s")
+    if len(path) > 100:
+        print(f"{path} is too long for the name of a socket.", file=sys.stderr)
+        sys.exit(1)
+    return path

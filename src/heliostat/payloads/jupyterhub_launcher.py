@@ -1,0 +1,56 @@
+"""Runs inside a job, by whatever Python 3 the node has: chooses a port for a server of JupyterHub and becomes it.
+
+usage: jupyterhub-launcher COMMAND...
+The port is the first thing in the log; the hub believes it only once it is proven that this job listens there.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+import tempfile
+from urllib.parse import urlsplit
+
+from heliostat.payloads.kernel_ipc import ipc_settings
+
+MISSING = """{} is not installed where this job runs.
+An admin of the hub can say where it is on the nodes (c.Spawner.cmd = ["/opt/hub/bin/jupyterhub-singleuser"]),
+or offer an environment that holds jupyterhub and jupyterlab (c.HeliostatSpawner.environments)."""
+
+
+def main(arguments: list[str]) -> None:
+    address = urlsplit(os.environ["JUPYTERHUB_SERVICE_URL"])
+    host = address.hostname or "127.0.0.1"
+    port = free_port(host)
+    netloc = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+    os.environ["JUPYTERHUB_SERVICE_URL"] = address._replace(netloc=netloc).geturl()
+    os.environ.update(certificates(os.environ.pop("HELIOSTAT_HUB_CERTIFICATES", "")))
+    os.environ.update(ipc_settings(os.environ["HELIOSTAT_CHECKPOINT_DIR"]))
+    print("heliostat: port", port, flush=True)
+    try:
+        os.execvp(arguments[0], arguments)  # noqa: S606 - words, as they were given
+    except OSError:
+        print(MISSING.format(arguments[0]), file=sys.stderr)
+        sys.exit(127)
+
+
+def free_port(host: str) -> int:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family) as probe:
+        probe.bind((host, 0))
+        return int(probe.getsockname()[1])
+
+
+def certificates(text: str) -> dict[str, str]:
+    """By which hub and server know each other: files in the job's own folder, which only its user can read."""
+    if not text:
+        return {}
+    folder = tempfile.mkdtemp(prefix="jupyterhub-", dir=os.environ.get("HELIOSTAT_CHECKPOINT_DIR"))
+    paths = {}
+    for name, content in json.loads(text).items():
+        paths[name] = os.path.join(folder, name)
+        with os.fdopen(os.open(paths[name], os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(content)
+    return paths

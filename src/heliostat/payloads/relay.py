@@ -1,0 +1,273 @@
+"""The end of a relay inside a Slurm job: connects to servers of that job, and to nobody else's.
+
+usage: relay MARK
+Runs as the job's user. Ends when nobody listens to it any more; told to go (the whole job is), it stays as long as
+it has connections.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import tty
+from collections.abc import Callable, Coroutine
+from typing import cast
+
+from heliostat.payloads import relay_frames as frames
+from heliostat.payloads.port_owners import Held, NotListening, find_held
+from heliostat.payloads.relay_frames import Frame, Inflow, Outflow
+from heliostat.payloads.slurm_processes import JobProcesses, all_pids
+
+CONNECT_SECONDS = 10.0
+_MOST_AT_ONCE = 65536
+_SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGURG")
+
+
+class Relay(asyncio.Protocol):
+    """Hears what the other end says, on standard input."""
+
+    def __init__(self, find: Callable[[int], Held], send: Callable[[bytes], None]) -> None:
+        """`find` says who of the job listens on a port, or raises NotListening."""
+        self._find, self._send = find, send
+        self._reader = frames.FrameReader()
+        self._connections: dict[int, _Connection | None] = {}  # None: it is being opened
+        self._tasks: set[asyncio.Future[None]] = set()
+        self._is_leaving = False
+        self.over = asyncio.Event()
+
+    def data_received(self, data: bytes) -> None:
+        try:
+            for frame in self._reader.feed(data):
+                self._hear(frame)
+        except frames.BadFrame as error:
+            print(f"heliostat: {error}", file=sys.stderr)
+            self.over.set()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self.over.set()
+
+    def leave(self) -> None:
+        """With the last connection."""
+        self._is_leaving = True
+        if not self._connections:
+            self.over.set()
+
+    def forget(self, number: int) -> None:
+        self._connections.pop(number, None)
+        if self._is_leaving:
+            self.leave()
+
+    def _hear(self, frame: Frame) -> None:
+        if frame.kind == frames.OPEN:
+            self._connections[frame.connection] = None
+            self._begin(self._open(frame.connection, frame.number))
+        elif frame.kind == frames.CHECK:
+            self._begin(self._check(frame.connection, frame.number))
+        elif frame.connection in self._connections:
+            connection = self._connections[frame.connection]
+            if connection is not None:
+                connection.hear(frame)
+            elif frame.kind == frames.CLOSE:
+                self.forget(frame.connection)
+
+    def _begin(self, work: Coroutine[object, None, None]) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _check(self, number: int, port: int) -> None:
+        try:
+            held = await self._look(port)
+        except NotListening as error:
+            self._tell(frames.REFUSED, number, str(error))
+        else:
+            self._tell(frames.OPENED, number, _proof(held))
+
+    async def _open(self, number: int, port: int) -> None:
+        try:
+            before = await self._look(port)
+            connection = await self._connect(number, before.host, port)
+            after = await self._look(port)
+        except NotListening as error:
+            self._give_up(number, frames.REFUSED, str(error))
+        except (OSError, asyncio.TimeoutError) as error:  # noqa: UP041 - two errors before Python 3.11
+            self._give_up(number, frames.FAILED, str(error) or "it took too long")
+        else:
+            if after != before:
+                self._give_up(number, frames.REFUSED, "who listens there has just changed")
+            elif self._connections.get(number) is connection:
+                self._tell(frames.OPENED, number, _proof(after))
+                connection.begin()
+
+    async def _connect(self, number: int, host: str, port: int) -> _Connection:
+        loop = asyncio.get_event_loop()
+        opening = loop.create_connection(lambda: _Connection(self, number, self._send), host, port)
+        _, connection = await asyncio.wait_for(opening, CONNECT_SECONDS)
+        if number not in self._connections:
+            connection.abort()  # nobody wants it any more
+        else:
+            self._connections[number] = connection
+        return connection
+
+    async def _look(self, port: int) -> Held:
+        return await asyncio.get_event_loop().run_in_executor(None, self._find, port)
+
+    def _give_up(self, number: int, kind: int, why: str) -> None:
+        connection = self._connections.get(number)
+        if connection is not None:
+            connection.abort()
+        self.forget(number)
+        self._tell(kind, number, why)
+
+    def _tell(self, kind: int, number: int, text: str) -> None:
+        self._send(frames.written(kind, number, text.encode("utf-8", "replace")[:1000]))
+
+
+class _Connection(asyncio.Protocol):
+    """To a server of the job. Nothing it says is passed on before `begin`."""
+
+    def __init__(self, relay: Relay, number: int, send: Callable[[bytes], None]) -> None:
+        self._relay, self._number = relay, number
+        self._out, self._in = Outflow(number, send), Inflow(number, send)
+        self._unheard = 0  # bytes that the server has not taken
+        self._is_full = self._has_begun = self._has_heard_all = self._has_said_all = self._is_lost = False
+        self._transport: asyncio.Transport
+
+    def begin(self) -> None:
+        self._has_begun = True
+        self._transport.resume_reading()
+
+    def abort(self) -> None:
+        self._transport.abort()
+
+    def hear(self, frame: Frame) -> None:
+        if frame.kind == frames.DATA:
+            self._in.came(len(frame.payload))
+            self._unheard += len(frame.payload)
+            self._transport.write(frame.payload)
+            self._took()
+        elif frame.kind == frames.CREDIT:
+            self._out.grant(frame)
+            if not self._out.waiting_bytes and not self._has_said_all and not self._transport.is_closing():
+                self._transport.resume_reading()
+            self._forget_if_over()
+        elif frame.kind == frames.EOF:
+            self._has_heard_all = True
+            self._finish_if_both()
+            if not self._transport.is_closing():
+                self._transport.write_eof()
+        elif frame.kind == frames.CLOSE:
+            self._has_begun = False  # so nothing more is said
+            self._out.drop()
+            self._transport.close()
+            self._forget_if_over()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast("asyncio.Transport", transport)
+        self._transport.pause_reading()
+
+    def data_received(self, data: bytes) -> None:
+        if not self._has_begun:
+            return
+        self._out.write(data)
+        if self._out.waiting_bytes:
+            self._transport.pause_reading()
+
+    def eof_received(self) -> bool:
+        self._has_said_all = True
+        self._out.finish(frames.EOF)
+        self._finish_if_both()
+        return True
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._is_lost = True
+        if self._has_begun:
+            if exc is not None and not self._has_said_all:
+                self._out.write(_unread(self._transport))
+            self._out.finish(frames.CLOSE)
+        self._forget_if_over()
+
+    def pause_writing(self) -> None:
+        self._is_full = True
+
+    def resume_writing(self) -> None:
+        self._is_full = False
+        self._took()
+
+    def _took(self) -> None:
+        if not self._is_full:
+            size, self._unheard = self._unheard, 0
+            self._in.took(size)
+
+    def _forget_if_over(self) -> None:
+        if self._is_lost and not self._out.waiting_bytes:
+            self._relay.forget(self._number)
+
+    def _finish_if_both(self) -> None:
+        if self._has_heard_all and self._has_said_all:
+            self._transport.close()
+
+
+def _unread(transport: asyncio.Transport) -> bytes:
+    """What a server said before it hung up on us. Where we find that out by writing, asyncio reads no more."""
+    said = b""
+    with transport.get_extra_info("socket").dup() as connection:
+        connection.setblocking(False)
+        with contextlib.suppress(OSError):
+            for part in iter(lambda: connection.recv(_MOST_AT_ONCE), b""):
+                said += part
+    return said
+
+
+class _Out:
+    """Standard output. asyncio's own would listen to it too, and it may be the same socket as the input."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor, self._waiting = descriptor, bytearray()
+        os.set_blocking(descriptor, False)
+
+    def write(self, data: bytes) -> None:
+        self._waiting += data
+        if len(self._waiting) == len(data):
+            self._flush()
+
+    def _flush(self) -> None:
+        loop = asyncio.get_event_loop()
+        try:
+            del self._waiting[: os.write(self._descriptor, self._waiting[:_MOST_AT_ONCE])]
+        except BlockingIOError:
+            pass
+        except OSError:  # nobody listens: the input ends as well
+            self._waiting.clear()
+        if self._waiting:
+            loop.add_writer(self._descriptor, self._flush)
+        else:
+            loop.remove_writer(self._descriptor)
+
+
+def _proof(held: Held) -> str:
+    return " ".join([held.host, *map(str, held.sockets)])
+
+
+async def serve(mark: str) -> None:
+    """On standard input and output, until nobody listens."""
+    loop = asyncio.get_event_loop()
+    processes = JobProcesses(os.environ.get("SLURM_JOB_ID", ""), mark)
+    out = _Out(sys.stdout.fileno())
+    relay = Relay(lambda port: find_held(port, all_pids(), processes.includes), out.write)
+    for name in _SIGNALS:
+        loop.add_signal_handler(getattr(signal, name), relay.leave)
+    out.write(frames.HELLO)
+    await loop.connect_read_pipe(lambda: relay, sys.stdin.buffer)
+    await relay.over.wait()
+
+
+def main(arguments: list[str]) -> None:
+    if os.isatty(sys.stdout.fileno()):
+        tty.setraw(sys.stdout.fileno())  # Slurm gives one to whoever must not wait for whole lines
+    asyncio.run(serve(arguments[0]))
+    sys.stderr.flush()
+    os._exit(0)  # whatever still waits for somebody

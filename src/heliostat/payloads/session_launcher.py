@@ -1,0 +1,201 @@
+"""Runs inside a session, as its user, by whatever Python 3 the node has: starts the web server and says its port.
+
+usage: session-launcher jupyter | terminal | vscode | rstudio | custom COMMAND... | service COMMAND...
+It knows nothing of Heliostat but the environment of a job.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+from heliostat.payloads.auth_shim import is_listening, serve_auth_shim, socket_path
+from heliostat.payloads.kernel_ipc import LONGEST_FOLDER, ipc_settings
+from heliostat.payloads.kernel_specs import write_kernels
+
+TRIES = 5  # somebody may take the port between our looking and the server's binding
+EARLY_SECONDS = 20.0
+NO_JUPYTER = """JupyterLab is not installed where this session runs, and could not be built for it.
+Bring it along: helio notebook --env requirements.txt, with a line jupyterlab in that file;
+or put an environment on its PATH in which pip install jupyterlab was run;
+or ask an admin to install uv (pip install 'heliostat[environments]') or to set jupyter_command in cluster.toml."""
+NO_VSCODE = """code-server (VS Code in the browser) is not installed where this session runs.
+Ask an admin to install it on every node (https://coder.com/docs/code-server/install), or put it on its PATH:
+helio session start --env PATH=$HOME/.local/bin:/usr/local/bin:/usr/bin:/bin vscode"""
+NO_RSTUDIO = """RStudio Server (rserver) is not installed where this session runs.
+Ask an admin to install it on every node (https://posit.co/download/rstudio-server). R in JupyterLab needs only
+R and its package IRkernel."""
+LAYOUT = {
+    "layout-restorer:data": {
+        "main": {
+            "dock": {"type": "tab-area", "currentIndex": 0, "widgets": ["terminal:1"]},
+            "current": "terminal:1",
+        },
+        "left": {"collapsed": True},
+        "right": {"collapsed": True},
+    },
+    "terminal:1": {"data": {"name": "1"}},
+}
+
+
+def main(arguments: list[str]) -> None:
+    app, words = arguments[0], arguments[1:]
+    signal.signal(signal.SIGTERM, lambda *_: None)  # the server gets it as well, and we wait for it
+    usual = tempfile.gettempdir()
+    place = usual if len(usual) <= LONGEST_FOLDER - len("/session-12345678/jupyter-settings") else "/tmp"  # noqa: S108
+    folder = tempfile.mkdtemp(prefix="session-", dir=place)  # nobody else may enter it
+    try:
+        sys.exit(serve(app, words, folder))
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def serve(app: str, words: list[str], folder: str) -> int:
+    if app in ("vscode", "rstudio"):
+        return serve_behind_shim(vscode(folder) if app == "vscode" else rstudio(folder), folder)
+    for _ in range(TRIES):
+        port, began = free_port(), time.monotonic()
+        argv = command(app, words, port, folder)
+        report_port(port)
+        status = subprocess.Popen(argv, env=environment(app, port, folder)).wait()
+        if status == 0 or time.monotonic() - began > EARLY_SECONDS or not is_taken(port):
+            return as_exit_code(status)
+        print(f"Port {port} was taken meanwhile; trying another.", file=sys.stderr, flush=True)
+    return 1
+
+
+def serve_behind_shim(argv: list[str], folder: str) -> int:
+    process = subprocess.Popen(argv)
+    while process.poll() is None and not is_listening(socket_path(folder)):
+        time.sleep(0.1)
+    if process.poll() is None:
+        report_port(serve_auth_shim(socket_path(folder), os.environ["HELIOSTAT_SESSION_TOKEN"]))
+    return as_exit_code(process.wait())
+
+
+def as_exit_code(status: int) -> int:
+    return status if status >= 0 else 128 - status
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def is_taken(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError:
+            return True
+    return False
+
+
+def report_port(port: int) -> None:
+    """In a file of the job's own; what it says is believed only if this job listens there."""
+    path = os.path.join(os.environ["HELIOSTAT_CHECKPOINT_DIR"], ".session-" + os.environ["HELIOSTAT_ATTEMPT"])
+    with open(path + ".new", "w") as file:
+        file.write(f"{port}\n")
+    os.replace(path + ".new", path)
+
+
+def prefix() -> str:
+    return "/s/{}/".format(os.environ.get("HELIOSTAT_SERVICE") or os.environ["HELIOSTAT_JOB_ID"])
+
+
+def environment(app: str, port: int, folder: str) -> dict[str, str]:
+    more = {"PORT": str(port), "HELIOSTAT_SESSION_PREFIX": prefix()}
+    if app not in ("custom", "service"):
+        others = os.environ.get("JUPYTER_PATH")
+        more["JUPYTER_PATH"] = folder + (os.pathsep + others if others else "")
+        more["JUPYTER_TOKEN"] = os.environ["HELIOSTAT_SESSION_TOKEN"]
+        more.update(ipc_settings(folder))
+    if app == "terminal":
+        more["JUPYTERLAB_WORKSPACES_DIR"] = os.path.join(folder, "workspaces")
+    return dict(os.environ, **more)
+
+
+def command(app: str, words: list[str], port: int, folder: str) -> list[str]:
+    if app == "service":
+        return [word.replace("{port}", str(port)) for word in words]
+    return words if app == "custom" else jupyter(app, port, folder)
+
+
+def jupyter(app: str, port: int, folder: str) -> list[str]:
+    program = find_program(NO_JUPYTER, "jupyter-lab", os.environ.get("HELIOSTAT_JUPYTER", ""))
+    write_kernels(folder, program)
+    options = {
+        "ServerApp.ip": "127.0.0.1",
+        "ServerApp.port": port,
+        "ServerApp.port_retries": 0,
+        "ServerApp.base_url": prefix(),
+        "ServerApp.root_dir": os.getcwd(),
+        "ServerApp.allow_remote_access": "True",
+        "ServerApp.allow_root": "True",
+        "ServerApp.quit_button": "False",
+    }
+    if app == "terminal":
+        options["LabApp.default_url"] = terminal_workspace(folder)
+    return [program, "--no-browser"] + ["--{}={}".format(*pair) for pair in options.items()]
+
+
+def find_program(hint: str, *names: str) -> str:
+    for name in names:
+        path = shutil.which(name) if name else None
+        if path:
+            return path
+    print(hint, file=sys.stderr)
+    sys.exit(127)
+
+
+def terminal_workspace(folder: str) -> str:
+    """The address of a workspace that holds nothing but a terminal."""
+    place = os.path.join(folder, "workspaces")
+    os.makedirs(place, exist_ok=True)
+    text = json.dumps({"data": LAYOUT, "metadata": {"id": "terminal"}})
+    with open(os.path.join(place, "terminal-4e68.jupyterlab-workspace"), "w") as file:  # as JupyterLab names it
+        file.write(text)
+    return "/lab/workspaces/terminal"
+
+
+def vscode(folder: str) -> list[str]:
+    """Behind the auth shim, and with a configuration of its own: that of the user may say another address."""
+    program = find_program(NO_VSCODE, "code-server")
+    settings = os.path.join(folder, "code-server.yaml")
+    with open(settings, "w") as file:
+        file.write("auth: none\n")
+    where = ["--socket", socket_path(folder), "--socket-mode", "600", "--auth", "none", "--config", settings]
+    return [program, *where, "--disable-telemetry", "--disable-update-check", "--ignore-last-opened", os.getcwd()]
+
+
+def rstudio(folder: str) -> list[str]:
+    """Behind the auth shim. Its own files go with the session; what the user does stays in the home."""
+    program = find_program(NO_RSTUDIO, "rserver", "/usr/lib/rstudio-server/bin/rserver")
+    database, key = os.path.join(folder, "database.conf"), os.path.join(folder, "cookie-key")
+    with open(database, "w") as file:
+        file.write(f"provider=sqlite\ndirectory={folder}\n")
+    with open(key, "w") as file:
+        file.write(os.urandom(32).hex())
+    os.chmod(key, 0o600)
+    options = {
+        "server-daemonize": 0,
+        "server-user": os.environ["USER"],
+        "server-data-dir": folder,
+        "database-config-file": database,
+        "secure-cookie-key-file": key,
+        "auth-none": 1,
+        "www-socket": socket_path(folder),
+        "www-root-path": prefix(),
+        "www-frame-origin": "same",
+        "www-verify-user-agent": 0,
+    }
+    return [program] + ["--{}={}".format(*pair) for pair in options.items()]

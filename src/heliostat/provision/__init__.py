@@ -1,0 +1,1 @@
+"""Sets servers up, beside everything else: needs no running server."""

@@ -1,0 +1,205 @@
+"""The texts of slurm.conf, gres.conf, cgroup.conf and slurmdbd.conf. Pure.
+
+A mark and a digest at their top tell which files we made, and whether somebody has changed them since.
+"""
+
+import hashlib
+from collections.abc import Mapping
+from enum import StrEnum
+
+from heliostat.provision.slurm.description import Description, Machine, Partition
+from heliostat.provision.slurm.layout import Layout
+
+MARK = "# Made by Heliostat (helio slurm setup). Change nodes.toml and apply it, not this file."
+_DIGEST = "# sha256 of the rest: "
+DATABASE, DATABASE_USER = "slurm_acct_db", "slurm"
+# As Heliostat charges by default: an hour of a GPU 1, of a cpu 0.02, of a GiB of memory 0.002; Slurm rounds down.
+_BILLING = "CPU=2,Mem=0.2G,GRES/gpu=100"
+# At boot the files of GPUs may come later than slurmd waits for them; asked for, NVIDIA's tool makes them.
+_SLURMD_UNIT = """\
+[Unit]
+After=nvidia-persistenced.service
+StartLimitIntervalSec=0
+
+[Service]
+ExecStartPre=-/usr/bin/nvidia-smi -L
+Restart=on-failure
+RestartSec=10
+"""
+SLURMD_UNIT = "heliostat-slurmd.conf"
+_CGROUP = {"ConstrainCores": "yes", "ConstrainRAMSpace": "yes", "ConstrainDevices": "yes"}
+
+
+def shared_files(described: Description, layout: Layout) -> dict[str, str]:
+    """By name: those that are the same on all machines."""
+    return {
+        "slurm.conf": signed(_slurm_conf(described, layout)),
+        "gres.conf": signed(_gres_conf(described)),
+        "cgroup.conf": signed(_lines(_CGROUP)),
+    }
+
+
+def slurmd_unit() -> str:
+    """For systemd on every node, beside the unit of the package."""
+    return signed(_SLURMD_UNIT)
+
+
+def slurmdbd_conf(described: Description, layout: Layout, password: str) -> str:
+    """For the controller alone, to be read by the user slurm alone."""
+    return signed(
+        _lines(
+            {
+                "AuthType": "auth/munge",
+                "AuthInfo": f"socket={layout.munge_socket}",
+                "DbdHost": described.controller,
+                "DbdAddr": described.controller_address or described.controller,
+                "DbdPort": described.ports.accounting,
+                "SlurmUser": "slurm",
+                "DebugLevel": "info",
+                "LogFile": f"{layout.logs}/slurmdbd.log",
+                "PidFile": f"{layout.run}/slurmdbd.pid",
+                "StorageType": "accounting_storage/mysql",
+                "StorageHost": "127.0.0.1",
+                "StoragePort": described.ports.database,
+                "StorageLoc": DATABASE,
+                "StorageUser": DATABASE_USER,
+                "StoragePass": password,
+            }
+        )
+    )
+
+
+def _slurm_conf(described: Description, layout: Layout) -> str:
+    settings = {**_who(described, layout), **_places(layout), **_manners(described)}
+    ours = {key.lower(): key for key in settings}
+    for key, value in described.settings.items():
+        settings[ours.get(key.lower(), key)] = value
+    nodes = "".join(f"{_node(machine)}\n" for machine in described.machines)
+    return _lines(settings) + nodes + "".join(f"{_partition(one)}\n" for one in described.partitions)
+
+
+def _who(described: Description, layout: Layout) -> dict[str, object]:
+    address = f"({described.controller_address})" if described.controller_address else ""
+    return {
+        "ClusterName": described.cluster,
+        "SlurmctldHost": described.controller + address,
+        "SlurmctldPort": described.ports.controller,
+        "SlurmUser": "slurm",
+        "AuthType": "auth/munge",
+        # A job that is queued again waits for so many seconds: Slurm's own 120 are long.
+        "AuthInfo": f"socket={layout.munge_socket},cred_expire=30",
+        "AccountingStorageType": "accounting_storage/slurmdbd",
+        "AccountingStorageHost": described.controller_address or described.controller,
+        "AccountingStoragePort": described.ports.accounting,
+        "AccountingStoragePass": layout.munge_socket,
+        "AccountingStorageTRES": "gres/gpu",
+        "AccountingStorageEnforce": "associations,qos,limits",
+    }
+
+
+def _places(layout: Layout) -> dict[str, object]:
+    """Below one folder several slurmd are on one machine: each has files of its own."""
+    each = "-%n" if layout.prefix else ""
+    return {
+        "StateSaveLocation": layout.state,
+        "SlurmdSpoolDir": layout.spool + ("/%n" if layout.prefix else ""),
+        "SlurmctldPidFile": f"{layout.run}/slurmctld.pid",
+        "SlurmdPidFile": f"{layout.run}/slurmd{each}.pid",
+        "SlurmctldLogFile": f"{layout.logs}/slurmctld.log",
+        "SlurmdLogFile": f"{layout.logs}/slurmd{each}.log",
+    }
+
+
+def _manners(described: Description) -> dict[str, object]:
+    return {
+        "ReturnToService": 2,  # a machine that comes back in order is used again
+        "ProctrackType": "proctrack/cgroup",
+        "TaskPlugin": "task/cgroup,task/affinity",
+        "PropagateResourceLimits": "NONE",  # the limits of who submits say nothing about a node
+        "MpiDefault": "none",
+        "JobAcctGatherType": "jobacct_gather/linux",
+        "JobAcctGatherFrequency": 30,
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        "GresTypes": "gpu",
+        "DefMemPerCPU": min(machine.memory_mib // machine.cpus for machine in described.machines) or 1,
+        "EnforcePartLimits": "ANY",
+        "SchedulerType": "sched/backfill",
+        "SchedulerParameters": "bf_continue,bf_window=10080,bf_resolution=300,bf_max_job_test=1000",
+        "PriorityType": "priority/multifactor",  # by its fair tree, which is Slurm's default
+        "PriorityDecayHalfLife": "7-0",
+        "PriorityMaxAge": "7-0",
+        "PriorityWeightFairshare": 100000,
+        "PriorityWeightQOS": 50000,
+        "PriorityWeightAge": 10000,
+        "PreemptType": "preempt/qos",  # as the classes of `helio slurm apply` want it
+        "PreemptMode": "CANCEL",
+        "MaxArraySize": 100001,
+        "MaxJobCount": 100000,
+        "MinJobAge": 300,
+    }
+
+
+def _node(machine: Machine) -> str:
+    gres = ",".join(f"gpu:{gpus.type}:{gpus.count}" for gpus in machine.gpus)
+    words: dict[str, object] = {
+        "NodeName": machine.name,
+        "NodeHostname": machine.host,
+        "NodeAddr": machine.address,
+        "Port": machine.port or "",
+        "CPUs": machine.cpus,
+        "Sockets": machine.sockets,
+        "CoresPerSocket": machine.cores_per_socket,
+        "ThreadsPerCore": machine.threads_per_core,
+        "RealMemory": machine.memory_mib,
+        "Gres": gres,
+        "Feature": ",".join(machine.features),
+    }
+    return " ".join(f"{key}={value}" for key, value in words.items() if value != "")
+
+
+def _partition(one: Partition) -> str:
+    words = {
+        "PartitionName": one.name,
+        "Nodes": ",".join(one.nodes) or "ALL",
+        "Default": "YES" if one.is_default else "NO",
+        "MaxTime": one.max_minutes or "INFINITE",
+        "TRESBillingWeights": f'"{_BILLING}"',
+        "State": "UP",
+    }
+    return " ".join(f"{key}={value}" for key, value in words.items())
+
+
+def _gres_conf(described: Description) -> str:
+    lines = [
+        f"NodeName={machine.name} Name=gpu Type={gpus.type} File={','.join(gpus.files)}\n"
+        for machine in described.machines
+        for gpus in machine.gpus
+    ]
+    return "AutoDetect=off\n" + "".join(lines)
+
+
+def _lines(settings: Mapping[str, object]) -> str:
+    return "".join(f"{key}={value}\n" for key, value in settings.items())
+
+
+class Origin(StrEnum):
+    OURS = "ours"
+    CHANGED = "changed"  # ours once, and somebody has edited it
+    FOREIGN = "foreign"
+
+
+def signed(body: str) -> str:
+    return f"{MARK}\n{_DIGEST}{_digest(body)}\n{body}"
+
+
+def origin_of(text: str) -> Origin:
+    mark, _, rest = text.partition("\n")
+    digest, _, body = rest.partition("\n")
+    if mark != MARK or not digest.startswith(_DIGEST):
+        return Origin.FOREIGN
+    return Origin.OURS if digest == _DIGEST + _digest(body) else Origin.CHANGED
+
+
+def _digest(body: str) -> str:
+    return hashlib.sha256(body.encode("utf-8")).hexdigest()

@@ -1,1 +1,0 @@
-"""Images that people build."""

@@ -1,0 +1,1 @@
+"""Logs of jobs, in parts of any size."""

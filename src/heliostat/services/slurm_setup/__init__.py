@@ -1,1 +1,0 @@
-"""A Slurm of one's own, set up on this machine."""

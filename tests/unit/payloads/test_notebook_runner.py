@@ -1,0 +1,123 @@
+"""The script inside the job of a notebook: which kernel it takes, and whether it believes what was kept."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from heliostat.models import notebooks as models
+from heliostat.payloads import notebook_cells, notebook_runner
+from heliostat.payloads.notebook_cells import NoKernel, chosen_kernel, language_of, one_line, write
+from heliostat.payloads.notebook_runner import find_fault, papermill, prepare, write_reason
+
+WHOLE = {"cells": [{}, {}], "metadata": {"papermill": {"end_time": "2026-11-16T12:00:00"}}}
+
+
+def test_the_script_and_the_server_call_things_by_the_same_names() -> None:
+    assert (notebook_runner.PLAN, notebook_runner.RESULTS) == (models.PLAN, models.RESULTS)
+
+
+@pytest.mark.parametrize(
+    ("kept", "fault"),
+    [
+        (WHOLE, ""),
+        ("", "not whole"),
+        (json.dumps(WHOLE)[:-20], "not whole"),
+        ([], "0 of 2 cells"),
+        ({**WHOLE, "cells": [{}]}, "1 of 2 cells"),
+        ({**WHOLE, "metadata": {}}, "not finished"),
+        ({**WHOLE, "metadata": {"papermill": {"end_time": None}}}, "not finished"),
+    ],
+)
+def test_only_a_notebook_that_is_whole_is_believed(kept: object, fault: str, tmp_path: Path) -> None:
+    path = tmp_path / "out.ipynb"
+    path.write_text(kept if isinstance(kept, str) else json.dumps(kept))
+    found = find_fault(str(path), 2)
+    assert fault in found
+    assert bool(found) == bool(fault)
+
+
+def test_a_notebook_that_is_not_there_is_missed(tmp_path: Path) -> None:
+    assert find_fault(str(tmp_path / "none.ipynb"), 0) == "the executed notebook is missing"
+
+
+ABOUT: dict[str, Any] = {"kernelspec": {"name": "conda-vision", "language": "python"}}
+
+
+@pytest.mark.parametrize(
+    ("asked", "about", "environment", "chosen"),
+    [
+        ("ir", ABOUT, "", "ir"),
+        (None, ABOUT, "", "conda-vision"),
+        (None, ABOUT, "3fa9", "job"),
+        (None, {"kernelspec": {"name": "gone"}}, "", "python3"),
+        (None, {}, "", "python3"),
+        (None, {"language_info": {"name": "R"}}, "3fa9", "ir"),
+    ],
+)
+def test_the_kernel_is_the_one_asked_for_or_the_environment_or_the_notebooks_own(
+    asked: str | None, about: dict[str, Any], environment: str, chosen: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HELIOSTAT_ENVIRONMENT", environment)
+    names = ["conda-vision", "ir", "job", "python3"]
+    assert chosen_kernel(asked, about, language_of(about), names) == chosen
+
+
+def test_a_kernel_that_is_missing_is_named_with_those_that_are_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HELIOSTAT_ENVIRONMENT", raising=False)
+    with pytest.raises(NoKernel, match="no kernel julia where it ran; there are: ir, python3"):
+        chosen_kernel("julia", {}, "python", ["ir", "python3"])
+    monkeypatch.setenv("HELIOSTAT_ENVIRONMENT", "3fa9")
+    with pytest.raises(NoKernel, match="add ipykernel"):
+        chosen_kernel(None, {}, "python", ["python3"])
+
+
+def test_what_an_attempt_before_left_is_taken_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.ipynb").write_text("{}")
+    (tmp_path / "results").mkdir()
+    (tmp_path / "results" / "a.ipynb").symlink_to("/etc/passwd")
+    (tmp_path / "results" / "a.html").write_text("old")
+    (tmp_path / "inner").mkdir()
+    output = prepare({"notebook": "a.ipynb"}, str(tmp_path / "inner"))
+    assert output == str(tmp_path / "results" / "a.ipynb")
+    assert list((tmp_path / "results").iterdir()) == []
+    assert (tmp_path / "inner" / notebook_cells.INPUT).read_text() == "{}"
+
+
+def test_papermill_is_the_one_we_brought_or_one_on_the_path(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("brought", "own"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "papermill").write_text("#!/bin/sh\n")
+        (tmp_path / name / "papermill").chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path / "own"))
+    monkeypatch.setenv("HELIOSTAT_JUPYTER", str(tmp_path / "brought" / "jupyter-lab"))
+    assert papermill() == str(tmp_path / "brought" / "jupyter-lab")
+    monkeypatch.setenv("HELIOSTAT_JUPYTER", "/nowhere/jupyter-lab")
+    assert papermill() == str(tmp_path / "own" / "papermill")
+    monkeypatch.setenv("PATH", "/nowhere")
+    assert papermill() == ""
+
+
+def test_the_reason_is_left_for_the_attempt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HELIOSTAT_CHECKPOINT_DIR", str(tmp_path))
+    monkeypatch.setenv("HELIOSTAT_ATTEMPT", "2")
+    write_reason("cell 3 failed: " + "x" * 5000)
+    assert len((tmp_path / ".notebook-2").read_text()) == notebook_runner.MAX_REASON
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "a.ipynb"
+    write(str(path), "first")
+    (tmp_path / "a.ipynb.part").mkdir()
+    with pytest.raises(OSError, match="directory"):
+        write(str(path), "second")
+    assert path.read_text() == "first"
+
+
+def test_long_texts_become_one_short_line() -> None:
+    assert one_line("a\n  b\tc", 10) == "a b c"
+    assert one_line("x" * 20, 5) == "xxxxx…"
