@@ -222,7 +222,9 @@ class Submitter:
             self._refused_together(chunk, error)
             return None
         for index, attempt in chunk.elements.items():
-            self._tracked.note(new_tracked(self._settings, attempt, person.uid), ElementNumber.of(number, index))
+            tracked = new_tracked(self._settings, attempt, person.uid)
+            tracked.element = chunk.element(index)
+            self._tracked.note(tracked, ElementNumber.of(number, index))
         return number
 
     def _refused_together(self, chunk: Chunk, error: SlurmRefused) -> None:

@@ -13,7 +13,17 @@ from heliostat.engines.slurm.journal import Element, Journal, JournalEntry, read
 from heliostat.engines.slurm.mapping import device_uuid
 from heliostat.engines.slurm.parse import ElementNumber, SlurmJob, seconds_of
 from heliostat.engines.slurm.script import array_comment_of, comment_of
-from heliostat.models import Attempt, AttemptId, Cause, Ended, JobState, Observation, Place, Started
+from heliostat.models import (
+    Attempt,
+    AttemptId,
+    Cause,
+    Ended,
+    JobState,
+    Observation,
+    Place,
+    Started,
+    job_of_attempt,
+)
 
 _LEAST_PAUSE_SECONDS = 3.0  # less is the difference of two clocks
 _Marks = Mapping[int, Mapping[str, Sequence[int]]]  # by uid and comment
@@ -122,7 +132,7 @@ class TrackedJobs:
         self.first_noted_at = min(self.first_noted_at, time.time())
         self._own(tracked, number)
         self.jobs[tracked.attempt.id] = tracked  # also if that cannot be noted: it is found again by its mark
-        entry = JournalEntry(tracked.uid, number, restarts=tracked.restarts, first=tracked.first)
+        entry = JournalEntry(tracked.uid, number, tracked.element, tracked.restarts, tracked.first)
         self.journal.put(tracked.attempt.id, entry)
 
     def take_up(self, tracked: TrackedJob, entry: JournalEntry | None) -> None:
@@ -222,15 +232,22 @@ class Lookup:
         return found
 
     def orphans(self, journal: Mapping[AttemptId, JournalEntry]) -> list[int]:
-        """What of attempts that nobody wants is still there. A new Slurm gives old numbers to others."""
+        """What of attempts that nobody wants is still there. A Slurm that has lost its state gives their numbers
+        to others: of one that bears our mark, the mark says whose it is."""
         marks = self._marks(entry.uid for entry in journal.values() if entry.uid is not None)
         known = self.client.jobs() if marks else {}
         found: dict[int, None] = {}
         for attempt_id, entry in journal.items():
             if entry.uid is None:
                 continue
-            numbers = self._marked(marks, attempt_id, entry.uid, entry.element)
-            numbers += [] if entry.number is None else [entry.number]
+            submitted_as = attempt_id if entry.first is None else f"{job_of_attempt(attempt_id)}.{entry.first}"
+            numbers = [
+                number
+                for one in dict.fromkeys((attempt_id, submitted_as))
+                for number in self._marked(marks, one, entry.uid, entry.element)
+            ]
+            if entry.number is not None and not self._is_anothers(entry, marks[entry.uid]):
+                numbers.append(entry.number)
             found |= dict.fromkeys(one for one in numbers if one in known and known[one].uid == entry.uid)
         return list(found)
 
@@ -241,6 +258,14 @@ class Lookup:
             for number, comment in self.client.comments_of(uid):
                 found[uid][comment].append(number)
         return found
+
+    def _is_anothers(self, entry: JournalEntry, comments: Mapping[str, Sequence[int]]) -> bool:
+        """Its number bears a mark of ours: then it is found by that, if it is its own. Where nothing is noted of
+        its array, any array's mark may be its own."""
+        ours = comment_of(self.instance, "")
+        may_be_any = isinstance(entry.number, ElementNumber) and entry.element is None
+        marks = [one for one, numbers in comments.items() if entry.number in numbers and one.startswith(ours)]
+        return any(not (may_be_any and one.endswith("+")) for one in marks)
 
     def _marked(self, marks: _Marks, attempt_id: AttemptId, uid: int, element: Element | None) -> list[int]:
         alone = list(marks[uid].get(comment_of(self.instance, attempt_id), ()))

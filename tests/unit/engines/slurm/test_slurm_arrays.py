@@ -98,7 +98,7 @@ def test_a_server_killed_after_the_submission_finds_every_element(site: Site) ->
     site.slurm.run(ElementNumber.of(55, 1))
     (seen,) = site.engine.observe(attempts)
     assert (type(seen), seen.attempt_id) == (Started, "2.1")
-    assert site.journal.find("3.1") == JournalEntry(ME, ElementNumber.of(55, 2))
+    assert site.journal.find("3.1") == JournalEntry(ME, ElementNumber.of(55, 2), Element("1.1", 2))
 
 
 def test_an_array_of_another_user_that_bears_our_mark_is_not_ours(site: Site) -> None:

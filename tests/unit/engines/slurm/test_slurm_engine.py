@@ -339,7 +339,7 @@ def test_what_nobody_wants_any_more_is_taken_out_of_slurm_after_a_restart(site: 
     site.engine.observe([site.attempt(2)])
     site.engine.forget_all_but(["2.1"])
     site.wait_until(lambda: site.slurm.cancelled == [first], "the first is cancelled")
-    assert site.journal.find("2.1") == JournalEntry(ME, second)
+    assert site.journal.find("2.1") == JournalEntry(ME, second, Element("1.1", 1))
 
 
 def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) -> None:
