@@ -150,8 +150,8 @@ def share(as_json: JsonFlag = False) -> None:
         print_json(tree)
         return
     print_table(_SHARE_COLUMNS, (_share_row(one, depth) for one, depth in _walked(tree)))
-    if answer.get("counted_by") == "slurm":
-        say("Counted by Slurm, with jobs of plain sbatch; it has no points.")
+    if (counts := answer.get("counted_by", "heliostat")) != "heliostat":
+        say(f"Counted by {counts.capitalize()}, with jobs that came without Heliostat; it has no points.")
 
 
 def report(

@@ -15,8 +15,9 @@ from heliostat.scheduling.standing import Account, standing
 from heliostat.services.context import Context
 from heliostat.store import people
 
-__all__ = ["Account", "counted_by", "share_tree", "slurm_standing"]
+__all__ = ["OURS", "Account", "counted_by", "share_tree", "slurm_standing"]
 ELSEWHERE = "elsewhere in Slurm"
+OURS = "heliostat"
 
 
 def share_tree(context: Context, caller: Caller) -> tuple[Account, ...]:
@@ -26,8 +27,8 @@ def share_tree(context: Context, caller: Caller) -> tuple[Account, ...]:
 
 
 def counted_by(context: Context) -> str:
-    """Whose count of usage it is: `heliostat`, or `slurm`, which also counts jobs of plain sbatch."""
-    return context.engine.name if isinstance(context.engine, SyncsAccounts) else "heliostat"
+    """Whose count of usage it is: ours, or that of an engine which also counts jobs that came without us."""
+    return context.engine.name if isinstance(context.engine, SyncsAccounts) else OURS
 
 
 def _tree(context: Context) -> tuple[Account, ...]:

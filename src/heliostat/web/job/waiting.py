@@ -12,7 +12,7 @@ from heliostat.web import words
 _SHOWN_AHEAD = 5
 _SOON = timedelta(minutes=1)
 
-_ELSEWHERE = "Slurm plans with time limits: who ends before lets others start earlier."
+_ELSEWHERE = "This queue plans with time limits: jobs that end before theirs let others start earlier."
 _FEW = 5  # forecasts: fewer say little about the next one
 
 
@@ -128,5 +128,5 @@ def _unforeseen(told: Explanation) -> str:
     if told.why is not None and told.why.blocked_by == "nodes":
         return "Not with the nodes there are."
     if told.job.handed_over:
-        return "Slurm has not planned it yet."
+        return "It is not planned yet."
     return "Not foreseen yet; this takes a minute."

@@ -8,7 +8,7 @@ from markupsafe import Markup
 from starlette.responses import Response
 
 from heliostat.models import User
-from heliostat.services.accounts.shares import Account, counted_by, share_tree
+from heliostat.services.accounts.shares import OURS, Account, counted_by, share_tree
 from heliostat.web import svg, words
 from heliostat.web.rendering import Page, render
 from heliostat.web.visits import VisitDep
@@ -45,7 +45,7 @@ class ShareView:
     half_life: str
     is_used: bool
     hides_people: bool
-    by_slurm: bool  # Slurm's own count
+    counted_by: str  # the name of an engine with a count of its own; empty: we count
 
 
 @router.get("/share")
@@ -60,7 +60,7 @@ def show_share(visit: VisitDep, people: bool | None = None) -> Response:
         half_life=words.plural(round(days, 2), "day"),
         is_used=any(department.entitled is not None for department in tree),
         hides_people=not visit.user.is_admin,
-        by_slurm=counted_by(visit.context) == "slurm",
+        counted_by="" if (counts := counted_by(visit.context)) == OURS else counts.capitalize(),
     )
     return render(visit, Page("share.html", "Share", live=("rules",)), view)
 
