@@ -23,7 +23,7 @@ from heliostat.engines.slurm.journal import JournalEntry, read_receipt
 from heliostat.engines.slurm.mapping import Known, Unfit, ending, ending_by_receipt, was_killed
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.script import limit_minutes
-from heliostat.engines.slurm.submit import Submitter, begin_again, new_tracked
+from heliostat.engines.slurm.submit import Submitter, new_tracked, start_new_logs
 from heliostat.engines.slurm.tracked_job import (
     TrackedJob,
     TrackedJobs,
@@ -115,7 +115,7 @@ class Observer:
     def _settle(self) -> None:
         """Whether Slurm has what an earlier server was about to hand over, once that cannot change any more."""
         tried = [tracked for tracked in self._tracked.jobs.values() if tracked.was_tried]
-        if not tried or not self._submitter.is_alone:
+        if not tried or not self._submitter.is_only_submitter:
             return
         found = self._submitter.lookup.numbers_of(tried, written=False)
         jobs = self._client.jobs()
@@ -233,7 +233,7 @@ class Observer:
         again.restarts, again.first = job.place.restarts, tracked.first or before.job.attempt
         with contextlib.suppress(OSError, Refused):  # then both attempts have the same output
             person = person_of(before.job.unix_user)
-            begin_again(self._settings, after, again.first, person, runs=not job.is_waiting)
+            start_new_logs(self._settings, after, again.first, person, runs=not job.is_waiting)
         detail = "requeued by Slurm, or with Slurm's own tools"
         self._tracked.requeue(tracked, again, Ended(before.id, _now(), Cause.REQUEUED, detail=detail))
 

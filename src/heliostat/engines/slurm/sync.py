@@ -179,7 +179,7 @@ class SyncLoop:
 
     def _cancel_orphans(self) -> None:
         """Once all of them that may come to Slurm are there."""
-        if (orphans := set(self._orphans)) and self._submitter.is_alone:
+        if (orphans := set(self._orphans)) and self._submitter.is_only_submitter:
             self._submitter.cancel_orphans(orphans)
             self._owed.owe(orphans)
             self._orphans -= orphans
