@@ -141,11 +141,12 @@ def test_more_time_is_told_to_slurm_and_outlives_the_server(server: RunningServe
 
 
 def test_more_time_for_one_that_waits_in_slurm_counts_when_it_runs(
-    server: RunningServer, slurm: TestCluster
+    server: RunningServer, slurm: TestCluster, request: pytest.FixtureRequest
 ) -> None:
-    begin = {"app": "custom", "command": ["sleep", "600"], "cpus": 1, "begin": "+1h", "time_limit": "1h"}
-    answer = server.ask("POST", "/sessions", begin)
-    number = answer.json["id"]
+    slurm.run("scontrol", "update", "PartitionName=main", "State=DOWN")
+    request.addfinalizer(lambda: slurm.run("scontrol", "update", "PartitionName=main", "State=UP"))
+    session = {"app": "custom", "command": ["sleep", "600"], "cpus": 1, "time_limit": "1h"}
+    number = server.ask("POST", "/sessions", session).json["id"]
     wait_for(lambda: f":{number}.1" in slurm.run("squeue", "-h", "-t", "PD", "-o", "%k"), "it waits in Slurm")
     answer = server.ask("POST", f"/jobs/{number}/extend", {"time": "1h"})
     assert (answer.status, answer.json["time_limit_seconds"]) == (200, 7200), answer.body

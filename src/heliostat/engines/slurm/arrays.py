@@ -23,7 +23,7 @@ _ARRAY_NAMES = ("JOB_ID", "TASK_ID", "TASK_COUNT", "TASK_MAX", "TASK_MIN", "TASK
 _INDEX = 'export HELIOSTAT_ARRAY_INDEX="$3"'
 _NO_ARRAY = " ".join(["unset", *(f"SLURM_ARRAY_{name}" for name in _ARRAY_NAMES)])
 MAX_ARRAY_SIZE = 1001  # Slurm's own default: indexes below it
-_VAIN_LOOKS = 2
+_MOST_MISSED_LOOKS = 2
 _MOST_AT_ONCE = 1000  # in one submission: its script has a line for each
 _MOST_LIKE = 250  # of those that are no array, whose lines hold what each runs
 _MOST_CHARACTERS = 200_000  # of these lines
@@ -158,7 +158,7 @@ def ranges(indexes: Sequence[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-def taken_out(
+def cancelled_element(
     tracked: TrackedJob, jobs: Mapping[int, SlurmJob], arrays: Mapping[int, SlurmJob]
 ) -> SlurmJob | None:
     """An element that is cancelled while it waits leaves nothing in Slurm but its array: a record for it, if that
@@ -168,7 +168,7 @@ def taken_out(
     number = tracked.number
     if not isinstance(number, ElementNumber) or not tracked.waits or number in jobs:
         return None
-    if tracked.stopped_as is None and tracked.looks_in_vain < _VAIN_LOOKS:
+    if tracked.stopped_as is None and tracked.missed_looks < _MOST_MISSED_LOOKS:
         return None
     left = jobs.get(number.array) or arrays.get(number.array)
     if left is None or left.uid != tracked.uid:

@@ -81,7 +81,7 @@ def container_base(settings: Settings, person: Person) -> str:
     return f"{settings.containers.scratch}/heliostat-{person.uid}"
 
 
-def heard_as(signal: str, spec: JobSpec) -> str:
+def signal_to_send(signal: str, spec: JobSpec) -> str:
     """Slurm sends it to every process: the tools that hold a container must not mind; its shell passes it on."""
     return "URG" if signal == "TERM" and spec.wants_container else signal
 

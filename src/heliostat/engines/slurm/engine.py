@@ -191,7 +191,7 @@ class SlurmEngine:
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
         with self._sync.turn:
-            if not self._sync.lengthen(attempt, limit_seconds):
+            if not self._sync.extend_arrived(attempt, limit_seconds):
                 self._submitter.extend(attempt, limit_seconds)
 
     def waiting(self, attempt_id: AttemptId) -> Waiting | None:

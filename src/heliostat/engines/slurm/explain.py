@@ -150,8 +150,8 @@ def _printable(said: str) -> str:
 
 
 class QueueOrder:
-    """The queue as one look has found it. Each partition has a line of its own; who is held, or waits for another
-    job or for its time to begin, stands in none."""
+    """The queue as one look has found it. Each partition has a line of its own; a job that is held, or waits for
+    another job or for its time to begin, stands in none."""
 
     def __init__(self, jobs: Mapping[int, SlurmJob]) -> None:
         self._jobs = jobs

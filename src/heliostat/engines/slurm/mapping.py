@@ -186,7 +186,7 @@ class Known:
 
     stopped_as: Cause | None = None  # what we stopped it for
     receipt: Receipt = NO_RECEIPT
-    is_forgetful: bool = False  # a controller of Slurm's had begun anew a moment before
+    controller_restarted: bool = False  # a controller of Slurm's had begun anew a moment before
 
 
 def ending(attempt: Attempt, job: SlurmJob, known: Known) -> Ended:
@@ -222,7 +222,7 @@ def _is_doubtful(job: SlurmJob, known: Known) -> bool:
     if job.state == "NODE_FAIL":
         return not receipt.has_begun or receipt.ended_by_itself
     if was_killed(job):
-        return known.is_forgetful and job.has_run
+        return known.controller_restarted and job.has_run
     return job.exit_code == BEGUN_BEFORE and receipt.exit_code != BEGUN_BEFORE
 
 

@@ -14,16 +14,16 @@ from datetime import UTC, datetime
 
 from heliostat.config import Settings
 from heliostat.engines.folders import Refused, person_of
-from heliostat.engines.slurm.arrays import arrays_among, taken_out
+from heliostat.engines.slurm.arrays import arrays_among, cancelled_element
 from heliostat.engines.slurm.client import SlurmClient
 from heliostat.engines.slurm.cluster_state import ClusterState
-from heliostat.engines.slurm.containers import heard_as
+from heliostat.engines.slurm.containers import signal_to_send
 from heliostat.engines.slurm.explain import QueueOrder
 from heliostat.engines.slurm.journal import JournalEntry, read_receipt
 from heliostat.engines.slurm.mapping import Known, Unfit, ending, ending_by_receipt, was_killed
 from heliostat.engines.slurm.parse import SlurmJob
 from heliostat.engines.slurm.script import limit_minutes
-from heliostat.engines.slurm.submit import Submitter, begin_again, new_tracked
+from heliostat.engines.slurm.submit import Submitter, new_tracked, start_new_logs
 from heliostat.engines.slurm.tracked_job import (
     TrackedJob,
     TrackedJobs,
@@ -36,9 +36,9 @@ from heliostat.models import Attempt, Cause, Ended, Place, Retimed, Started, att
 from heliostat.server_log import get_logger
 
 log = get_logger()
-_VAIN_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
-_LOOKS_FOR_ENDED = 3  # the same of one that notes its own end: the accounting may be a moment behind
-_FORGETFUL_SECONDS = 60.0  # after its start, in which Slurm kills what it finds on nodes and does not remember
+_MOST_MISSED_LOOKS = 10  # after which a job that neither queue nor accounting knows is lost
+_MOST_MISSED_AFTER_END = 3  # the same of one that notes its own end: the accounting may be a moment behind
+_RESTART_SECONDS = 60.0  # after its start, in which Slurm kills what it finds on nodes and does not remember
 
 
 class Observer:
@@ -95,7 +95,7 @@ class Observer:
         arrays = arrays_among(jobs) if unseen else {}
         for tracked in unseen:
             known = _closed(tracked, past.get(tracked.number or 0))
-            self._follow(tracked, known or taken_out(tracked, jobs, arrays))
+            self._follow(tracked, known or cancelled_element(tracked, jobs, arrays))
 
     def send_signals(self) -> None:
         """To those that are to stop. Of one that the last look has not seen as ours, the number means nothing."""
@@ -106,7 +106,7 @@ class Observer:
         to_stop = [
             (tracked, tracked.number)
             for tracked in self._tracked.jobs.values()
-            if tracked.number is not None and tracked.stopped_as is not None and not tracked.looks_in_vain
+            if tracked.number is not None and tracked.stopped_as is not None and not tracked.missed_looks
         ]
         waiting = [number for tracked, number in to_stop if not tracked.runs]
         running = [self._send(tracked, number, now) for tracked, number in to_stop if tracked.runs]
@@ -115,7 +115,7 @@ class Observer:
     def _settle(self) -> None:
         """Whether Slurm has what an earlier server was about to hand over, once that cannot change any more."""
         tried = [tracked for tracked in self._tracked.jobs.values() if tracked.was_tried]
-        if not tried or not self._submitter.is_alone:
+        if not tried or not self._submitter.is_only_submitter:
             return
         found = self._submitter.lookup.numbers_of(tried, written=False)
         jobs = self._client.jobs()
@@ -146,7 +146,7 @@ class Observer:
         if job is None or job.uid != tracked.uid or _is_anothers(tracked, job):
             self._miss(tracked)
             return
-        tracked.looks_in_vain = 0
+        tracked.missed_looks = 0
         tracked.waits, tracked.runs = job.is_waiting, not job.is_waiting and not job.is_over
         tracked.note_pause(job, _now())
         if tracked.former is not None:
@@ -161,7 +161,9 @@ class Observer:
             tracked.started = self._start_of(tracked.attempt, job)
             self._tracked.tell(tracked.started)
         if job.is_over:
-            known = Known(tracked.stopped_as, read_receipt(tracked.receipt), self._is_forgetful(tracked, job))
+            known = Known(
+                tracked.stopped_as, read_receipt(tracked.receipt), self._controller_restarted(tracked, job)
+            )
             self._tracked.tell_end(ending(tracked.attempt, job, known))
 
     def _start_of(self, attempt: Attempt, job: SlurmJob) -> Started:
@@ -171,11 +173,11 @@ class Observer:
     def _miss(self, tracked: TrackedJob) -> None:
         """Slurm does not know it, or no longer; what it noted itself counts then."""
         now = time.monotonic()
-        tracked.vain_since = now if tracked.looks_in_vain == 0 else tracked.vain_since
-        tracked.looks_in_vain += 1
+        tracked.missed_since = now if tracked.missed_looks == 0 else tracked.missed_since
+        tracked.missed_looks += 1
         receipt = read_receipt(tracked.receipt)
-        looks = _LOOKS_FOR_ENDED if receipt.has_ended else _VAIN_LOOKS
-        if tracked.looks_in_vain < looks or now - tracked.vain_since < (looks - 1) * self.look_seconds:
+        looks = _MOST_MISSED_AFTER_END if receipt.has_ended else _MOST_MISSED_LOOKS
+        if tracked.missed_looks < looks or now - tracked.missed_since < (looks - 1) * self.look_seconds:
             return
         if tracked.started is None and receipt.has_begun:
             places = (Place(receipt.node),) * tracked.attempt.job.placement.tasks
@@ -184,7 +186,7 @@ class Observer:
         stopped = tracked.stopped_as if end.cause is not Cause.EXITED else None
         self._tracked.tell_end(end if stopped is None else replace(end, cause=stopped, detail=None))
 
-    def _is_forgetful(self, tracked: TrackedJob, job: SlurmJob) -> bool:
+    def _controller_restarted(self, tracked: TrackedJob, job: SlurmJob) -> bool:
         """Nobody of ours stopped it, and Slurm's controller, which had jobs of ours, had just begun anew."""
         if not was_killed(job) or tracked.stopped_as is not None:
             return False
@@ -193,7 +195,7 @@ class Observer:
         booted_at, ended_at = self._client.booted_at(), job.ended_at or _now()
         if booted_at is None or booted_at.timestamp() < self._tracked.first_noted_at:
             return False
-        return 0 <= (ended_at - booted_at).total_seconds() < _FORGETFUL_SECONDS
+        return 0 <= (ended_at - booted_at).total_seconds() < _RESTART_SECONDS
 
     def _send(self, tracked: TrackedJob, number: int, now: float) -> list[int]:
         """What is to be cancelled; anything else is sent at once."""
@@ -204,7 +206,7 @@ class Observer:
             self._client.signal(number, "KILL")
         elif tracked.signals and tracked.hears_signals:
             for signal in tracked.signals:
-                self._client.signal(number, heard_as(signal, tracked.attempt.job.spec))
+                self._client.signal(number, signal_to_send(signal, tracked.attempt.job.spec))
             tracked.signals.clear()
         return []
 
@@ -231,7 +233,7 @@ class Observer:
         again.restarts, again.first = job.place.restarts, tracked.first or before.job.attempt
         with contextlib.suppress(OSError, Refused):  # then both attempts have the same output
             person = person_of(before.job.unix_user)
-            begin_again(self._settings, after, again.first, person, runs=not job.is_waiting)
+            start_new_logs(self._settings, after, again.first, person, runs=not job.is_waiting)
         detail = "requeued by Slurm, or with Slurm's own tools"
         self._tracked.requeue(tracked, again, Ended(before.id, _now(), Cause.REQUEUED, detail=detail))
 

@@ -51,7 +51,7 @@ class Submitter:
         self.lookup = Lookup(client, cluster.site.instance)
         self._abandoned: dict[AttemptId, tuple[float, JournalEntry]] = {}  # and until when they may come late
         self._earlier_parts: dict[int, int] = {}  # of arrays whose next part follows: Slurm's number of the last
-        self._is_alone = False  # nothing of an earlier server is on its way to Slurm any more
+        self._is_only_submitter = False  # nothing of an earlier server is on its way to Slurm any more
 
     def submit_chunk(self, chunk: Chunk) -> None:
         follows = chunk.limit is not None and chunk.first.job.array_id in self._earlier_parts
@@ -64,7 +64,7 @@ class Submitter:
         """Noted before and after; if the answer was lost, Slurm is asked before it is handed over once more."""
         try:
             person = person_of(attempt.job.unix_user)
-            argv, script = prepared(attempt, person, self._settings, self._site_for(attempt))
+            argv, script = prepare(attempt, person, self._settings, self._site_for(attempt))
             argv += self._reservation(attempt)
         except (Refused, Unfit) as error:
             self._tracked.end(attempt, Cause.REFUSED, str(error))
@@ -136,10 +136,10 @@ class Submitter:
         tracked.attempt = longer
 
     @property
-    def is_alone(self) -> bool:
+    def is_only_submitter(self) -> bool:
         """Nothing that an earlier server has submitted can still come to Slurm. For whoever has the turn."""
-        self._is_alone = self._is_alone or not self._client.has_earlier_submissions()
-        return self._is_alone
+        self._is_only_submitter = self._is_only_submitter or not self._client.has_earlier_submissions()
+        return self._is_only_submitter
 
     def cancel_orphans(self, attempt_ids: Collection[AttemptId]) -> None:
         """Take out of Slurm what is no longer wanted; their entries in the journal are left."""
@@ -195,7 +195,7 @@ class Submitter:
         broken: list[AttemptId] = []
         for attempt in attempts:
             try:
-                files_made(attempt, person, self._settings)
+                make_files(attempt, person, self._settings)
             except OSError as error:
                 self._tracked.end(attempt, Cause.NOT_STARTED, _no_files(error))
                 broken.append(attempt.id)
@@ -207,7 +207,7 @@ class Submitter:
     def _submit_elements(self, chunk: Chunk, person: Person, after: int | None) -> int | None:
         """The number of the array; None: it was refused as a whole."""
         try:
-            argv, script = array_prepared(chunk, person, self._settings, self._site_for(chunk.first))
+            argv, script = prepare_array(chunk, person, self._settings, self._site_for(chunk.first))
             argv += self._reservation(chunk.first) + ([] if after is None else [f"--dependency=afterany:{after}"])
         except (Refused, Unfit) as error:
             self._end_all(chunk.attempts, Cause.REFUSED, str(error))
@@ -278,10 +278,10 @@ def receipt_path(settings: Settings, attempt: Attempt) -> str:
     return JobFolder.of(settings.home.jobs, attempt.job.id).log(attempt.job.attempt, "receipt")
 
 
-def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -> tuple[list[str], str]:
+def prepare(attempt: Attempt, person: Person, settings: Settings, site: Site) -> tuple[list[str], str]:
     """The words of `sbatch` and its script. May be called again for the same attempt. Raises Refused, and OSError
     when the files cannot be made."""
-    paths = files_made(attempt, person, settings)
+    paths = make_files(attempt, person, settings)
     around = _around(attempt, settings, site)
     argv = sbatch_argv(attempt, person, paths, site)
     variables = job_environment(attempt, person, around, {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"})
@@ -290,15 +290,15 @@ def prepared(attempt: Attempt, person: Person, settings: Settings, site: Site) -
     return argv, batch_script(attempt, person, paths, around, inner)
 
 
-def array_prepared(chunk: Chunk, person: Person, settings: Settings, site: Site) -> tuple[list[str], str]:
-    """The words and the script for all of them. Their files are made by `files_made`. Raises Refused."""
+def prepare_array(chunk: Chunk, person: Person, settings: Settings, site: Site) -> tuple[list[str], str]:
+    """The words and the script for all of them. Their files are made by `make_files`. Raises Refused."""
     around = _around(chunk.first, settings, site)
     inner = contained(chunk.first, person, array_belongings(chunk, person, around, site.instance), settings)
     script = array_script(chunk, person, around, ArraySite(str(settings.home.jobs), site.instance, inner))
     return array_argv(chunk, person, site), script
 
 
-def files_made(attempt: Attempt, person: Person, settings: Settings) -> Paths:
+def make_files(attempt: Attempt, person: Person, settings: Settings) -> Paths:
     """May be called again for the same attempt. Raises OSError when they cannot be made."""
     folder = JobFolder.of(settings.home.jobs, attempt.job.id)
     workdir, script = lay_out(attempt, person, folder, settings.home)
@@ -310,7 +310,7 @@ def files_made(attempt: Attempt, person: Person, settings: Settings) -> Paths:
         receipt=receipt_path(settings, attempt),
         tasks=folder.log(attempt.job.attempt, "tasks"),
     )
-    _make_files(paths, person)
+    _make_logs(paths, person)
     return paths
 
 
@@ -319,7 +319,7 @@ def _around(attempt: Attempt, settings: Settings, site: Site) -> Surroundings:
     return Surroundings(str(settings.home.path), f"{site.instance}-{attempt.id}", checkpoints)
 
 
-def begin_again(settings: Settings, attempt: Attempt, first: int, person: Person, *, runs: bool) -> None:
+def start_new_logs(settings: Settings, attempt: Attempt, first: int, person: Person, *, runs: bool) -> None:
     """Of a requeued job, which writes where it did as its first attempt: what it wrote so far stays the former
     attempt's, unless it runs again already. Raises OSError."""
     folder, newest = JobFolder.of(settings.home.jobs, attempt.job.id), attempt.job.attempt
@@ -344,7 +344,7 @@ def former_log(folder: JobFolder, attempt: int, stream: str) -> str:
     return folder.log(attempt, f"former.{stream}")
 
 
-def _make_files(paths: Paths, person: Person) -> None:
+def _make_logs(paths: Paths, person: Person) -> None:
     """The folder is the server's, so that nobody can swap its entries: what the job writes to must be there."""
     for path in (paths.stdout, paths.stderr, paths.receipt):
         with contextlib.suppress(FileExistsError), new_log(path, person):

@@ -56,11 +56,11 @@ class SyncLoop:
         self.turn = threading.Lock()  # held by whoever talks to Slurm
         self._wake = threading.Condition()
         self._arrived: dict[AttemptId, Attempt] = {}
-        self._wishes: list[tuple[AttemptId, float, str]] = []  # to stop: whom, kill at, signal
+        self._stop_requests: list[tuple[AttemptId, float, str]] = []  # attempt, when to kill it, signal
         self._orphans: set[AttemptId] = set()
-        self._knows_ours = False  # until then anything might be
-        self._next_others = self._next_submission = 0.0
-        self._is_hindered = False  # a submission of this round found Slurm away
+        self._knows_our_jobs = False  # until then anything might be
+        self._next_foreign = self._next_submission = 0.0
+        self._slurm_is_away = False  # a submission of this round found Slurm away
         self._failed = False  # the last round did not come to its end
         self._closed = False
         self.away: str | None = None  # why Slurm does not answer
@@ -105,17 +105,17 @@ class SyncLoop:
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
         with self._wake:
-            self._wishes.append((attempt.id, time.monotonic() + grace_seconds, signal))
+            self._stop_requests.append((attempt.id, time.monotonic() + grace_seconds, signal))
             self._wake.notify()
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
         """Whatever else of ours is in Slurm was cancelled or held while we could not tell it."""
         with self._wake:
             self._orphans |= set(self._tracked.journal.ids()) - set(attempt_ids)
-            self._knows_ours = True
+            self._knows_our_jobs = True
             self._wake.notify()
 
-    def lengthen(self, attempt: Attempt, limit_seconds: int) -> bool:
+    def extend_arrived(self, attempt: Attempt, limit_seconds: int) -> bool:
         """The limit of one that Slurm does not have yet; False, if it has. For whoever has the turn."""
         arrived = self._arrived.get(attempt.id)
         if arrived is not None:
@@ -146,12 +146,12 @@ class SyncLoop:
             self._timer.glance()
         with self._wake:
             if self._has_ready and (left := self._next_submission - time.monotonic()) > 0:
-                self._wake.wait_for(lambda: self._wishes or self._closed, left)
+                self._wake.wait_for(lambda: self._stop_requests or self._closed, left)
 
     def _is_idle(self) -> bool:
         """Nothing is to be done, and nothing came for a moment."""
         with self._wake:
-            if self._wishes or self._closed or self._has_ready:
+            if self._stop_requests or self._closed or self._has_ready:
                 return False
             return not self._wake.wait(self._timer.glance_left)
 
@@ -162,8 +162,10 @@ class SyncLoop:
 
     def _round(self) -> None:
         """Slurm is looked at and what is to be stopped is stopped, whatever became of what was to be submitted."""
-        is_time = bool(self._wishes) or self._timer.left == 0 or self.away is not None
-        failed = [error for part in (self._stop_wished, self._submit_arrived) if (error := _failure_of(part))]
+        is_time = bool(self._stop_requests) or self._timer.left == 0 or self.away is not None
+        failed = [
+            error for part in (self._handle_stop_requests, self._submit_arrived) if (error := _failure_of(part))
+        ]
         if is_time:
             self._timer.begin(self._tracked.jobs.values())
             self._look_at_all()
@@ -177,7 +179,7 @@ class SyncLoop:
 
     def _cancel_orphans(self) -> None:
         """Once all of them that may come to Slurm are there."""
-        if (orphans := set(self._orphans)) and self._submitter.is_alone:
+        if (orphans := set(self._orphans)) and self._submitter.is_only_submitter:
             self._submitter.cancel_orphans(orphans)
             self._owed.owe(orphans)
             self._orphans -= orphans
@@ -199,17 +201,17 @@ class SyncLoop:
                 self.backoff.hurry()
             self.away, self._failed = None, False
 
-    def _stop_wished(self) -> None:
-        """A wish stays until it is done: Slurm may be away in the middle."""
-        for wish in list(self._wishes):
-            attempt_id, kill_at, signal = wish
+    def _handle_stop_requests(self) -> None:
+        """A request stays until it is done: Slurm may be away in the middle."""
+        for request in list(self._stop_requests):
+            attempt_id, kill_at, signal = request
             if attempt := self._arrived.get(attempt_id):
                 self._submitter.withdraw(attempt)
                 self._no_longer_new(attempt)
             if tracked := self._tracked.jobs.get(attempt_id) or self._tracked.successor_of(attempt_id):
                 tracked.ask_to_stop(Cause.STOPPED, signal, kill_at)
             with self._wake:
-                self._wishes.remove(wish)
+                self._stop_requests.remove(request)
 
     def _submit_arrived(self) -> None:
         """Several at the same time: Slurm answers each after a while, and the order need not be exact."""
@@ -222,20 +224,20 @@ class SyncLoop:
         if not chunks:
             return
         self._next_submission = time.monotonic() + _GATHERING_SECONDS
-        self._is_hindered = False
+        self._slurm_is_away = False
         with ThreadPoolExecutor(_AT_THE_SAME_TIME) as pool:
             list(pool.map(self._submit, chunks))
 
     def _submit(self, chunk: Chunk) -> None:
         """One that does not go through is put off. If that may hold for all, the others wait for the next round:
         what runs is looked at in between."""
-        if self._closed or self._is_hindered:
+        if self._closed or self._slurm_is_away:
             return
         ids = [attempt.id for attempt in chunk.attempts]
         try:
             self._submitter.submit_chunk(chunk)
         except EngineUnavailable as error:
-            self._is_hindered = True
+            self._slurm_is_away = True
             self.backoff.put_off(ids, error.message)
         except NotNow as error:
             left = [attempt_id for attempt_id in ids if attempt_id not in self._tracked.jobs]
@@ -257,10 +259,10 @@ class SyncLoop:
 
     def _look_at_all(self) -> None:
         """At the jobs of others too, but not as often; while we have none, only then."""
-        is_time = self._knows_ours and time.monotonic() >= self._next_others
+        is_time = self._knows_our_jobs and time.monotonic() >= self._next_foreign
         self._observer.look(others=is_time)
         if is_time:
-            self._next_others = time.monotonic() + self._timing.others_seconds
+            self._next_foreign = time.monotonic() + self._timing.others_seconds
             self._foreign.look(self._observer.queue, self._tracked.numbers)
             self._submitter.cancel_late()
 

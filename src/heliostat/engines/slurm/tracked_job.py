@@ -48,12 +48,12 @@ class TrackedJob:
     signals: list[str] = field(default_factory=list)  # to be sent when it can hear them
     heard: set[str] = field(default_factory=set)
     kill_at: float | None = None  # by the monotonic clock
-    looks_in_vain: int = 0
-    vain_since: float = math.inf  # the first of these looks, by the monotonic clock
+    missed_looks: int = 0
+    missed_since: float = math.inf  # the first of these looks, by the monotonic clock
     element: Element | None = None  # if it was submitted together with others
 
     def ask_to_stop(self, cause: Cause, signal: str, kill_at: float) -> None:
-        """Of several wishes the first names the cause, the shortest grace counts, and each signal is sent once."""
+        """The first request names the cause, the shortest grace counts, and each signal is sent once."""
         self.stopped_as = self.stopped_as or cause
         self.kill_at = kill_at if self.kill_at is None else min(self.kill_at, kill_at)
         if signal not in self.heard:

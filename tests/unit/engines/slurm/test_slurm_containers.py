@@ -21,7 +21,7 @@ from heliostat.engines.environment import Person, job_environment
 from heliostat.engines.folders import Refused
 from heliostat.engines.slurm import containers as module
 from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_belongings, array_script
-from heliostat.engines.slurm.containers import check_container, contained, heard_as
+from heliostat.engines.slurm.containers import check_container, contained, signal_to_send
 from heliostat.engines.slurm.script import batch_script
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
@@ -146,8 +146,8 @@ def test_too_few_gpus_and_missing_tools_are_said(node: Path) -> None:
 @pytest.mark.parametrize("signal_name", ["TERM", "USR1"])
 def test_only_a_container_hears_another_signal(signal_name: str) -> None:
     plain, inner = asked({}).job.spec, asked(ASKED["podman"]).job.spec
-    assert heard_as(signal_name, plain) == signal_name
-    assert heard_as(signal_name, inner) == ("URG" if signal_name == "TERM" else signal_name)
+    assert signal_to_send(signal_name, plain) == signal_name
+    assert signal_to_send(signal_name, inner) == ("URG" if signal_name == "TERM" else signal_name)
 
 
 def test_what_would_leave_slurms_limits_and_what_admins_forbid_is_refused() -> None:

@@ -79,7 +79,7 @@ ENDED = replace(BEGUN, exit_code=3)
 
 
 @pytest.mark.parametrize(
-    ("state", "receipt", "is_forgetful", "cause"),
+    ("state", "receipt", "controller_restarted", "cause"),
     [
         ("NODE_FAIL", ENDED, False, Cause.EXITED),  # it had ended before its node was lost
         ("NODE_FAIL", BEGUN, False, Cause.LOST),
@@ -94,10 +94,10 @@ ENDED = replace(BEGUN, exit_code=3)
     ],
 )
 def test_what_a_job_noted_itself_counts_where_slurm_has_lost_it(
-    state: str, receipt: Receipt, is_forgetful: bool, cause: Cause
+    state: str, receipt: Receipt, controller_restarted: bool, cause: Cause
 ) -> None:
     attempt = replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None))
-    ended = ending(attempt, replace(OVER, state=state, exit_code=3), Known(None, receipt, is_forgetful))
+    ended = ending(attempt, replace(OVER, state=state, exit_code=3), Known(None, receipt, controller_restarted))
     assert ended.cause is cause
     assert ended.exit_code == (3 if cause is Cause.EXITED else ended.exit_code)
 
