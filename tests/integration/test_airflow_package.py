@@ -25,7 +25,7 @@ def jobs():
 
     @task
     def check(told):
-        job = HeliostatHook().client().job(told["job_id"])
+        job = HeliostatHook().client().jobs.get(told["job_id"])
         assert (job.ok, job.exit_code, told["state"]) == (True, 0, "completed"), told
 
     first >> second

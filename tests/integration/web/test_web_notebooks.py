@@ -17,13 +17,13 @@ from support.notebooks import write_notebook
 HOSTILE = "<img src=x onerror=alert(1)>.ipynb"
 STAND_IN = """#!{python}
 import json, os, sys
-if sys.argv[2] == "execute":
+if "execute" in sys.argv:
     plan = json.load(sys.stdin)
     whole = {{"cells": [{{}}, {{}}], "metadata": {{"papermill": {{"end_time": "now"}}}}}}
     open(plan["output"], "w").write(json.dumps(whole))
     print("parameters", json.dumps(plan["parameters"]), "in", plan["workdir"])
 else:
-    open(sys.argv[4], "w").write("<script>alert(document.cookie)</script>")
+    open(sys.argv[-1], "w").write("<script>alert(document.cookie)</script>")
 """
 
 
