@@ -8,9 +8,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from heliostat.config import Home
-from heliostat.engines.environment import Person, own_image, own_software
+from heliostat.engines.environment import (
+    VALUES_FILE,
+    Person,
+    own_folder,
+    own_image,
+    own_software,
+    workflow_folder,
+    workflow_part,
+)
 from heliostat.engines.uploads import Gone, lay_out_upload
-from heliostat.engines.workflow_folders import VALUES_FILE, own_folder, workflow_folder, workflow_part
 from heliostat.models import Attempt, Job, JobId
 from heliostat.payloads.archive import script_content
 

@@ -10,9 +10,9 @@ from heliostat.engines.contract import Report
 from heliostat.engines.folders import JobFolder
 from heliostat.engines.local.cgroups import CgroupTree
 from heliostat.engines.local.clearing import Clearing, ProcessesLeft
+from heliostat.engines.local.containers import signal_container
 from heliostat.engines.local.devices import Devices
 from heliostat.engines.local.endings import Running, ended_before_boot, holders, utc_now
-from heliostat.engines.local.insiders import signal_container
 from heliostat.engines.local.log_order import LogOrder
 from heliostat.engines.local.processes import boot_time, open_pidfd, send_signal
 from heliostat.engines.local.trace import Traces

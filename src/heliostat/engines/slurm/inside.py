@@ -10,7 +10,7 @@ import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from heliostat.engines.containers_inside import Door, enter_script
+from heliostat.engines.containers import Door, enter_script
 from heliostat.engines.environment import DEFAULT_PATH, Person
 from heliostat.engines.folders import JobFolder
 from heliostat.engines.inside import Inside, as_user

@@ -5,8 +5,7 @@ import socket
 import pytest
 
 from heliostat.engines.local import ports
-from heliostat.engines.local.listeners import CannotAsk, listeners
-from heliostat.engines.local.ports import NotListening, find_listening
+from heliostat.engines.local.ports import CannotAsk, NotListening, find_listening, listeners
 from heliostat.payloads.port_owners import read_listeners
 
 
