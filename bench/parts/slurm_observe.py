@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator
 from bench.figures import OURS, Figure
 from bench.settings import WORK, Settings, slots
 from bench.slurm_up import PrivateSlurm, SlurmNotStarted
-from heliostat.engines.slurm.commands import Commands, clean
-from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm.client import SlurmClient, clean
+from heliostat.engines.slurm.explain import QueueOrder
+from heliostat.engines.slurm.foreign_jobs import ForeignJobs
 from heliostat.engines.slurm.parse import SlurmJob
-from heliostat.engines.slurm.queue import Line
 
 PART = "slurm-observe"
 JOBS = 10_000
@@ -31,7 +31,7 @@ def measure(settings: Settings) -> Iterator[Figure]:
     try:
         slurm.up()
         _fill(slurm)
-        yield from _looks(Commands(WORK / "look.lock", clean(slurm.env)), settings.repeat)
+        yield from _looks(SlurmClient(WORK / "look.lock", clean(slurm.env)), settings.repeat)
     except SlurmNotStarted as error:
         yield Figure(PART, what, OURS, None, "ms", "lower", f"Slurm did not start: {error}")
     finally:
@@ -46,12 +46,12 @@ def _fill(slurm: PrivateSlurm) -> None:
         slurm.run("scontrol", "update", f"JobId={number}_[{first}-{last}]", "Nice=1")
 
 
-def _looks(commands: Commands, repeat: int) -> Iterator[Figure]:
-    jobs = commands.jobs()
+def _looks(client: SlurmClient, repeat: int) -> Iterator[Figure]:
+    jobs = client.jobs()
     numbers = list(jobs)
-    others, ours = Others(commands), set(numbers[::2])
+    others, ours = ForeignJobs(client), set(numbers[::2])
     others.look(jobs, ours)  # names are asked once
-    whole = _best(commands.jobs, repeat)
+    whole = _best(client.jobs, repeat)
     words = f"{len(jobs):,} queued jobs"
     yield Figure(PART, f"one look at {words}", OURS, whole[0], "ms", "lower", "squeue and reading it")
     yield Figure(
@@ -64,7 +64,7 @@ def _looks(commands: Commands, repeat: int) -> Iterator[Figure]:
 
 
 def _ask(jobs: dict[int, SlurmJob], number: int) -> object:
-    return Line(jobs).waiting(number)
+    return QueueOrder(jobs).waiting(number)
 
 
 def _best(work: Callable[[], object], repeat: int) -> tuple[float, float]:

@@ -66,7 +66,7 @@ def explain(
     as_json: JsonFlag = False,
 ) -> None:
     """Say what a setting means, what it may be, and what it is unless set."""
-    from heliostat.config.explain import explain as explanation_of
+    from heliostat.config.show import explain as explanation_of
 
     one = explanation_of(key)
     if as_json:

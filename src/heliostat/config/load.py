@@ -7,9 +7,8 @@ from typing import Any
 
 from heliostat.config.home import Home
 from heliostat.config.old_names import MOVED, REMOVED
-from heliostat.config.setting import advice_of, fault_of
+from heliostat.config.setting import advice_of, fault_of, in_toml, public
 from heliostat.config.settings import COMMAND_LINE, SECTIONS, Settings, settings_of
-from heliostat.config.show import in_toml, public
 from heliostat.errors import Invalid
 
 Sections = Mapping[str, Mapping[str, Any]]

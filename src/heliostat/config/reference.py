@@ -4,10 +4,9 @@ from collections.abc import Iterator
 from dataclasses import Field
 from typing import Any
 
-from heliostat.config.explain import default_of
-from heliostat.config.setting import range_in_words, setting_of
+from heliostat.config.setting import in_toml, range_in_words, setting_of
 from heliostat.config.settings import SECTIONS, settings_of
-from heliostat.config.show import in_toml
+from heliostat.config.show import default_of
 
 _HEAD = """# Settings
 

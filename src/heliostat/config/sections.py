@@ -1,16 +1,33 @@
 """Every setting of `cluster.toml`: a record for each section, with help, limits and default of each field."""
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliostat.config.home import DEFAULT_PORT
 from heliostat.config.setting import setting
-from heliostat.config.time_zones import is_zone, zone_of_this_machine
 
 _SIZE = {"pattern": r"[1-9]\d{0,8}(\.\d{1,3})?[MGT]", "advice": 'Write a size: "500M", "2G".'}
 _HOST = r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?"
 _PROXY_URL = r"https?://((\*\.)?[A-Za-z0-9-]+(\.[A-Za-z0-9-]+)*|\[[0-9A-Fa-f:]+\])(:\d{1,5})?/?"
 _TINY = 0.001
+
+
+def _is_zone(name: str) -> bool:
+    from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+    try:
+        ZoneInfo(name)
+    except (ZoneInfoNotFoundError, ValueError, OSError):
+        return False
+    return True
+
+
+def _zone_of_this_machine() -> str:
+    """UTC, if it cannot be told."""
+    linked = os.path.realpath("/etc/localtime").partition("/zoneinfo/")[2]
+    named = (os.environ.get("TZ", "").removeprefix(":"), linked)
+    return next((name for name in named if name and _is_zone(name)), "UTC")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +65,7 @@ class ServerSettings:
         None,
         "zone in which weekly reservations, and schedules that name none, keep their time of day when clocks "
         "change. Existing reservations keep theirs. Not set: the zone of the server",
-        fits=is_zone,
+        fits=_is_zone,
         example='"Europe/Berlin"',
         advice='Write one of /usr/share/zoneinfo: "Europe/Berlin"; the package tzdata brings them.',
     )
@@ -75,7 +92,7 @@ class ServerSettings:
     @property
     def zone(self) -> str:
         """The name of the cluster's time zone."""
-        return self.time_zone or zone_of_this_machine()
+        return self.time_zone or _zone_of_this_machine()
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +188,7 @@ class ContainerSettings:
     )
     mount_paths: tuple[str, ...] = setting(
         ("{home}",),
-        "paths of a node that containers may see, with everything below them; may hold `{home}`, `{user}`, `{project}`",
+        "paths of a node that containers may see, with all below them; may hold `{home}`, `{user}`, `{project}`",
         pattern=r"(/|\{home\})([^{}:]|\{(home|user|project)\})*(:ro)?",
         example='["{home}", "/srv/projects/{project}", "/srv/datasets:ro"]',
         advice='Write "{home}", "/srv/{project}", "/data:ro": absolute paths, with {home}, {user} and {project}.',
@@ -202,7 +219,7 @@ class ContainerSettings:
     )
     max_size: str = setting(
         "200G",
-        'limit on the images fetched for one person on one node; the least recently used go first. `"0"`: no limit',
+        'limit on the images fetched for one person on one node; the least recently used go first. `"0"`: none',
         pattern="0|[1-9][0-9]{0,6}[MGT]",
         advice='Write a size: "200G"; "0" for no limit.',
     )

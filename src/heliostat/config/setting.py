@@ -1,11 +1,16 @@
-"""What is known of one setting beside its name, type and default, and whether a value fits it. Pure."""
+"""What is known of one setting beside its name, type and default; whether a value fits it, and how it is written.
+Pure."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import Field, dataclass, field
 from typing import Any, get_args
 
+HIDDEN = "set, not shown"
 _METADATA = "setting"
+_SECRET = re.compile(r"(^|_)(password|secret|key|token|credentials)$")
+_LOGIN_IN_ADDRESS = re.compile(r"(?<=://)[^/\s]*@")
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,6 +89,30 @@ def kind_in_words(one: "Field[Any]") -> str:
     return _KINDS[_kind(one)]
 
 
+def public(name: str, value: Any) -> Any:
+    """Without secrets, and without logins within addresses."""
+    if value is None:
+        return None
+    if _SECRET.search(name):
+        return HIDDEN
+    if isinstance(value, Mapping):
+        return {key: public(key.lower(), part) for key, part in value.items()}
+    if isinstance(value, tuple | list):
+        return tuple(public("", part) for part in value)
+    return _LOGIN_IN_ADDRESS.sub("…@", value) if isinstance(value, str) else value
+
+
+def in_toml(value: object) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, Mapping):
+        pairs = (f"{_key(key)} = {in_toml(part)}" for key, part in value.items())
+        return f"{{ {', '.join(pairs)} }}" if value else "{}"
+    if isinstance(value, tuple | list):
+        return f"[{', '.join(map(in_toml, value))}]"
+    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
+
+
 def _number(value: float) -> str:
     return f"{value:.10g}"
 
@@ -130,3 +159,7 @@ def _fits_word(rule: Setting, word: object) -> bool:
     if rule.choices:
         return word in rule.choices
     return re.fullmatch(rule.pattern or r"[^\0\n]+", word) is not None
+
+
+def _key(text: str) -> str:
+    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else json.dumps(text, ensure_ascii=False)

@@ -1,16 +1,13 @@
-"""Settings with their values and where each comes from. What could be a secret is only said to be there."""
+"""What each setting is, where its value comes from, and what it means. Secrets are only said to be there."""
 
-import json
-import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import Field, dataclass
 from typing import Any
 
+from heliostat.config.load import nearest
+from heliostat.config.old_names import MOVED, REMOVED
+from heliostat.config.setting import in_toml, kind_in_words, public, range_in_words, setting_of
 from heliostat.config.settings import SECTIONS, Settings, settings_of
-
-HIDDEN = "set, not shown"
-_SECRET = re.compile(r"(^|_)(password|secret|key|token|credentials)$")
-_LOGIN_IN_ADDRESS = re.compile(r"(?<=://)[^/\s]*@")
+from heliostat.errors import Invalid, NotFound
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,29 +51,57 @@ def _effective(section: str, name: str, settings: Settings, default: object) -> 
     return EffectiveSetting(section, name, public(name, value), default, source)
 
 
-def public(name: str, value: Any) -> Any:
-    """Without secrets, and without logins within addresses."""
-    if value is None:
-        return None
-    if _SECRET.search(name):
-        return HIDDEN
-    if isinstance(value, Mapping):
-        return {key: public(key.lower(), part) for key, part in value.items()}
-    if isinstance(value, tuple | list):
-        return tuple(public("", part) for part in value)
-    return _LOGIN_IN_ADDRESS.sub("…@", value) if isinstance(value, str) else value
+@dataclass(frozen=True, slots=True)
+class Explanation:
+    section: str
+    name: str
+    help: str
+    type: str
+    values: str  # empty: all of that type
+    default: str  # as it is written in the file; empty: not set
+    example: str
+    see: str  # page and heading of the documentation
 
 
-def in_toml(value: object) -> str:
-    if value is None:
-        return ""
-    if isinstance(value, Mapping):
-        pairs = (f"{_key(key)} = {in_toml(part)}" for key, part in value.items())
-        return f"{{ {', '.join(pairs)} }}" if value else "{}"
-    if isinstance(value, tuple | list):
-        return f"[{', '.join(map(in_toml, value))}]"
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, str | bool) else str(value)
+def explain(text: str) -> Explanation:
+    """`containers.keep_days`, or `keep_days` if only one section has it. Raises NotFound, Invalid."""
+    section, one = _find(text)
+    rule = setting_of(one)
+    return Explanation(
+        section=section,
+        name=one.name,
+        help=f"{rule.help[0].upper()}{rule.help[1:]}.".replace("`", ""),
+        type=kind_in_words(one),
+        values=range_in_words(one),
+        default=in_toml(default_of(one)),
+        example=rule.example,
+        see=rule.see,
+    )
 
 
-def _key(text: str) -> str:
-    return text if re.fullmatch(r"[A-Za-z0-9_-]+", text) else json.dumps(text, ensure_ascii=False)
+def default_of(one: "Field[Any]") -> Any:
+    return one.default_factory() if callable(one.default_factory) else one.default
+
+
+def _find(text: str) -> tuple[str, "Field[Any]"]:
+    known = {
+        f"{section}.{name}": (section, one) for section in SECTIONS for name, one in settings_of(section).items()
+    }
+    keys = [text] if text in known else [key for key in known if key.endswith(f".{text}")]
+    if len(keys) == 1:
+        return known[keys[0]]
+    if keys:
+        raise Invalid(f"{len(keys)} sections have a setting {text}.", f"Choose one of: {', '.join(keys)}.")
+    raise NotFound(f"There is no setting {text!r}.", _advice(text, list(known)))
+
+
+def _advice(text: str, keys: list[str]) -> str:
+    if text in REMOVED:
+        return REMOVED[text]
+    if text in MOVED:
+        return f"It is now {MOVED[text]}."
+    near = nearest(text, [*keys, *(key.partition(".")[2] for key in keys), *MOVED])
+    if near is None:
+        return "helio config show lists all."
+    meant = [key for key in keys if key == MOVED.get(near, near) or key.endswith(f".{near}")]
+    return f"Did you mean {' or '.join(meant)}?"

@@ -122,7 +122,7 @@ class Controller:
         """All that can be said about a waiting job, as of the newest plan; None: it does not wait in the queue."""
         job = self._queue.get(job_id)
         waiting = self.waiting(job) if job and job.handed_over else None
-        if job and known_better(waiting) and not job.may_start(self._now()):
+        if job and not job.may_start(self._now()):
             return None
         return why_elsewhere(job_id, waiting) if waiting else self._explainer.why(job_id)
 
@@ -244,18 +244,9 @@ class Controller:
         """What we have just recorded needs no other plan, unless a job waits again because of it."""
         ours = {job_of_attempt(seen.attempt_id) for seen in this_round.observations}
         ours |= {attempt.job.id for attempt in this_round.started}
-        let_follow = self._lets_children_follow(this_round)
-        changes = self._inbox.take_changes(
-            lambda taken: let_follow or any(_is_news(change, ours) for change in taken)
-        )
+        changes = self._inbox.take_changes(lambda taken: any(_is_news(change, ours) for change in taken))
         self._apply(changes, this_round.now)
         self._stop_those_asked_for(changes)
-
-    def _lets_children_follow(self, this_round: Round) -> bool:
-        """Who waits for any end of a job may be handed over once that runs."""
-        return self._engine.capabilities.knows_parents and any(
-            isinstance(seen, Started) for seen in this_round.observations
-        )
 
     def _stop_those_asked_for(self, changes: Sequence[Changes]) -> None:
         moved = [move for change in changes for move in change.moved]

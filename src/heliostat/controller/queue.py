@@ -11,7 +11,7 @@ from heliostat.models import AttemptId, Job, JobId, JobSpec, Node, Reservation, 
 from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import not_in_line_words
-from heliostat.scheduling.handover import Takes, to_hand_over
+from heliostat.scheduling.handover import to_hand_over
 from heliostat.scheduling.reserved import closed_words, labelled, open_names, opening_of
 from heliostat.scheduling.snapshot import Snapshot
 from heliostat.store.database import Changes
@@ -80,10 +80,10 @@ class Queue:
             self.board.let_in(now.timestamp())
         return to_hand_over(
             self.board.jobs.values(),
-            delayed,
             now,
+            delayed=delayed,
             ended=ended,
-            takes=Takes(engine.limits_arrays, engine.knows_parents),
+            whole_arrays=engine.limits_arrays,
         )
 
     def not_in_line_words(self, job: Job, now: datetime) -> str | None:

@@ -19,7 +19,6 @@ from heliostat.models import (
     Started,
     job_of_attempt,
 )
-from heliostat.scheduling.handover import parents_to_name
 from heliostat.scheduling.snapshot import Plan, Start, Stop
 from heliostat.store import jobs as stored
 from heliostat.store import moves
@@ -83,28 +82,12 @@ def _hand_over(tx: Transaction, this_round: Round) -> list[Attempt]:
         job = found.get(wanted.id)
         if job is None or job.state is not JobState.PENDING or job.handed_over or job.attempt != wanted.attempt:
             continue
-        parents = _parents(tx, job, found)
-        if parents is None:
-            continue
         values: dict[str, Any] = {"attempt": job.attempt + 1, "handed_over": True, "reason": None}
         moves.set_job(tx, job.id, values)
-        job = found[job.id] = replace(job, **values)
+        job = replace(job, **values)
         moves.note_job(tx, job, "handed_over", None, this_round.now)
-        handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0), parents=parents))
+        handed.append(Attempt(job.attempt_id, job, "", data_class=classes.get(job.project, 0)))
     return handed
-
-
-def _parents(tx: Transaction, child: Job, seen: dict[JobId, Job]) -> tuple[AttemptId, ...] | None:
-    """Whom it waits for in the engine's queue; None: it may no longer be handed over, as a parent has moved.
-
-    `seen` are jobs as they are now, and become more.
-    """
-    if not child.parents_left:
-        return ()
-    unseen = [one.parent for one in child.after if one.parent not in seen]
-    seen |= stored.get_jobs(tx.conn, unseen) if unseen else {}
-    living = {one.parent: job for one in child.after if (job := seen.get(one.parent)) and not job.is_over}
-    return parents_to_name(child, living)
 
 
 def _record_observations(tx: Transaction, this_round: Round, moves_for: MovesFor) -> None:

@@ -39,7 +39,6 @@ class Capabilities:
 
     queues_itself: bool = False  # takes every job at once, and decides when and where it runs
     limits_arrays: bool = False  # takes all of an array at once, and lets no more run than its limit
-    knows_parents: bool = False  # takes jobs that wait for others it has, or for a time, and starts them by itself
     survives_restart: bool = True  # attempts go on while Heliostat is down
     contains: bool = False  # runs jobs in containers
     equips: bool = False  # gives jobs software that was built for them

@@ -59,6 +59,6 @@ def checks_of_slurm(settings: Settings) -> ChecksRequests:
 
 def reader_of_slurm(zone: tzinfo, delimiter: str) -> HistoryReader:
     """Of what `sacct` prints."""
-    from heliostat.engines.slurm.sacct import SacctReader
+    from heliostat.engines.slurm.history import SacctReader
 
     return SacctReader(zone, delimiter)

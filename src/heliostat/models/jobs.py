@@ -248,7 +248,6 @@ class Attempt:
     places: tuple[Place, ...] = ()  # of a job of several tasks: where each runs
     gpu_type: str | None = None  # of its devices
     data_class: int = 0  # of its project, when it is handed to an engine that chooses the nodes
-    parents: tuple[AttemptId, ...] = ()  # whom it waits for in the queue of an engine that knows parents
 
     @property
     def task_places(self) -> tuple[Place, ...]:

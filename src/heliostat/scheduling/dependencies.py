@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from heliostat.models import ACTIVE, Job, JobId, JobState, Rule, Waiting
 
 _SHOWN = 3  # parents
-_NOT_IN_LINE = ("dependency", "begin", "reservation", "turn")  # of an engine that has just got it, the last
+_KNOWN_BETTER = ("reservation", "turn")  # the latter of an engine that has just got it
 _MINUTE, _HOUR, _DAY = 60.0, 3600.0, 86400.0
 
 
@@ -26,8 +26,8 @@ def not_in_line_words(job: Job, jobs: Mapping[JobId, Job], now: datetime) -> str
 
 
 def known_better(waiting: Waiting | None) -> bool:
-    """Of what an engine with a queue of its own says of a job: whom it waits for, or for what time, we know."""
-    return waiting is None or waiting.kind in _NOT_IN_LINE
+    """Than an engine with a queue of its own says: when a reservation that a job waits for begins."""
+    return waiting is None or waiting.kind in _KNOWN_BETTER
 
 
 class Families:

@@ -159,11 +159,7 @@ def _tell_children(tx: Transaction, parent: Move, opening: gates.Gates) -> list[
         if child.rule.is_met_by(parent.to):
             _come_nearer(tx, child.job_id, found[child.job_id], parent)
             continue
-        reason = _why_broken(parent)
-        if state not in WAITING:
-            _stop_early_child(tx, child.job_id, reason)
-            continue
-        broken.append(cancelled_by(reason, child.job_id, parent.at))
+        broken.append(cancelled_by(_why_broken(parent), child.job_id, parent.at))
     return broken
 
 
@@ -171,11 +167,6 @@ def cancelled_by(reason: str | None, job_id: JobId, at: datetime) -> Move:
     """Of one that waits: it is not to start."""
     values = {"ended_at": at, "reason": reason}
     return Move(job_id, JobState.CANCELLED, "ended", at, None, values, reason)
-
-
-def _stop_early_child(tx: Transaction, child: JobId, reason: str) -> None:
-    """Its engine has started it, as it has seen another end of the parent than we have."""
-    set_job(tx, child, {"stop_requested": "cancel", "reason": reason})
 
 
 def _why_broken(parent: Move) -> str:

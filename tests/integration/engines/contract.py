@@ -22,9 +22,9 @@ from heliostat.engines.local.engine import LocalEngine
 from heliostat.engines.simulated.clock import ManualClock, RealClock
 from heliostat.engines.simulated.cluster import parse_nodes
 from heliostat.engines.simulated.engine import EXIT, IGNORE_TERM, SECONDS, SimulatedEngine
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.conversation import SlurmTiming
+from heliostat.engines.slurm.client import SlurmClient
 from heliostat.engines.slurm.engine import SlurmEngine
+from heliostat.engines.slurm.timing import SlurmTiming
 from heliostat.models import (
     Attempt,
     AttemptId,
@@ -93,9 +93,9 @@ def local(folder: Path) -> EngineUnderTest:
 def slurm(folder: Path, cluster: PrivateSlurm) -> EngineUnderTest:
     """Real jobs of this user in a real Slurm."""
     home = _made(Home(folder / "home"))
-    commands = Commands(home.attempts / "submitting.lock", cluster.env)
+    client = SlurmClient(home.attempts / "submitting.lock", cluster.env)
     return EngineUnderTest(
-        make=lambda: SlurmEngine(Settings(home), commands, SlurmTiming(look_seconds=0.2)),
+        make=lambda: SlurmEngine(Settings(home), client, SlurmTiming(look_seconds=0.2)),
         shares_devices=False,
         deadline_seconds=60,
     )

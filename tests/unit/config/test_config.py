@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 
 from heliostat.config import Home, Settings, load_settings
-from heliostat.config.explain import default_of
 from heliostat.config.load import problems_of
 from heliostat.config.old_names import MOVED
 from heliostat.config.setting import fault_of, kind_in_words, setting_of
 from heliostat.config.settings import SECTIONS, settings_of
+from heliostat.config.show import default_of
 from heliostat.errors import Invalid
 
 

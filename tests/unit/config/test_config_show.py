@@ -5,7 +5,8 @@ from typing import Any
 import pytest
 
 from heliostat.config import Home, NotificationSettings, ServerSettings, Settings
-from heliostat.config.show import HIDDEN, effective_settings, in_toml, public
+from heliostat.config.setting import HIDDEN, in_toml, public
+from heliostat.config.show import effective_settings
 
 
 @pytest.mark.parametrize("name", ["ldap_password", "oidc_client_secret", "key", "api_token"])

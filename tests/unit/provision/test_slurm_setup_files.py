@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.configuration import judge_configuration
+from heliostat.engines.slurm.checks import judge_configuration
 from heliostat.errors import Invalid
 from heliostat.provision.slurm import names
 from heliostat.provision.slurm.configuration import Origin, origin_of, shared_files, signed, slurmdbd_conf

@@ -6,10 +6,9 @@ from datetime import UTC, datetime
 from heliostat.engines.slurm.arrays import chunks_of
 from heliostat.models import Attempt, Dependency, Job, JobSpec, JobState, Resources, Rule
 from heliostat.models.workflows import SWEEP, WORKFLOW, Part
-from heliostat.scheduling.handover import Takes, may_follow, to_hand_over
+from heliostat.scheduling.handover import to_hand_over
 
 NOW = datetime(2026, 3, 1, tzinfo=UTC)
-ALL = Takes(whole_arrays=True, children=True)
 
 
 def a_job(number: int, part: Part | None = None, **fields: object) -> Job:
@@ -21,8 +20,7 @@ def a_job(number: int, part: Part | None = None, **fields: object) -> Job:
 def test_who_is_decided_over_waits_here_until_that_has_happened() -> None:
     parent = a_job(1, Part(WORKFLOW, 1, "a"), state=JobState.RUNNING, attempt=1)
     child = a_job(2, Part(WORKFLOW, 1, "b"), after=(Dependency(1, Rule.DECIDED),), parents_left=1)
-    assert to_hand_over([parent, child], now=NOW, takes=ALL) == []
-    assert not may_follow(parent, Rule.DECIDED)
+    assert to_hand_over([parent, child], NOW) == []
 
 
 def test_of_a_sweep_with_a_limit_no_more_go_than_may_run_at_once() -> None:
@@ -30,9 +28,9 @@ def test_of_a_sweep_with_a_limit_no_more_go_than_may_run_at_once() -> None:
         a_job(number, Part(SWEEP, 1, str(number)), array_id=4, array_index=number, array_limit=2)
         for number in range(1, 6)
     ]
-    assert [job.id for job in to_hand_over(runs, now=NOW, takes=ALL)] == [1, 2]
+    assert [job.id for job in to_hand_over(runs, NOW, whole_arrays=True)] == [1, 2]
     plain = [replace(run, part=None) for run in runs]
-    assert len(to_hand_over(plain, now=NOW, takes=ALL)) == 5
+    assert len(to_hand_over(plain, NOW, whole_arrays=True)) == 5
 
 
 def test_each_goes_to_slurm_alone_as_each_runs_something_of_its_own() -> None:

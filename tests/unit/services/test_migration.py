@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from heliostat.config import Home, ServerSettings, Settings, load_settings
 from heliostat.config.edit import with_setting
 from heliostat.engines.contract import ChecksRequests, Finding
-from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.parse import SlurmNode
-from heliostat.engines.slurm.partitions import Partition, Picture
+from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
+from heliostat.engines.slurm.cluster_state import ClusterSnapshot
+from heliostat.engines.slurm.mapping import name_mapping
+from heliostat.engines.slurm.parse import Partition, SlurmNode
 from heliostat.engines.slurm.preview import Preview
-from heliostat.engines.slurm.terms import terms_of
 from heliostat.errors import Conflict, Invalid
 from heliostat.models import Job, JobSpec, JobState, Placement, Resources
 from heliostat.services import migration
@@ -31,7 +31,7 @@ from heliostat.store.moves import add_jobs
 from support.new_database import new_database
 from unit.store.made_up import a_job, add_people
 
-PICTURE = Picture(
+PICTURE = ClusterSnapshot(
     {"main": Partition("main", frozenset({"n1"}), is_default=True)},
     (SlurmNode("n1", "idle", 16, 16000, (("a100", 4),), ("fast",), None),),
     (),
@@ -50,8 +50,8 @@ ACCOUNTS = cast(SlurmAccounts, Accounts())
 
 
 def look(settings: Settings) -> tuple[Sequence[Finding], ChecksRequests]:
-    terms = terms_of(settings.slurm).seeing(PICTURE.gpu_types)
-    return [Finding("slurm", "ok", "slurmctld answers.")], Preview(PICTURE, terms, ACCOUNTS)
+    names = name_mapping(settings.slurm).seeing(PICTURE.gpu_types)
+    return [Finding("slurm", "ok", "slurmctld answers.")], Preview(PICTURE, names, ACCOUNTS)
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from typing import cast
 
 import pytest
 
-from heliostat.engines.slurm.account_sync import SlurmAccountSync
-from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import SlurmRefused
+from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
+from heliostat.engines.slurm.accounts.sync import SlurmAccountSync
+from heliostat.engines.slurm.client import SlurmRefused
+from heliostat.engines.slurm.cluster_state import check_class
 from heliostat.engines.slurm.engine import SlurmEngine
-from heliostat.engines.slurm.requests import check_class
-from heliostat.engines.slurm.terms import Terms
+from heliostat.engines.slurm.mapping import NameMapping
 from heliostat.errors import Conflict, EngineUnavailable, Forbidden, Invalid
 from heliostat.services.accounts.slurm import (
     apply_accounts,
@@ -135,14 +135,14 @@ def test_the_doctor_counts_who_is_not_in_slurm(site: Site, slurm: EmptySlurm) ->
 
 def test_no_class_is_refused_while_nobody_can_look(slurm: EmptySlurm) -> None:
     slurm.away = True
-    check_class(replace(a_job(1, None), priority_class="urgent"), Terms(), SlurmAccounts(slurm))
+    check_class(replace(a_job(1, None), priority_class="urgent"), NameMapping(), SlurmAccounts(slurm))
 
 
 def test_a_class_without_its_qos_is_refused_at_the_first_look(slurm: EmptySlurm) -> None:
     accounts, urgent = SlurmAccounts(slurm), replace(a_job(1, None), priority_class="urgent")
-    check_class(a_job(2, None), Terms(), accounts)
-    check_class(urgent, Terms(qos={"urgent": "normal"}), accounts)
+    check_class(a_job(2, None), NameMapping(), accounts)
+    check_class(urgent, NameMapping(qos={"urgent": "normal"}), accounts)
     with pytest.raises(Invalid, match="it has no QOS urgent") as caught:
-        check_class(urgent, Terms(), accounts)
+        check_class(urgent, NameMapping(), accounts)
     assert "helio slurm apply" in (caught.value.hint or "")
     assert "priority_class" in caught.value.fields

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import pytest
 
 from heliostat.engines.accounts import AccountUse
-from heliostat.engines.slurm.account_sync import SlurmAccountSync
+from heliostat.engines.slurm.accounts.sync import SlurmAccountSync
 from heliostat.models import Department, Project
 from heliostat.scheduling.accounts import Accounts
 from heliostat.services.accounts.shares import ELSEWHERE, slurm_standing

@@ -11,13 +11,11 @@ from shlex import quote
 
 from heliostat.engines.containers import Belongings
 from heliostat.engines.environment import CHECKPOINT_FILE, Person, Surroundings, job_environment
-from heliostat.engines.slurm.contained import Contained
-from heliostat.engines.slurm.following import Bonds, bonds_of, index_by_index
-from heliostat.engines.slurm.handed import Handed
-from heliostat.engines.slurm.numbers import ElementNumber
-from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.engines.slurm.containers import Contained
+from heliostat.engines.slurm.journal import Element
+from heliostat.engines.slurm.parse import ElementNumber, SlurmJob
 from heliostat.engines.slurm.script import Payload, Site, array_comment_of, common_options, script_of
-from heliostat.engines.slurm.traces import Element
+from heliostat.engines.slurm.tracked_job import TrackedJob
 from heliostat.models import Attempt, AttemptId
 from heliostat.runtimes.shell import blank
 
@@ -37,7 +35,6 @@ class Chunk:
 
     elements: Mapping[int, Attempt]  # by the index Slurm has for each
     more: bool = False  # another chunk of the same array follows
-    each_after: int | None = None  # an array of Slurm's: each element waits for the one of its own index there
 
     @property
     def attempts(self) -> tuple[Attempt, ...]:
@@ -63,38 +60,29 @@ class Chunk:
     def without(self, attempt_ids: Iterable[AttemptId]) -> "Chunk | None":
         gone = set(attempt_ids)
         left = {index: attempt for index, attempt in self.elements.items() if attempt.id not in gone}
-        return Chunk(left, self.more, self.each_after) if left else None
+        return Chunk(left, self.more) if left else None
 
     def halves(self) -> "tuple[Chunk, Chunk]":
         known, middle = list(self.elements.items()), len(self.elements) // 2
-        first = Chunk(dict(known[:middle]), self.is_array, self.each_after)
-        return first, Chunk(dict(known[middle:]), self.more, self.each_after)
+        return Chunk(dict(known[:middle]), self.is_array), Chunk(dict(known[middle:]), self.more)
 
     def singles(self) -> "list[Chunk]":
         return [Chunk({index: attempt}) for index, attempt in self.elements.items()]
 
 
-def chunks_of(
-    attempts: Iterable[Attempt],
-    max_array_size: int = MAX_ARRAY_SIZE,
-    handed: Mapping[AttemptId, Handed] | None = None,
-) -> Iterator[Chunk]:
-    """What can be submitted together, in the order of submission. All elements of a chunk ask for the same, and
-    wait for the same, or each for its own of one array; of more than Slurm takes at once, the first chunk.
-    `handed`: where their parents are."""
-    groups: dict[tuple[object, int | None], list[Attempt]] = defaultdict(list)
+def chunks_of(attempts: Iterable[Attempt], max_array_size: int = MAX_ARRAY_SIZE) -> Iterator[Chunk]:
+    """What can be submitted together, in the order of submission. All elements of a chunk ask for the same; of
+    more than Slurm takes at once, the first chunk."""
+    groups: dict[object, list[Attempt]] = defaultdict(list)
     for attempt in attempts:
-        bonds = bonds_of(attempt, handed or {})
         is_alone = attempt.job.array_id is None or attempt.job.part is not None  # runs something of its own
-        pairs_with = None if is_alone else _pairs_with(attempt, bonds, max_array_size)
-        asked = _asked_alone(attempt, bonds) if is_alone else (_asked(attempt), pairs_with or bonds)
-        groups[(asked, pairs_with)].append(attempt)
+        groups[_asked_alone(attempt) if is_alone else _asked(attempt)].append(attempt)
     most = max(1, min(_MOST_AT_ONCE, max_array_size - 1))
     return (
         _like(group[: min(most, _MOST_LIKE)])
         if group[0].job.array_id is None
-        else _chunk(group[:most], max_array_size, len(group) > most, pairs_with)
-        for (_, pairs_with), group in groups.items()
+        else _chunk(group[:most], max_array_size, len(group) > most)
+        for group in groups.values()
     )
 
 
@@ -170,18 +158,20 @@ def ranges(indexes: Sequence[int]) -> str:
     return ",".join("-".join(map(str, part)) for part in parts)
 
 
-def taken_out(handed: Handed, jobs: Mapping[int, SlurmJob], arrays: Mapping[int, SlurmJob]) -> SlurmJob | None:
+def taken_out(
+    tracked: TrackedJob, jobs: Mapping[int, SlurmJob], arrays: Mapping[int, SlurmJob]
+) -> SlurmJob | None:
     """An element that is cancelled while it waits leaves nothing in Slurm but its array: a record for it, if that
     is what has become of this one. `arrays` is one job of each array Slurm has in mind.
 
     Twice looked for in vain: the accounting may be a moment behind with one that ran."""
-    number = handed.number
-    if not isinstance(number, ElementNumber) or not handed.waits or number in jobs:
+    number = tracked.number
+    if not isinstance(number, ElementNumber) or not tracked.waits or number in jobs:
         return None
-    if handed.stopped_as is None and handed.looks_in_vain < _VAIN_LOOKS:
+    if tracked.stopped_as is None and tracked.looks_in_vain < _VAIN_LOOKS:
         return None
     left = jobs.get(number.array) or arrays.get(number.array)
-    if left is None or left.uid != handed.uid:
+    if left is None or left.uid != tracked.uid:
         return None
     return SlurmJob(number, "CANCELLED", left.uid, 0, 0, None, None, (), "None")
 
@@ -190,17 +180,12 @@ def arrays_among(jobs: Mapping[int, SlurmJob]) -> dict[int, SlurmJob]:
     return {number.array: job for number, job in jobs.items() if isinstance(number, ElementNumber)}
 
 
-def _pairs_with(attempt: Attempt, bonds: Bonds, max_array_size: int) -> int | None:
-    index = attempt.job.array_index
-    return index_by_index(bonds, index) if index is not None and index < max_array_size else None
-
-
-def _chunk(attempts: Sequence[Attempt], max_array_size: int, more: bool, each_after: int | None) -> Chunk:
+def _chunk(attempts: Sequence[Attempt], max_array_size: int, more: bool) -> Chunk:
     """With the indexes people know them by, where Slurm takes these."""
     own = [attempt.job.array_index or 0 for attempt in attempts]
     fits = len(set(own)) == len(own) and min(own) >= 0 and max(own) < max_array_size
     elements = dict(zip(own if fits else range(len(attempts)), attempts, strict=True))
-    return Chunk(elements, more, each_after)
+    return Chunk(elements, more)
 
 
 def _like(attempts: Sequence[Attempt]) -> Chunk:
@@ -215,10 +200,10 @@ def _like(attempts: Sequence[Attempt]) -> Chunk:
     return Chunk(elements)
 
 
-def _asked_alone(attempt: Attempt, bonds: Bonds) -> object:
-    """The same for jobs that are no array: what they run may differ, and they wait for nobody."""
+def _asked_alone(attempt: Attempt) -> object:
+    """The same for jobs that are no array: what they run may differ."""
     job, spec = attempt.job, attempt.job.spec
-    if bonds or spec.wants_container or spec.template or job.placement.tasks > 1 or job.part is not None:
+    if spec.wants_container or spec.template or job.placement.tasks > 1 or job.part is not None:
         return attempt.id
     has_script, own = spec.script is not None, (spec.workdir, spec.grace_seconds, *spec.env.items())
     return (_asked(attempt), job.kind, job.environment, has_script, own)
@@ -227,7 +212,7 @@ def _asked_alone(attempt: Attempt, bonds: Bonds) -> object:
 def _asked(attempt: Attempt) -> tuple[object, ...]:
     """What must be the same for two to share a submission; what they run is, in one array."""
     job = attempt.job
-    asked = (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.priority_class, job.begin_at)
+    asked = (job.resources, job.placement, job.time_limit_seconds, job.overtime, job.priority_class)
     return (job.array_id, job.array_limit, job.unix_user, job.project, job.name, asked, attempt.data_class)
 
 

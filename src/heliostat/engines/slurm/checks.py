@@ -1,37 +1,39 @@
-"""What is wrong with the way to Slurm, and what to do about it."""
+"""What is wrong with the way to Slurm and with its settings, and what to do about it."""
 
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
 
 from heliostat.config import Settings, SlurmSettings
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.configuration import config_of, judge_configuration
+from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
+from heliostat.engines.slurm.mapping import Place, name_mapping
 from heliostat.engines.slurm.probe import last_probe
-from heliostat.engines.slurm.programs import SlurmRefused
-from heliostat.engines.slurm.terms import Place, terms_of
 from heliostat.errors import EngineUnavailable
 
 Found = tuple[str, str, str, str | None]  # check, level, message, hint
 _OLDEST = (22, 5)  # that we know to work
+_SHORT_ARRAYS = 1001  # Slurm's own default
+_KEPT_SECONDS = 60  # that Slurm must remember jobs by itself, where nothing else does
+_NONE = ("", "(null)", "accounting_storage/none")
 
 
 def examine_slurm(settings: Settings) -> Iterator[Found]:
     """All findings, also the good ones; what needs an answer of Slurm is left out when there is none."""
-    commands = Commands.of(settings.home)
-    if missing := commands.missing():
+    client = SlurmClient.of(settings.home)
+    if missing := client.missing():
         hint = "Install Slurm's commands on this machine: apt-get install slurm-client"
         yield "slurm", "problem", f"Not installed: {', '.join(missing)}.", hint
         return
     if os.geteuid() != 0:
         yield "slurm", "warning", "Without root all jobs run as you.", "Run Heliostat as root on the login node."
     try:
-        yield _version(commands.version())
-        commands.ping()
+        yield _version(client.version())
+        client.ping()
         yield "slurm", "ok", "slurmctld answers.", None
-        yield from _gpus(commands)
-        yield from _configuration(commands)
-        yield from _partitions(commands, settings.slurm)
-        yield _accounting(commands)
+        yield from _gpus(client)
+        yield from _configuration(client)
+        yield from _partitions(client, settings.slurm)
+        yield _accounting(client)
     except (EngineUnavailable, SlurmRefused) as error:
         hint = "Look at `scontrol ping`, at munge (`munge -n | unmunge`) and at slurmctld's log."
         yield "slurm", "problem", str(error), hint
@@ -47,8 +49,8 @@ def _version(said: str) -> Found:
     return "slurm", "ok", f"{said}.", None
 
 
-def _gpus(commands: Commands) -> Iterator[Found]:
-    nodes = commands.nodes()
+def _gpus(client: SlurmClient) -> Iterator[Found]:
+    nodes = client.nodes()
     count = sum(number for node in nodes for _, number in node.gpus)
     if count:
         yield "slurm", "ok", f"{len(nodes)} nodes with {count} GPUs.", None
@@ -57,28 +59,87 @@ def _gpus(commands: Commands) -> Iterator[Found]:
         yield "slurm", "warning", f"{len(nodes)} nodes, and no GPU is known to Slurm.", hint
 
 
-def _configuration(commands: Commands) -> Iterator[Found]:
-    gpus = sum(number for node in commands.nodes() for _, number in node.gpus)
-    return judge_configuration(config_of(commands.ask(["scontrol", "show", "config"])), gpus)
+def _configuration(client: SlurmClient) -> Iterator[Found]:
+    gpus = sum(number for node in client.nodes() for _, number in node.gpus)
+    return judge_configuration(client.config(), gpus)
 
 
-def _partitions(commands: Commands, slurm: SlurmSettings) -> Iterator[Found]:
+def _partitions(client: SlurmClient, slurm: SlurmSettings) -> Iterator[Found]:
     """Those that the settings name must be there."""
-    terms = terms_of(slurm)
-    places = [*terms.data_classes.values(), *terms.labels.values(), Place(terms.partition)]
+    names = name_mapping(slurm)
+    places = [*names.data_classes.values(), *names.labels.values(), Place(names.partition)]
     named = {name for place in places if place.partition for name in place.partition.split(",")}
     if not named:
         return
-    known = commands.partitions()
+    known = client.partitions()
     for name in sorted(named - known.keys()):
         hint = f"Partitions are: {', '.join(sorted(known))}. Correct [slurm] in cluster.toml."
         yield "slurm", "problem", f"Slurm has no partition {name}, which cluster.toml names.", hint
 
 
-def _accounting(commands: Commands) -> Found:
+def _accounting(client: SlurmClient) -> Found:
     try:
-        commands.accounted_jobs([1])
+        client.accounted_jobs([1])
     except (EngineUnavailable, SlurmRefused) as error:
         hint = "Without it the end of jobs that Slurm has forgotten is not known: see slurmdbd's log."
         return "slurm", "warning", f"The accounting does not answer: {error}", hint
     return "slurm", "ok", "The accounting answers.", None
+
+
+def judge_configuration(config: Mapping[str, str], gpus: int) -> Iterator[Found]:
+    """All that is not as it should be, and how long arrays may be."""
+    yield from _gres(config, gpus)
+    yield from _walls(config, gpus)
+    yield from _memory_of_jobs(config)
+    yield from _root(config)
+    if (size := config.get("MaxArraySize", "")).isdecimal():
+        yield "slurm", "ok", f"Arrays of up to {size} elements; larger ones are handed over in parts.", None
+        if int(size) < _SHORT_ARRAYS:
+            yield (
+                "slurm",
+                "warning",
+                f"MaxArraySize={size} is small.",
+                "Slurm's default is 1001: set it in slurm.conf.",
+            )
+
+
+def _gres(config: Mapping[str, str], gpus: int) -> Iterator[Found]:
+    types = [word.strip() for word in config.get("GresTypes", "").split(",")]
+    if "gpu" not in types and not gpus:
+        hint = "If there are GPUs: GresTypes=gpu in slurm.conf, Gres=gpu:TYPE:N for each node, and gres.conf."
+        yield "slurm", "warning", "GresTypes does not name gpu: no job can ask for one.", hint
+    if gpus and "gres/gpu" not in config.get("AccountingStorageTRES", ""):
+        hint = "AccountingStorageTRES=gres/gpu in slurm.conf; then restart slurmctld."
+        yield "slurm", "warning", "Slurm does not count GPUs: no shares, limits and reports of GPU time.", hint
+
+
+def _walls(config: Mapping[str, str], gpus: int) -> Iterator[Found]:
+    """What keeps a job within what it was given."""
+    if config.get("ProctrackType") != "proctrack/cgroup":
+        hint = "ProctrackType=proctrack/cgroup in slurm.conf."
+        yield "slurm", "warning", "Processes of a job can outlive it: Slurm does not track them by cgroup.", hint
+    if "task/cgroup" not in config.get("TaskPlugin", ""):
+        what = "more cpus, memory and GPUs" if gpus else "more cpus and memory"
+        hint = "TaskPlugin=task/cgroup; in cgroup.conf ConstrainCores, ConstrainRAMSpace, ConstrainDevices=yes."
+        yield "slurm", "warning", f"Jobs can use {what} than they were given.", hint
+
+
+def _memory_of_jobs(config: Mapping[str, str]) -> Iterator[Found]:
+    kept = re.match(r"(\d+) sec", config.get("MinJobAge", ""))
+    if config.get("AccountingStorageType", "") in _NONE and kept and int(kept[1]) < _KEPT_SECONDS:
+        hint = "MinJobAge=300 in slurm.conf; better still, slurmdbd."
+        message = (
+            f"Slurm forgets ended jobs after {kept[1]} s and keeps no accounting: some ends will not be known."
+        )
+        yield "slurm", "problem", message, hint
+
+
+def _root(config: Mapping[str, str]) -> Iterator[Found]:
+    if config.get("DisableRootJobs", "").lower() == "yes":
+        hint = "Other users' jobs run. To probe: DisableRootJobs=NO in slurm.conf."
+        yield (
+            "slurm",
+            "warning",
+            "Slurm runs no jobs of root: `helio doctor --probe` cannot look from the nodes.",
+            hint,
+        )

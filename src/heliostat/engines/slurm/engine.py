@@ -1,40 +1,40 @@
 """Hands attempts to Slurm, which decides when and where they run, and reports what becomes of them.
 
-What is wanted goes into a `Conversation`, the one thread that talks to Slurm; what is asked is answered from what
-was heard last.
+What is wanted goes to the `SyncLoop`, the one thread that talks to Slurm; what is asked is answered from what was
+heard last. The engine makes the parts, which each have one task, and passes calls on to them.
 """
 
 import contextlib
 import hashlib
 import os
 import socket
-import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 
 from heliostat.config import Settings
 from heliostat.engines.contract import Capabilities, Report
 from heliostat.engines.inside import Inside
 from heliostat.engines.job_files import JobFiles, LogPart, read_log_file
 from heliostat.engines.relay.relays import RelayEndpoint, Relays
-from heliostat.engines.slurm import reserving
-from heliostat.engines.slurm.account_sync import SlurmAccountSync
-from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.contained import check_container
-from heliostat.engines.slurm.conversation import Conversation, SlurmTiming, Subjects
-from heliostat.engines.slurm.dynamic_steps import Recomposer
-from heliostat.engines.slurm.entrances import Entrances
-from heliostat.engines.slurm.limits import extend
-from heliostat.engines.slurm.live import LiveUse
-from heliostat.engines.slurm.others import Others
+from heliostat.engines.slurm import reservations
+from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
+from heliostat.engines.slurm.accounts.sync import SlurmAccountSync
+from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
+from heliostat.engines.slurm.cluster_state import ClusterState, check_class, check_request
+from heliostat.engines.slurm.containers import check_container
+from heliostat.engines.slurm.exec import Exec
+from heliostat.engines.slurm.foreign_jobs import ForeignJobs
+from heliostat.engines.slurm.journal import Journal
+from heliostat.engines.slurm.mapping import name_mapping
+from heliostat.engines.slurm.observe import Observer
 from heliostat.engines.slurm.probe import probe
-from heliostat.engines.slurm.programs import SlurmRefused
-from heliostat.engines.slurm.requests import check_class, check_request
-from heliostat.engines.slurm.reservations import as_ours, names_of
-from heliostat.engines.slurm.rounds import Rounds
-from heliostat.engines.slurm.sight import Sight
-from heliostat.engines.slurm.submission import former_log
-from heliostat.engines.slurm.usage import OwedUsage
+from heliostat.engines.slurm.recompose import Recomposer
+from heliostat.engines.slurm.script import Site
+from heliostat.engines.slurm.submit import Submitter, former_log
+from heliostat.engines.slurm.sync import Parts, SyncLoop
+from heliostat.engines.slurm.timing import SlurmTiming
+from heliostat.engines.slurm.tracked_job import TrackedJobs
+from heliostat.engines.slurm.usage import LiveUse, OwedUsage, read_live, read_loads, running_jobs, settled_usage
 from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import (
     Attempt,
@@ -53,7 +53,6 @@ from heliostat.models import (
 
 _TIMING = SlurmTiming()
 _SUSPENDED = "suspended with Slurm's own tools; `scontrol resume` lets it go on"
-_ASKED_AT_ONCE = 500  # jobs whose use is asked for
 
 
 class SlurmEngine:
@@ -61,50 +60,59 @@ class SlurmEngine:
 
     name = "slurm"
     capabilities = Capabilities(
-        queues_itself=True,
-        limits_arrays=True,
-        knows_parents=True,
-        contains=True,
-        equips=True,
-        measures_attempts=False,
+        queues_itself=True, limits_arrays=True, contains=True, equips=True, measures_attempts=False
     )
 
     def __init__(
-        self, settings: Settings, commands: Commands | None = None, timing: SlurmTiming = _TIMING
+        self, settings: Settings, client: SlurmClient | None = None, timing: SlurmTiming = _TIMING
     ) -> None:
         self._settings = settings
-        self._commands = commands or Commands.of(settings.home)
+        client = self._client = client or SlurmClient.of(settings.home)
         facts = f"{socket.gethostname()}:{settings.home.path}"
         self.instance = hashlib.sha256(facts.encode()).hexdigest()[:12]
-        self.accounts = SlurmAccounts(self._commands)
+        self.accounts = SlurmAccounts(client)
         self.account_sync = SlurmAccountSync(self.accounts, self.instance)
-        self._rounds = Rounds(settings, self._commands, self.instance, self.accounts)
-        self._entrances = Entrances(settings, self._commands, self._rounds, self.instance)
-        self._relays = Relays(self._entrances.relay)
         self._files = files = JobFiles(settings.home.jobs)
         self.log_folder, self.has_files, self.work_folder = files.log_folder, files.has_files, files.work_folder
         self.list_job_files, self.open_job_file = files.list_job_files, files.open_job_file
         self.read_job_file = files.read_job_file
+        self._cluster = ClusterState(client, Site(self.instance, os.geteuid() == 0, name_mapping(settings.slurm)))
+        self._tracked = TrackedJobs(Journal(settings.home.attempts))
+        self._submitter = Submitter(settings, client, self._tracked, self._cluster, self.accounts)
+        self._observer = Observer(settings, client, self._tracked, self._cluster, self._submitter)
+        self._foreign = ForeignJobs(client)
         self._owed = OwedUsage(settings.home.attempts)
-        self._live = LiveUse(self._commands, settings.slurm.sample_seconds, self._rounds.running)
-        self._sight = Sight(self._commands, self._rounds)
-        self._others = Others(self._commands)
-        subjects = Subjects(self._rounds, self._sight, self._others, self.accounts, self._owed)
-        self._talk = Conversation(subjects, timing)
-        self._talk.begin()
+        self._live = LiveUse(
+            partial(read_live, client), settings.slurm.sample_seconds, partial(running_jobs, self._tracked)
+        )
+        self._exec = Exec(settings, client, self._tracked, self.instance)
+        self._relays = Relays(self._exec.relay)
+        self._sync = SyncLoop(
+            Parts(
+                self._tracked,
+                self._submitter,
+                self._observer,
+                self._cluster,
+                self._foreign,
+                self.accounts,
+                self._owed,
+            ),
+            timing,
+        )
+        self._sync.begin()
         self._recomposer = Recomposer(
-            settings.home.attempts, self._commands, settings.slurm.node_command, self._look_at_nodes
+            settings.home.attempts, client, settings.slurm.node_command, self._look_at_nodes
         )
 
     def on_observation(self, report: Report) -> None:
-        self._talk.report = report
+        self._sync.report = report
 
     def on_nodes_changed(self, changed: Callable[[], None]) -> None:
-        self._sight.on_change = changed
+        self._cluster.on_change = changed
 
     def nodes(self) -> list[Node]:
         """As of a few seconds ago: whoever asks never waits for Slurm."""
-        return list(self._sight.nodes)
+        return list(self._cluster.nodes)
 
     def drain(self, node: str, reason: str) -> None:
         self._set_node(node, "State=DRAIN", f"Reason={reason}")
@@ -113,8 +121,8 @@ class SlurmEngine:
         self._set_node(node, "State=RESUME")
 
     def recompose(self, node: str, gpus: Mapping[str, int], *, dry_run: bool = False) -> Recomposition:
-        terms = self._rounds.site.terms
-        theirs = {terms.gpu_type(kind): count for kind, count in gpus.items()}
+        names = self._cluster.site.names
+        theirs = {names.gpu_type(kind): count for kind, count in gpus.items()}
         return self._recomposer.recompose(node, theirs, dry_run=dry_run)
 
     def recomposition(self, node: str) -> Recomposition | None:
@@ -122,9 +130,9 @@ class SlurmEngine:
 
     def check(self, job: Job, data_class: int) -> None:
         """While nothing is known of Slurm there is nothing against it: Slurm says so when it gets the job."""
-        terms = self._rounds.site.terms
-        check_request(job, data_class, self._sight.picture, terms)
-        check_class(job, terms, self.accounts)
+        names = self._cluster.site.names
+        check_request(job, data_class, self._cluster.snapshot, names)
+        check_class(job, names, self.accounts)
         check_container(job)
 
     def probe_nodes(self, users: Mapping[str, tuple[int, int]]) -> None:
@@ -132,40 +140,41 @@ class SlurmEngine:
             probe(self._settings, users)
 
     def reserve(self, wish: Reservation, unix_users: Collection[str]) -> None:
-        with self._talk.turn:
-            reserving.create(self._commands, wish, unix_users)
-            self._sight.look()
+        with self._sync.turn:
+            reservations.create(self._client, wish, unix_users)
+            self._cluster.look()
 
     def cancel_reservation(self, reservation: Reservation) -> None:
-        with self._talk.turn:
-            reserving.delete(self._commands, reservation)
-            self._sight.look()
+        with self._sync.turn:
+            reservations.delete(self._client, reservation)
+            self._cluster.look()
 
     def others_reservations(self, ours: Collection[Reservation]) -> list[Reservation]:
-        names = {name for one in ours for name in names_of(one)}
-        return [as_ours(one) for one in self._sight.picture.reservations or () if one.name not in names]
+        names = {name for one in ours for name in reservations.names_of(one)}
+        known = self._cluster.snapshot.reservations or ()
+        return [reservations.as_ours(one) for one in known if one.name not in names]
 
     def has_reservation(self, reservation: Reservation) -> bool:
-        known = self._sight.picture.reservations
-        return known is None or any(one.name in names_of(reservation) for one in known)
+        known = self._cluster.snapshot.reservations
+        return known is None or any(one.name in reservations.names_of(reservation) for one in known)
 
     def start(self, attempts: Sequence[Attempt]) -> None:
-        self._talk.start(attempts)
+        self._sync.start(attempts)
 
     def observe(self, attempts: Sequence[Attempt]) -> list[Observation]:
-        return self._talk.observe(attempts)
+        return self._sync.observe(attempts)
 
     def stop(self, attempt: Attempt, grace_seconds: float, signal: str = "TERM") -> None:
-        self._talk.stop(attempt, grace_seconds, signal)
+        self._sync.stop(attempt, grace_seconds, signal)
 
     def forget(self, attempt_ids: Iterable[AttemptId]) -> None:
-        self._owed.owe([attempt_id for attempt_id in attempt_ids if self._rounds.forget(attempt_id)])
+        self._owed.owe([attempt_id for attempt_id in attempt_ids if self._tracked.forget(attempt_id)])
 
     def forget_all_but(self, attempt_ids: Collection[AttemptId]) -> None:
-        self._talk.forget_all_but(attempt_ids)
+        self._sync.forget_all_but(attempt_ids)
 
     def exec(self, attempt: Attempt, command: Sequence[str], terminal: str = "") -> Inside:
-        return self._entrances.inside(attempt, command, terminal)
+        return self._exec.inside(attempt, command, terminal)
 
     def endpoint(self, attempt: Attempt, port: int) -> RelayEndpoint:
         return RelayEndpoint(self._relays, attempt, port)
@@ -181,23 +190,23 @@ class SlurmEngine:
         await self._relays.close()
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
-        with self._talk.turn:
-            if not self._talk.lengthen(attempt, limit_seconds):
-                extend(self._rounds, self._commands, attempt, limit_seconds)
+        with self._sync.turn:
+            if not self._sync.lengthen(attempt, limit_seconds):
+                self._submitter.extend(attempt, limit_seconds)
 
     def waiting(self, attempt_id: AttemptId) -> Waiting | None:
-        handed = self._rounds.handed.get(attempt_id)
-        if self._talk.away and (handed is None or handed.number is None):
-            return Waiting(f"waits to be handed to Slurm: {self._talk.away}", "away")
-        if handed is None or handed.number is None:
-            reason = self._talk.patience.reason(attempt_id)
+        tracked = self._tracked.jobs.get(attempt_id)
+        if self._sync.away and (tracked is None or tracked.number is None):
+            return Waiting(f"waits to be handed to Slurm: {self._sync.away}", "away")
+        if tracked is None or tracked.number is None:
+            reason = self._sync.backoff.reason(attempt_id)
             return None if reason is None else Waiting(f"waits to be handed to Slurm: {reason}", "away")
-        if handed.is_suspended:
+        if tracked.is_suspended:
             return Waiting(_SUSPENDED, "suspended")
-        return self._rounds.line.waiting(handed.number)
+        return self._observer.order.waiting(tracked.number)
 
     def others(self) -> Sequence[ForeignJob]:
-        return self._others.found
+        return self._foreign.found
 
     def read_log(self, job_id: JobId, attempt: int, stream: str, offset: int, limit: int) -> LogPart:
         folder = self._files.folder(job_id)
@@ -211,37 +220,29 @@ class SlurmEngine:
     def sample(self) -> Readings:
         """Nodes without their devices, and some attempts, as of a while ago."""
         try:
-            nodes = self._commands.loads()
+            nodes = read_loads(self._client)
         except (EngineUnavailable, SlurmRefused):
             nodes = {}  # it is said elsewhere that Slurm is away
         return Readings(self._live.readings(), nodes)
 
     def used(self) -> dict[AttemptId, AttemptUsage | None]:
-        owed = self._owed.all(_ASKED_AT_ONCE)
-        try:
-            known = self._commands.uses([one.number for one in owed]) if owed else {}
-        except EngineUnavailable:
-            return {}
-        except SlurmRefused:
-            known = {}  # there is no accounting
-        told = [(one.attempt_id, *one.settled(known.get(one.number), time.time())) for one in owed]
-        return {attempt_id: usage for attempt_id, is_settled, usage in told if is_settled}
+        return settled_usage(self._owed, self._client)
 
     def noted(self, attempt_ids: Iterable[AttemptId]) -> None:
         self._owed.remove(attempt_ids)
 
     def close(self) -> None:
         self._recomposer.close()
-        self._talk.end()
+        self._sync.end()
 
     def _set_node(self, node: str, *values: str) -> None:
-        with self._talk.turn:
+        with self._sync.turn:
             try:
-                self._commands.update_node(node, *values)
+                self._client.update_node(node, *values)
             except SlurmRefused as error:
                 raise Conflict(f"Slurm refuses it: {error}.", "See `scontrol show node`.") from error
-            self._sight.look()
+            self._cluster.look()
 
     def _look_at_nodes(self) -> None:
-        with self._talk.turn:
-            self._sight.look()
+        with self._sync.turn:
+            self._cluster.look()

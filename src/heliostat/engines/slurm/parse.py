@@ -6,13 +6,13 @@ and would let one job speak for another.
 
 import re
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache, partial
 
-from heliostat.engines.slurm.numbers import read_number
-
+_NUMBER = re.compile(r"(\d{1,18})(?:_(\d{1,9}))?", re.ASCII)
+_SHIFT = 64
 SQUEUE_FIELDS = (
     *("JobArrayID", "State", "UserID", "exit_code", "StartTime", "EndTime", "NodeList"),
     *("RestartCnt", "TimeUsed", "TimeLimit", "PriorityLong", "Partition", "SubmitTime", "tres-alloc"),
@@ -20,7 +20,6 @@ SQUEUE_FIELDS = (
 )
 SACCT_FIELDS = ("JobID", "State", "UID", "ExitCode", "Start", "End", "NodeList", "Reason")
 SINFO_FIELDS = ("NodeList", "StateLong", "CPUs", "Memory", "Gres", "Features", "Reason")
-
 WAITING = frozenset(
     {"PENDING", "CONFIGURING", "REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 )
@@ -41,12 +40,49 @@ OVER = frozenset(
 _STATUS = re.compile(r"(\d{1,6})(?::(\d{1,3}))?")
 _GRES = re.compile(r"gpu:(?:([A-Za-z][\w.-]*):)?(\d{1,4})")
 _ALLOCATED = re.compile(r" Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=gpu[^( ]*\(IDX:([\d,-]+)\)")
-_CLOCK = re.compile(r"(?:(?:(\d{1,6})-)?(\d{1,3}):)?(\d{1,3}):(\d\d)")
-_REFUSED = re.compile(
-    r"(?P<of_job>.+) for job (?P<job>\d[\d_]{0,29})|(?P<element>\d[\d_]{0,29}): (?P<of_element>.+)", re.ASCII
-)
 _MOST_HOSTS = 10_000
 _MOST_KEPT = 32_768  # lines of the queue
+_PAIR = re.compile(r"(\w+)=(\S*)")
+_CLOSED = ("INACTIVE", "DRAIN")  # takes no new jobs; one that is DOWN lets them wait
+_SIZE = re.compile(r"(\d{1,15}(?:\.\d{1,6})?)([KMGTP]?)([nc]?)")
+_MIB = {"": 1 / 2**20, "K": 1 / 1024, "M": 1.0, "G": 1024.0, "T": 1024.0**2, "P": 1024.0**3}
+_SPAN = re.compile(r"(?:(\d{1,6})-)?(?:(\d{1,6}):)?(\d{1,6}):(\d{1,2}(?:\.\d{1,6})?)")
+_WHOLE = re.compile(r"\d{1,15}")
+_GPUS = "gres/gpu"
+_SETTING = re.compile(r"(\w+)\s*= ?(.*)")
+
+
+class ElementNumber(int):
+    """The number of an array's element. It goes wherever the number of a job goes, is equal to no other, and is
+    written as Slurm writes it."""
+
+    @classmethod
+    def of(cls, array: int, index: int) -> "ElementNumber":
+        return cls((index + 1) << _SHIFT | array)
+
+    @property
+    def array(self) -> int:
+        return self & (1 << _SHIFT) - 1
+
+    @property
+    def index(self) -> int:
+        return (self >> _SHIFT) - 1
+
+    def __str__(self) -> str:
+        return f"{self.array}_{self.index}"
+
+    __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        return format(str(self), spec)
+
+
+def read_number(text: str) -> int | None:
+    """`12` or `12_3`; None: neither, as `12_[3-9]`, which stands for several."""
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    return ElementNumber.of(int(found[1]), int(found[2])) if found[2] else int(found[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,15 +198,6 @@ def devices_of(text: str, nodes: tuple[str, ...]) -> dict[str, tuple[int, ...]]:
     return found
 
 
-def seconds_of(text: str) -> int | None:
-    """`1-02:03:04`, `02:03:04`, `3:04`; None: `UNLIMITED`, `INVALID` and the like."""
-    found = _CLOCK.fullmatch(text)
-    if found is None:
-        return None
-    days, hours, minutes, seconds = (int(part or 0) for part in found.groups())
-    return ((days * 24 + hours) * 60 + minutes) * 60 + seconds
-
-
 def expand_hosts(text: str) -> tuple[str, ...]:
     """`gpu[01-03,7],login` → the name of each node."""
     if "[" not in text and "," not in text:
@@ -178,31 +205,10 @@ def expand_hosts(text: str) -> tuple[str, ...]:
     return tuple(name for part in _outer_parts(text) for name in _expand(part))[:_MOST_HOSTS]
 
 
-def refusals_of(said: str) -> dict[int, str]:
-    """What `scontrol update` says of each of several jobs that it did not change; nothing, if it says anything
-    else."""
-    lines = [_REFUSED.fullmatch(line.strip()) for line in said.splitlines()]
-    found = [(line["job"] or line["element"], line["of_job"] or line["of_element"]) for line in lines if line]
-    known = {number: words for text, words in found if (number := read_number(text)) is not None}
-    return known if len(known) == len(lines) else {}
-
-
 def submitted_number(text: str) -> int | None:
     """What `sbatch --parsable` prints: `12`, or `12;cluster`."""
     number = text.strip().partition(";")[0]
     return int(number) if _are_numbers(number) else None
-
-
-def booted_at_of(text: str) -> datetime | None:
-    """Of `scontrol show config`."""
-    found = re.search(r"^BOOT_TIME\s*=\s*(\d{1,11})\s*$", text, re.ASCII | re.MULTILINE)
-    return time_of(found[1]) if found else None
-
-
-def max_array_size_of(text: str) -> int | None:
-    """Of `scontrol show config`."""
-    found = re.search(r"^MaxArraySize\s*=\s*(\d{1,9})\s*$", text, re.ASCII | re.MULTILINE)
-    return int(found[1]) if found else None
 
 
 def comments_of(text: str) -> Iterator[tuple[int, str]]:
@@ -315,3 +321,116 @@ def _range(item: str) -> Iterator[str]:
         yield item
         return
     yield from (str(number).zfill(len(first)) for number in range(int(first), int(last) + 1))
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    name: str
+    nodes: frozenset[str]
+    is_default: bool = False
+    is_open: bool = True
+    max_seconds: int | None = None  # that a job may run; None: as long as it likes
+    max_nodes: int | None = None  # that a job may have
+
+
+def partitions_of(text: str) -> dict[str, Partition]:
+    """Of `scontrol --oneliner show partition`: words of the admins of Slurm."""
+    found = (_partition(dict(_PAIR.findall(line))) for line in text.splitlines())
+    return {one.name: one for one in found if one is not None}
+
+
+def _partition(words: Mapping[str, str]) -> Partition | None:
+    name = words.get("PartitionName")
+    if not name:
+        return None
+    nodes = words.get("Nodes", "")
+    return Partition(
+        name=name,
+        nodes=frozenset(expand_hosts("" if nodes == "(null)" else nodes)),
+        is_default=words.get("Default") == "YES",
+        is_open=words.get("State") not in _CLOSED,
+        max_seconds=seconds_of(words.get("MaxTime", "")),
+        max_nodes=whole_number(words.get("MaxNodes", "")),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmReservation:
+    name: str
+    nodes: tuple[str, ...]
+    starts_at: datetime
+    ends_at: datetime
+    users: tuple[str, ...] = ()
+    accounts: tuple[str, ...] = ()
+
+
+def reservations_of(text: str) -> Iterator[SlurmReservation]:
+    """Of `scontrol --oneliner show reservation`, with times in seconds since 1970."""
+    for line in text.splitlines():
+        words = dict(_PAIR.findall(line))
+        name, begin, end = (words.get(key, "") for key in ("ReservationName", "StartTime", "EndTime"))
+        if name and begin.isdecimal() and end.isdecimal():
+            nodes = expand_hosts(_filled(words, "Nodes"))
+            people, accounts = (tuple(_filled(words, key).split(",")) for key in ("Users", "Accounts"))
+            starts_at, ends_at = (datetime.fromtimestamp(int(moment), UTC) for moment in (begin, end))
+            yield SlurmReservation(name, nodes, starts_at, ends_at, people, accounts)
+
+
+def _filled(words: Mapping[str, str], key: str) -> str:
+    value = words.get(key, "")
+    return "" if value == "(null)" else value
+
+
+def size_in_mib(text: str) -> float | None:
+    """`219768K`, `500M`, `1.5G`; the `n` and `c` of older versions (of a node, of a cpu) say nothing here."""
+    found = _SIZE.fullmatch(text)
+    return None if found is None else float(found[1]) * _MIB[found[2]]
+
+
+def span_in_seconds(text: str) -> float | None:
+    """`00:02.620`, `01:02:03`, `2-00:00:00`."""
+    found = _SPAN.fullmatch(text)
+    if found is None:
+        return None
+    days, hours, minutes, seconds = found.groups()
+    return int(days or 0) * 86400 + int(hours or 0) * 3600 + int(minutes) * 60 + float(seconds)
+
+
+def seconds_of(text: str) -> int | None:
+    """The same in whole seconds; None: `UNLIMITED`, `INVALID` and the like."""
+    span = span_in_seconds(text)
+    return None if span is None else int(span)
+
+
+def whole_number(text: str) -> int | None:
+    return int(text) if _WHOLE.fullmatch(text) and text.isascii() else None
+
+
+def resources_in(text: str) -> dict[str, str]:
+    """`billing=2,cpu=2,gres/gpu:a100=2,mem=500M` by name."""
+    pairs = (word.partition("=") for word in text.split(","))
+    return {name: value for name, _, value in pairs if name and value}
+
+
+def gpus_in(resources: Mapping[str, str]) -> tuple[int, str | None]:
+    """How many, and their type where Slurm accounts for it and there is but one."""
+    typed = {
+        name.partition(":")[2]: count
+        for name, value in resources.items()
+        if name.startswith(f"{_GPUS}:") and (count := whole_number(value))
+    }
+    total = whole_number(resources.get(_GPUS, "")) or sum(typed.values())
+    return total, next(iter(typed)) if len(typed) == 1 else None
+
+
+def config_of(text: str) -> dict[str, str]:
+    """Of `scontrol show config`: written by Slurm and its admins."""
+    found = (_SETTING.fullmatch(line.rstrip()) for line in text.splitlines())
+    return {one[1]: one[2] for one in found if one}
+
+
+def inner_numbers(text: str) -> dict[int, int]:
+    """Of lines `JobArrayID|JobID|` of squeue: the number Slurm has inside for each element of an array."""
+    pairs = (line.split("|")[:2] for line in text.splitlines() if line.count("|") >= 1)
+    read = ((read_number(shown), read_number(inner)) for shown, inner in pairs)
+    return {shown: inner for shown, inner in read if shown is not None and inner is not None}

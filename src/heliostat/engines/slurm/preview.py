@@ -4,14 +4,12 @@ import contextlib
 from dataclasses import dataclass
 
 from heliostat.config import Settings
-from heliostat.engines.slurm.associations import SlurmAccounts
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.contained import check_container
-from heliostat.engines.slurm.partitions import Picture
-from heliostat.engines.slurm.programs import SlurmRefused
-from heliostat.engines.slurm.requests import check_class, check_request
+from heliostat.engines.slurm.accounts.sacctmgr import SlurmAccounts
+from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
+from heliostat.engines.slurm.cluster_state import ClusterSnapshot, check_class, check_request, read_cluster
+from heliostat.engines.slurm.containers import check_container
+from heliostat.engines.slurm.mapping import NameMapping, Unfit, name_mapping
 from heliostat.engines.slurm.reservations import reservation_option
-from heliostat.engines.slurm.terms import Terms, Unfit, terms_of
 from heliostat.errors import Conflict, EngineUnavailable, Invalid
 from heliostat.models import Job
 
@@ -20,15 +18,15 @@ from heliostat.models import Job
 class Preview:
     """Fulfils `ChecksRequests`."""
 
-    picture: Picture
-    terms: Terms
+    snapshot: ClusterSnapshot
+    names: NameMapping
     accounts: SlurmAccounts
 
     def check(self, job: Job, data_class: int) -> None:
-        check_request(job, data_class, self.picture, self.terms)
-        check_class(job, self.terms, self.accounts)
+        check_request(job, data_class, self.snapshot, self.names)
+        check_class(job, self.names, self.accounts)
         check_container(job)
-        known = self.picture.reservations
+        known = self.snapshot.reservations
         if job.placement.reservation is None or known is None:
             return
         try:
@@ -39,12 +37,12 @@ class Preview:
 
 def preview(settings: Settings) -> Preview:
     """What cannot be found out now is left to Slurm."""
-    slurm = Commands.of(settings.home)
-    accounts, picture = SlurmAccounts(slurm), Picture()
+    slurm = SlurmClient.of(settings.home)
+    accounts, snapshot = SlurmAccounts(slurm), ClusterSnapshot()
     try:
         accounts.look()
     except (EngineUnavailable, SlurmRefused, Conflict):
         accounts = SlurmAccounts(slurm)  # which refuses nothing
     with contextlib.suppress(EngineUnavailable, SlurmRefused):
-        picture = slurm.picture()
-    return Preview(picture, terms_of(settings.slurm).seeing(picture.gpu_types), accounts)
+        snapshot = read_cluster(slurm)
+    return Preview(snapshot, name_mapping(settings.slurm).seeing(snapshot.gpu_types), accounts)

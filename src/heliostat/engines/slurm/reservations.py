@@ -1,30 +1,21 @@
-"""Reservations of ours as reservations of Slurm, and the other way round: pure.
+"""Reservations of ours as reservations of Slurm, and the other way round.
 
 A weekly one becomes one of Slurm's for each week, so that it keeps its time of day when clocks change, and ends.
 Jobs of those it is for are drawn to it (MAGNETIC): nobody has to name it.
 """
 
+import contextlib
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator
 from datetime import UTC, datetime
 
-from heliostat.engines.slurm.parse import expand_hosts
-from heliostat.engines.slurm.terms import Unfit, word
+from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
+from heliostat.engines.slurm.mapping import Unfit, word
+from heliostat.engines.slurm.parse import SlurmReservation
+from heliostat.errors import Conflict, EngineUnavailable
 from heliostat.models import Reservation
 
-_PAIR = re.compile(r"(\w+)=(\S*)")
 _PERSON = re.compile(r"[A-Za-z0-9_.][A-Za-z0-9_.@$-]{0,63}")
-
-
-@dataclass(frozen=True, slots=True)
-class SlurmReservation:
-    name: str
-    nodes: tuple[str, ...]
-    starts_at: datetime
-    ends_at: datetime
-    users: tuple[str, ...] = ()
-    accounts: tuple[str, ...] = ()
 
 
 def names_of(reservation: Reservation) -> tuple[str, ...]:
@@ -66,18 +57,6 @@ def words_to_create(
         )
 
 
-def reservations_of(text: str) -> Iterator[SlurmReservation]:
-    """Of `scontrol --oneliner show reservation`, with times in seconds since 1970."""
-    for line in text.splitlines():
-        words = dict(_PAIR.findall(line))
-        name, begin, end = (words.get(key, "") for key in ("ReservationName", "StartTime", "EndTime"))
-        if name and begin.isdecimal() and end.isdecimal():
-            nodes = expand_hosts(_filled(words, "Nodes"))
-            people, accounts = (tuple(_filled(words, key).split(",")) for key in ("Users", "Accounts"))
-            starts_at, ends_at = (datetime.fromtimestamp(int(moment), UTC) for moment in (begin, end))
-            yield SlurmReservation(name, nodes, starts_at, ends_at, people, accounts)
-
-
 def as_ours(reservation: SlurmReservation) -> Reservation:
     """One that was made with Slurm's own tools: for whom it is, Slurm says."""
     whose = [f"{what} {', '.join(names)}" for what, names in _whose(reservation) if any(names)]
@@ -92,6 +71,34 @@ def _whose(reservation: SlurmReservation) -> Iterator[tuple[str, tuple[str, ...]
     yield "accounts", reservation.accounts
 
 
-def _filled(words: Mapping[str, str], key: str) -> str:
-    value = words.get(key, "")
-    return "" if value == "(null)" else value
+def create(client: SlurmClient, wish: Reservation, unix_users: Collection[str]) -> None:
+    """Raises Conflict or EngineUnavailable; what was made until then is taken back."""
+    made: list[str] = []
+    try:
+        for name, words in words_to_create(wish, unix_users, datetime.now(UTC)):
+            client.create_reservation(words)
+            made.append(name)
+    except SlurmRefused as error:
+        _take_back(client, made)
+        raise Conflict(f"Slurm refuses it: {error}.", "See `scontrol show reservation`.") from error
+    except EngineUnavailable:
+        _take_back(client, made)
+        raise
+
+
+def delete(client: SlurmClient, reservation: Reservation) -> None:
+    """Already gone is success. Raises Conflict or EngineUnavailable."""
+    known = {one.name for one in client.reservations()}
+    for name in names_of(reservation):
+        try:
+            if name in known:
+                client.delete_reservation(name)
+        except SlurmRefused as error:
+            hint = "See `scontrol show reservation`; jobs that run in it must end first."
+            raise Conflict(f"Slurm refuses it: {error}.", hint) from error
+
+
+def _take_back(client: SlurmClient, made: Collection[str]) -> None:
+    for name in made:
+        with contextlib.suppress(SlurmRefused, EngineUnavailable):
+            client.delete_reservation(name)

@@ -11,17 +11,15 @@ from dataclasses import dataclass, field
 from shlex import quote
 
 from heliostat.engines.environment import Person, Surroundings, job_environment
-from heliostat.engines.slurm.contained import EARS, Contained
-from heliostat.engines.slurm.meeting import meeting_point
-from heliostat.engines.slurm.receipts import begin_lines, end_lines
-from heliostat.engines.slurm.terms import UNSAFE, Terms, Unfit, place_of, word
-from heliostat.engines.templates import runs_once, start_of
+from heliostat.engines.slurm.containers import EARS, Contained
+from heliostat.engines.slurm.journal import BEGUN_BEFORE
+from heliostat.engines.slurm.mapping import UNSAFE, NameMapping, Unfit, place_of, word
+from heliostat.engines.templates import MOST_NAMED_HOSTS, runs_once, start_of
 from heliostat.models import Attempt, Layout
 from heliostat.runtimes.contract import TOOL_PATH
 
 _LONGEST_NAME = 64
 _MARGIN_SECONDS = 60  # the engine keeps the exact limit; Slurm's is for when nobody looks, and counts in minutes
-
 # A task notes its failure before the others are stopped for it: the job ends with the first one's exit code.
 _TASK = """\
 trap : TERM INT HUP QUIT USR1 USR2
@@ -56,6 +54,18 @@ while :; do
     code=$?
     if [ "$code" -le 128 ] || ! kill -s 0 "$heliostat_srun" 2>/dev/null; then break; fi # else only a signal came
 done"""
+_HOSTNAMES = 'scontrol show hostnames "$SLURM_JOB_NODELIST"'
+_FIRST_PORT, _PORTS = 20_000, 10_000
+# Nodes come one a line; `2(x3),1` are the tasks on each.
+_HOST_OF_EACH_TASK = """\
+BEGIN {
+    parts = split(counts, part, ",")
+    for (i = 1; i <= parts; i++) {
+        times = match(part[i], /x[0-9]+/) ? substr(part[i], RSTART + 1, RLENGTH - 1) : 1
+        for (j = 0; j < times; j++) on[++nodes] = part[i] + 0
+    }
+}
+{ for (k = 0; k < on[NR]; k++) { printf "%s%s", comma, $1; comma = "," } }"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +86,7 @@ class Site:
 
     instance: str  # tells this Heliostat's jobs from all others in Slurm
     as_root: bool
-    terms: Terms = field(default_factory=Terms)
+    names: NameMapping = field(default_factory=NameMapping)
     longest_seconds: Mapping[str, int] = field(default_factory=dict)  # that a job may run, by partition
     account: str | None = None  # of the job's project, if its user has it
 
@@ -113,7 +123,7 @@ def common_options(attempt: Attempt, person: Person, site: Site) -> list[str]:
         "--propagate=NONE",  # the limits of the server's own process are not the job's
         *([f"--uid={person.uid}", f"--gid={person.gid}"] if site.as_root else []),
         *([f"--account={site.account}"] if site.account else []),
-        *_size(attempt, site.terms),
+        *_size(attempt, site.names),
         *_conditions(attempt, site),
     ]
 
@@ -191,7 +201,7 @@ def _contained(attempt: Attempt, inner: Contained, folder: str) -> Iterator[str]
         return
     first = f"{folder}/first"
     yield f"export PATH={TOOL_PATH} SLURM_EXPORT_ENV=ALL heliostat_sealed"
-    yield from meeting_point(attempt.job.placement.tasks)
+    yield from rendezvous_lines(attempt.job.placement.tasks)
     yield "export heliostat_address heliostat_port heliostat_hosts"
     yield _RELAY.rstrip()
     task = "\n".join([EARS, *inner.lines, _NOTE])
@@ -204,7 +214,7 @@ def _run(attempt: Attempt, words: list[str], folder: str, first: str = "") -> It
     """Sets `code`. This shell hears what is meant for the job, and stays to note how it ended."""
     tasks = attempt.job.placement.tasks
     if tasks > 1:
-        yield from meeting_point(tasks)
+        yield from rendezvous_lines(tasks)
         count = f"HELIOSTAT_TASKS={tasks} HELIOSTAT_TASK_COUNT={tasks} WORLD_SIZE={tasks}"
         yield f'export {count} MASTER_ADDR="$heliostat_address" MASTER_PORT="$heliostat_port" SLURM_EXPORT_ENV=ALL'
         yield 'export HELIOSTAT_TASK_HOSTS="$heliostat_hosts"'
@@ -219,13 +229,13 @@ def _run(attempt: Attempt, words: list[str], folder: str, first: str = "") -> It
     yield f"[ ! -s {note} ] || read -r code <{note}"
 
 
-def _size(attempt: Attempt, terms: Terms) -> Iterator[str]:
+def _size(attempt: Attempt, names: NameMapping) -> Iterator[str]:
     wanted, placement = attempt.job.resources, attempt.job.placement
     if 0 < wanted.gpus < 1:
         raise Unfit("Slurm gives out whole GPUs here, not parts; ask for a whole one: --gpus 1")
     yield f"--ntasks={placement.tasks}"
     yield f"--cpus-per-task={wanted.cpus}"
-    kind = f"{word(terms.gpu_type(wanted.gpu_type), 'GPU type')}:" if wanted.gpu_type else ""
+    kind = f"{word(names.gpu_type(wanted.gpu_type), 'GPU type')}:" if wanted.gpu_type else ""
     if placement.tasks > 1 and placement.layout is Layout.PACK:
         yield f"--nodes=1-{placement.tasks}"
         yield f"--mem-per-cpu={math.ceil(wanted.memory_mib / wanted.cpus)}M"
@@ -240,7 +250,7 @@ def _size(attempt: Attempt, terms: Terms) -> Iterator[str]:
 
 def _conditions(attempt: Attempt, site: Site) -> Iterator[str]:
     job = attempt.job
-    place = place_of(job, attempt.data_class, site.terms)
+    place = place_of(job, attempt.data_class, site.names)
     if place.partition:
         yield f"--partition={place.partition}"
     if (minutes := limit_minutes(attempt, site)) is not None:
@@ -249,7 +259,7 @@ def _conditions(attempt: Attempt, site: Site) -> Iterator[str]:
         yield "--exclusive"
     if place.features:
         yield f"--constraint={'&'.join(place.features)}"
-    if qos := site.terms.qos_of(job.priority_class):
+    if qos := site.names.qos_of(job.priority_class):
         yield f"--qos={qos}"
 
 
@@ -259,7 +269,7 @@ def limit_minutes(attempt: Attempt, site: Site) -> int | None:
     if job.time_limit_seconds is None or job.overtime:
         return None
     wanted = math.ceil((job.time_limit_seconds + job.spec.grace_seconds + _MARGIN_SECONDS) / 60)
-    allowed = site.longest_seconds.get(place_of(job, attempt.data_class, site.terms).partition or "")
+    allowed = site.longest_seconds.get(place_of(job, attempt.data_class, site.names).partition or "")
     return wanted if allowed is None else max(math.ceil(job.time_limit_seconds / 60), min(wanted, allowed // 60))
 
 
@@ -270,3 +280,39 @@ def _literal(path: str) -> str:
 
 def _exports(environment: Mapping[str, str]) -> list[str]:
     return [f"export {name}={quote(value)}" for name, value in environment.items()]
+
+
+def rendezvous_lines(tasks: int) -> Iterator[str]:
+    """Sets heliostat_address, heliostat_port (one that nobody uses here) and heliostat_hosts (unless too many)."""
+    yield f"heliostat_address=$({_HOSTNAMES} | head -n 1)"
+    yield f"heliostat_port=$(({_FIRST_PORT} + SLURM_JOB_ID % {_PORTS}))"
+    yield """while grep -qi ":$(printf %04X "$heliostat_port") " /proc/net/tcp /proc/net/tcp6 2>/dev/null; do"""
+    yield "    heliostat_port=$((heliostat_port + 1))"
+    yield "done"
+    if tasks > MOST_NAMED_HOSTS:
+        yield "heliostat_hosts="
+        return
+    yield f"heliostat_hosts=$({_HOSTNAMES} |"
+    yield f'    awk -v counts="$SLURM_TASKS_PER_NODE" {quote(_HOST_OF_EACH_TASK)})'
+
+
+def begin_lines(receipt: str, number: str) -> Iterator[str]:
+    """For the shell; both are words of it. Whoever has begun before, in this run or under another number, does not
+    begin again; nor does one whose receipt is gone: nobody waits for it any more."""
+    yield f'heliostat_run="{number} ${{SLURM_RESTART_COUNT:-0}}"'
+    yield f"[ -f {receipt} ] || exit {BEGUN_BEFORE}"
+    yield "while read -r heliostat_line; do"
+    yield "    case $heliostat_line in"
+    yield f'    "begun $heliostat_run "*) exit {BEGUN_BEFORE} ;;'
+    yield f'    "begun {number} "*) ;;'
+    yield f'    "begun "*) exit {BEGUN_BEFORE} ;;'
+    yield "    esac"
+    yield f"done <{receipt}"
+    yield f'echo "begun $heliostat_run $SLURMD_NODENAME" >>{receipt} || exit {BEGUN_BEFORE}'
+
+
+def end_lines(receipt: str, contained: bool = False) -> Iterator[str]:
+    """After `code` is known, and of a container whether its memory was full."""
+    full = "${heliostat_full:+ memory}" if contained else ""
+    yield f'echo "ended $heliostat_run $code{full}" >>{receipt}'
+    yield 'exit "$code"'

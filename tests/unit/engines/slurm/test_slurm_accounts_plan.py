@@ -8,7 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from heliostat.engines.accounts import OurAccounts
-from heliostat.engines.slurm.accounts import (
+from heliostat.engines.slurm.accounts.plan import (
+    Conduct,
+    Plan,
+    Wanted,
+    made_after,
+    plan_accounts,
+    wanted_accounts,
+)
+from heliostat.engines.slurm.accounts.steps import (
     AddAccount,
     AddUser,
     Association,
@@ -23,8 +31,6 @@ from heliostat.engines.slurm.accounts import (
     is_safe,
     mark,
 )
-from heliostat.engines.slurm.accounts_plan import Plan, made_after, plan_accounts
-from heliostat.engines.slurm.accounts_wanted import Conduct, Wanted, wanted_accounts
 from heliostat.models import Department, Membership, Project, ProjectRole, Quota, Role, User
 from support.examples import examples
 

@@ -3,7 +3,7 @@
 import json
 import os
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_argv, array_script, chunks_of, ranges
-from heliostat.engines.slurm.numbers import ElementNumber, read_number
-from heliostat.engines.slurm.parse import expand_hosts
+from heliostat.engines.slurm.client import SlurmRefused
+from heliostat.engines.slurm.journal import Element, JournalEntry
+from heliostat.engines.slurm.parse import ElementNumber, expand_hosts, read_number
 from heliostat.engines.slurm.script import Site as SlurmSite
 from heliostat.engines.slurm.script import array_comment_of
-from heliostat.engines.slurm.traces import Element, Trace
 from heliostat.models import Attempt, Cause, Ended, JobSpec, Started
-from unit.engines.slurm.test_slurm_engine import BEGAN, ME, Site
+from unit.engines.slurm.test_slurm_engine import ME, Site
 from unit.engines.slurm.test_slurm_script import ANN, AROUND, CASES, NAMES, attempt_of, load
 
 ARRAY_CASES = CASES.parent / "slurm_arrays"
@@ -40,8 +40,8 @@ def handed_over(site: Site, attempts: list[Attempt]) -> list[int]:
     """The numbers Slurm has for them."""
 
     def numbers() -> list[int]:
-        traces = [site.traces.find(attempt.id) for attempt in attempts]
-        return [trace.number for trace in traces if trace and trace.number is not None]
+        journal = [site.journal.find(attempt.id) for attempt in attempts]
+        return [entry.number for entry in journal if entry and entry.number is not None]
 
     site.wait_until(lambda: len(numbers()) == len(attempts), "all have a number")
     return numbers()
@@ -65,16 +65,9 @@ def test_an_array_is_one_submission_and_each_element_is_told_of_for_itself(site:
     assert len(site.slurm.submitted) == 1
 
 
-def test_elements_that_may_begin_at_different_times_do_not_go_together(site: Site) -> None:
-    first, *others = elements(site, 3)
-    later = Attempt(first.id, replace(first.job, begin_at=BEGAN), "")
-    assert [chunk.attempts for chunk in chunks_of([later, *others])] == [(later,), tuple(others)]
-    assert [chunk.attempts for chunk in chunks_of([*others, later])] == [tuple(others), (later,)]
-
-
 def test_one_element_alone_is_submitted_as_any_other_job(site: Site) -> None:
     site.engine.start(elements(site, 1))
-    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "its number is noted")
+    site.wait_until(lambda: site.journal.find("1.1") == JournalEntry(ME, 100), "its number is noted")
 
 
 def test_an_array_whose_answer_was_lost_is_found_and_not_handed_over_again(site: Site) -> None:
@@ -88,7 +81,7 @@ def test_an_array_whose_answer_was_lost_is_found_and_not_handed_over_again(site:
 def test_a_server_killed_before_the_submission_hands_over_nothing_twice(site: Site) -> None:
     attempts = elements(site, 3)
     for index, attempt in enumerate(attempts[:2]):  # the third was not even noted
-        site.traces.put(attempt.id, Trace(ME, element=Element("1.1", index)))
+        site.journal.put(attempt.id, JournalEntry(ME, element=Element("1.1", index)))
     seen = site.engine.observe(attempts)
     assert [(one.attempt_id, one.cause) for one in seen if isinstance(one, Ended)] == [
         (attempt.id, Cause.NOT_STARTED) for attempt in attempts
@@ -100,18 +93,18 @@ def test_a_server_killed_before_the_submission_hands_over_nothing_twice(site: Si
 def test_a_server_killed_after_the_submission_finds_every_element(site: Site) -> None:
     attempts = elements(site, 3)
     for index, attempt in enumerate(attempts):
-        site.traces.put(attempt.id, Trace(ME, element=Element("1.1", index)))
+        site.journal.put(attempt.id, JournalEntry(ME, element=Element("1.1", index)))
         site.slurm.put(ElementNumber.of(55, index), array_comment_of(site.engine.instance, "1.1"))
     site.slurm.run(ElementNumber.of(55, 1))
     (seen,) = site.engine.observe(attempts)
     assert (type(seen), seen.attempt_id) == (Started, "2.1")
-    assert site.traces.find("3.1") == Trace(ME, ElementNumber.of(55, 2))
+    assert site.journal.find("3.1") == JournalEntry(ME, ElementNumber.of(55, 2))
 
 
 def test_an_array_of_another_user_that_bears_our_mark_is_not_ours(site: Site) -> None:
     attempts = elements(site, 2)
     for index, attempt in enumerate(attempts):
-        site.traces.put(attempt.id, Trace(ME, element=Element("1.1", index)))
+        site.journal.put(attempt.id, JournalEntry(ME, element=Element("1.1", index)))
         mark = array_comment_of(site.engine.instance, "1.1")
         site.slurm.put(ElementNumber.of(55, index), mark, uid=ME + 1)
     seen = site.engine.observe(attempts)
@@ -161,6 +154,28 @@ def test_more_than_slurm_takes_at_once_go_in_parts_that_keep_the_limit_together(
     said = [options_of(argv) for argv in site.slurm.submitted]
     assert [one["--array"] for one in said] == ["0-2%2", "0-2%2", "0-1%2"]
     assert [one.get("--dependency") for one in said] == [None, "afterany:100", "afterany:101"]
+
+
+def test_a_part_goes_alone_when_slurm_has_forgotten_the_part_before_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    site = Site(tmp_path)
+    site.engine.close()
+    site.slurm.largest_array = 4
+    site.engine = site.new_engine()
+    submit = site.slurm.submit
+
+    def forgetful(argv: Sequence[str], script: str) -> int:
+        if any(word.startswith("--dependency=") for word in argv):
+            raise SlurmRefused("Job dependency problem")
+        return submit(argv, script)
+
+    monkeypatch.setattr(site.slurm, "submit", forgetful)
+    attempts = elements(site, 6, array_limit=2)
+    site.engine.start(attempts)
+    handed_over(site, attempts)
+    site.engine.close()
+    assert [options_of(argv)["--array"] for argv in site.slurm.submitted] == ["0-2%2", "0-2%2"]
 
 
 def test_only_what_asks_for_the_same_goes_together(site: Site) -> None:

@@ -16,15 +16,23 @@ from typing import cast
 import pytest
 
 from heliostat.config import Home, Settings
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.conversation import SlurmTiming
+from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
+from heliostat.engines.slurm.cluster_state import ClusterState
 from heliostat.engines.slurm.engine import SlurmEngine
-from heliostat.engines.slurm.numbers import ElementNumber
-from heliostat.engines.slurm.parse import SlurmJob, SlurmNode, expand_hosts
-from heliostat.engines.slurm.partitions import Partition, Picture
-from heliostat.engines.slurm.programs import SlurmRefused
-from heliostat.engines.slurm.reservations import SlurmReservation
-from heliostat.engines.slurm.traces import Element, Trace, Traces
+from heliostat.engines.slurm.journal import Element, Journal, JournalEntry
+from heliostat.engines.slurm.observe import Observer
+from heliostat.engines.slurm.parse import (
+    ElementNumber,
+    Partition,
+    SlurmJob,
+    SlurmNode,
+    SlurmReservation,
+    expand_hosts,
+)
+from heliostat.engines.slurm.script import Site as SlurmSite
+from heliostat.engines.slurm.submit import Submitter
+from heliostat.engines.slurm.timing import SlurmTiming
+from heliostat.engines.slurm.tracked_job import TrackedJobs
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt, Cause, Ended, Job, JobSpec, JobState, Observation, Resources, Started
 
@@ -135,9 +143,6 @@ class FakeSlurm:
         self._answer()
         return []
 
-    def picture(self) -> Picture:
-        return Picture(self.partitions(), tuple(self.nodes()), ())
-
     def booted_at(self) -> datetime | None:
         return BEGAN - timedelta(days=1)
 
@@ -151,16 +156,23 @@ class FakeSlurm:
             if number in self.known and not self.known[number].is_over:
                 self.known[number] = replace(self.known[number], state="CANCELLED")
 
-    def postpone(self, *numbers: int) -> set[int]:
-        self._answer()
-        return {number for number in numbers if number in self.known and self.known[number].is_waiting}
-
     def signal(self, number: int, name: str) -> None:
         self._answer()
 
     def _answer(self) -> None:
         if self.is_away:
             raise EngineUnavailable("Slurm does not answer.")
+
+
+class Core:
+    """The engine without its thread."""
+
+    def __init__(self, settings: Settings, slurm: FakeSlurm) -> None:
+        client = cast(SlurmClient, slurm)
+        self.tracked = TrackedJobs(Journal(settings.home.attempts))
+        cluster = ClusterState(client, SlurmSite("x", as_root=os.geteuid() == 0))
+        self.submitter = Submitter(settings, client, self.tracked, cluster)
+        self.observer = Observer(settings, client, self.tracked, cluster, self.submitter)
 
 
 class Site:
@@ -171,12 +183,12 @@ class Site:
         for made in (self.home.jobs, self.home.attempts):
             made.mkdir()
         self.slurm = FakeSlurm()
-        self.traces = Traces(self.home.attempts)
+        self.journal = Journal(self.home.attempts)
         self.reports: list[Observation] = []
         self.engine = self.new_engine()
 
     def new_engine(self) -> SlurmEngine:
-        engine = SlurmEngine(Settings(self.home), cast(Commands, self.slurm), self.timing)
+        engine = SlurmEngine(Settings(self.home), cast(SlurmClient, self.slurm), self.timing)
         engine.on_observation(self.reports.extend)
         return engine
 
@@ -208,8 +220,8 @@ class Site:
             time.sleep(0.005)
 
     def number_of(self, attempt_id: str) -> int | None:
-        trace = self.traces.find(attempt_id)
-        return trace.number if trace else None
+        entry = self.journal.find(attempt_id)
+        return entry.number if entry else None
 
     def ends(self) -> list[Ended]:
         return [seen for seen in self.reports if isinstance(seen, Ended)]
@@ -225,7 +237,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def test_a_job_whose_answer_was_lost_is_found_and_not_handed_over_again(site: Site) -> None:
     site.slurm.loses_answers = True
     site.engine.start([site.attempt()])
-    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "its number is noted")
+    site.wait_until(lambda: site.journal.find("1.1") == JournalEntry(ME, 100), "its number is noted")
     site.slurm.end(100)
     site.wait_until(site.ends, "its end is told")
     assert list(site.slurm.comments) == [100]
@@ -233,17 +245,17 @@ def test_a_job_whose_answer_was_lost_is_found_and_not_handed_over_again(site: Si
 
 def test_a_job_whose_answer_was_lost_is_found_after_a_restart(site: Site) -> None:
     comment = f"heliostat:{site.engine.instance}:1.1"
-    site.traces.put("1.1", Trace(ME))
+    site.journal.put("1.1", JournalEntry(ME))
     site.slurm.put(55, comment)
     site.slurm.run(55)
     (seen,) = site.engine.observe([site.attempt()])
     assert isinstance(seen, Started)
-    assert site.traces.find("1.1") == Trace(ME, 55)
+    assert site.journal.find("1.1") == JournalEntry(ME, 55)
 
 
 def test_a_job_of_another_user_that_bears_our_mark_is_not_ours(site: Site) -> None:
     comment = f"heliostat:{site.engine.instance}:1.1"
-    site.traces.put("1.1", Trace(ME))
+    site.journal.put("1.1", JournalEntry(ME))
     site.slurm.put(55, comment, uid=ME + 1)
     (seen,) = site.engine.observe([site.attempt()])
     assert isinstance(seen, Ended)
@@ -251,13 +263,13 @@ def test_a_job_of_another_user_that_bears_our_mark_is_not_ours(site: Site) -> No
     site.engine.start([site.attempt()])
     site.engine.stop(site.attempt(), 0)
     site.engine.forget_all_but([])
-    site.wait_until(lambda: site.traces.find("1.1") is None, "the trace is swept")
+    site.wait_until(lambda: site.journal.find("1.1") is None, "the trace is swept")
     assert site.slurm.cancelled == []
 
 
 def test_what_was_started_and_ended_while_nobody_looked_is_told_as_both(site: Site) -> None:
     site.engine.start([site.attempt()])
-    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "it is handed over")
+    site.wait_until(lambda: site.journal.find("1.1") == JournalEntry(ME, 100), "it is handed over")
     site.engine.close()
     site.slurm.end(100)
     site.engine = site.new_engine()
@@ -267,7 +279,7 @@ def test_what_was_started_and_ended_while_nobody_looked_is_told_as_both(site: Si
 
 def test_while_slurm_is_away_nothing_is_said_to_have_ended(site: Site) -> None:
     site.engine.start([site.attempt(1)])
-    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "it is handed over")
+    site.wait_until(lambda: site.journal.find("1.1") == JournalEntry(ME, 100), "it is handed over")
     site.slurm.is_away = True
     site.engine.start([site.attempt(2)])
     site.wait_until(lambda: "does not answer" in str(site.engine.waiting("2.1")), "it says so")
@@ -282,7 +294,7 @@ def test_while_slurm_is_away_nothing_is_said_to_have_ended(site: Site) -> None:
 def test_slurm_is_not_asked_more_often_because_nothing_is_to_be_started(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.engine.close()
-    site.engine = SlurmEngine(Settings(site.home), cast(Commands, site.slurm), SELDOM)
+    site.engine = SlurmEngine(Settings(site.home), cast(SlurmClient, site.slurm), SELDOM)
     site.engine.start([site.attempt()])
     site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
     looks = site.slurm.looks
@@ -297,7 +309,8 @@ def test_who_is_stopped_before_slurm_has_heard_of_it_never_reaches_it(site: Site
     site.slurm.is_away = True
     site.engine.start([site.attempt(1), site.attempt(2)])
     site.wait_until(
-        lambda: site.traces.find("1.1") == Trace(ME, element=Element("1.1", 0)), "the first was tried in vain"
+        lambda: site.journal.find("1.1") == JournalEntry(ME, element=Element("1.1", 0)),
+        "the first was tried in vain",
     )
     site.engine.stop(site.attempt(1), 0)
     site.engine.stop(site.attempt(2), 0)
@@ -310,7 +323,7 @@ def test_who_is_stopped_after_its_answer_was_lost_is_taken_out_of_slurm(site: Si
     comment = f"heliostat:{site.engine.instance}:1.1"
     site.slurm.is_away = True
     site.engine.start([site.attempt()])
-    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME), "it was tried")
+    site.wait_until(lambda: site.journal.find("1.1") == JournalEntry(ME), "it was tried")
     site.engine.stop(site.attempt(), 0)
     site.slurm.put(55, comment)
     site.slurm.is_away = False
@@ -326,12 +339,12 @@ def test_what_nobody_wants_any_more_is_taken_out_of_slurm_after_a_restart(site: 
     site.engine.observe([site.attempt(2)])
     site.engine.forget_all_but(["2.1"])
     site.wait_until(lambda: site.slurm.cancelled == [first], "the first is cancelled")
-    assert site.traces.find("2.1") == Trace(ME, second)
+    assert site.journal.find("2.1") == JournalEntry(ME, second)
 
 
 def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) -> None:
     site.engine.start([site.attempt()])
-    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "it is handed over")
+    site.wait_until(lambda: site.journal.find("1.1") == JournalEntry(ME, 100), "it is handed over")
     site.slurm.put(100, "", uid=ME + 1)
     site.engine.stop(site.attempt(), 0)
     site.wait_until(site.ends, "it is given up")
@@ -342,7 +355,7 @@ def test_a_number_that_now_belongs_to_somebody_else_is_left_alone(site: Site) ->
 def test_looks_that_receipts_hasten_make_no_job_lost_before_its_time(tmp_path: Path) -> None:
     site = Site(tmp_path)
     site.engine.close()
-    site.engine = SlurmEngine(Settings(site.home), cast(Commands, site.slurm), SELDOM)
+    site.engine = SlurmEngine(Settings(site.home), cast(SlurmClient, site.slurm), SELDOM)
     site.engine.start([site.attempt()])
     site.wait_until(lambda: site.number_of("1.1"), "it is handed over")
     del site.slurm.known[100]
@@ -391,7 +404,7 @@ def test_a_full_disk_is_waited_for_without_end(site: Site, monkeypatch: pytest.M
         raise OSError(errno.ENOSPC, "No space left on device")
 
     with monkeypatch.context() as patched:
-        patched.setattr("heliostat.engines.slurm.submission.lay_out", full)
+        patched.setattr("heliostat.engines.slurm.submit.lay_out", full)
         site.engine.start([site.attempt(1), site.attempt(2)])
         site.wait_until(lambda: "No space left" in str(site.engine.waiting("2.1")), "it says so")
     site.wait_until(lambda: site.number_of("1.1") and site.number_of("2.1"), "both are handed over")

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.engines.slurm.arrays import ArraySite, Chunk, array_argv, array_script, chunks_of
-from heliostat.engines.slurm.programs import SlurmRefused
+from heliostat.engines.slurm.client import SlurmRefused
 from heliostat.engines.slurm.script import Site as SlurmSite
 from heliostat.models import Attempt, Cause, JobSpec, Placement
 from unit.engines.slurm.test_slurm_arrays import ARRAY_CASES, HOSTILE_FOLDER, handed_over, options_of
@@ -25,8 +25,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
     site.engine.close()
 
 
-def likes(site: Site, *commands: Sequence[str]) -> list[Attempt]:
-    return [site.attempt(1 + place, spec=JobSpec(tuple(words))) for place, words in enumerate(commands)]
+def likes(site: Site, *client: Sequence[str]) -> list[Attempt]:
+    return [site.attempt(1 + place, spec=JobSpec(tuple(words))) for place, words in enumerate(client)]
 
 
 def together(attempts: Sequence[Attempt]) -> list[list[str]]:

@@ -1,17 +1,13 @@
 """What running jobs use, as Slurm's `sstat` says it: some of them at a time, now and then."""
 
 from collections.abc import Mapping, Sequence
-from typing import cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm import live
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.live import MOST_AT_ONCE, LiveUse, Running
-from heliostat.engines.slurm.live_read import Live, by_known_number, inner_numbers, lives_of_sstat
-from heliostat.engines.slurm.numbers import ElementNumber
+from heliostat.engines.slurm.parse import ElementNumber, inner_numbers
+from heliostat.engines.slurm.usage import MOST_AT_ONCE, Live, LiveUse, Running, by_known_number, lives_of_sstat
 from heliostat.errors import EngineUnavailable
 from heliostat.models import DeviceReading, Reading
 
@@ -51,7 +47,7 @@ class FakeSlurm:
         self.seconds_used = 0.0
         self.is_away = False
 
-    def live_uses(self, numbers: Sequence[int]) -> dict[int, Live]:
+    def read_live(self, numbers: Sequence[int]) -> dict[int, Live]:
         if self.is_away:
             raise EngineUnavailable("Slurm does not answer.")
         self.asked.append(list(numbers))
@@ -65,8 +61,7 @@ class Desk:
         self, monkeypatch: pytest.MonkeyPatch, running: Mapping[str, Running], seconds: float = 60
     ) -> None:
         self.slurm, self.running, self.now = FakeSlurm(), dict(running), 1000.0
-        monkeypatch.setattr(live.time, "monotonic", lambda: self.now)
-        self.use = LiveUse(cast(Commands, self.slurm), seconds, lambda: self.running)
+        self.use = LiveUse(self.slurm.read_live, seconds, lambda: self.running, lambda: self.now)
         monkeypatch.setattr(self.use._looks, "if_old", lambda: None)
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.machines import node_of
+from heliostat.engines.slurm.mapping import node_of
 from heliostat.engines.slurm.parse import (
     SlurmJob,
     comments_of,

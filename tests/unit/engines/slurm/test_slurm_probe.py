@@ -10,12 +10,19 @@ from typing import cast
 import pytest
 
 from heliostat.config import Home, ServerSettings, Settings
-from heliostat.engines.slurm.commands import Commands
-from heliostat.engines.slurm.configuration import config_of, judge_configuration
-from heliostat.engines.slurm.partitions import Partition
-from heliostat.engines.slurm.probe import last_probe, probe
-from heliostat.engines.slurm.probe_words import Answer, Question, answer_of, judged, not_tried, srun_argv
-from heliostat.engines.slurm.programs import SlurmRefused
+from heliostat.engines.slurm.checks import judge_configuration
+from heliostat.engines.slurm.client import SlurmClient, SlurmRefused
+from heliostat.engines.slurm.parse import Partition, config_of
+from heliostat.engines.slurm.probe import (
+    Answer,
+    Question,
+    answer_of,
+    judged,
+    last_probe,
+    not_tried,
+    probe,
+    srun_argv,
+)
 from heliostat.errors import Conflict
 
 QUESTION = Question("/shared/probe-1", "w0rd", {"ann": (1001, 1001), "bob": (1002, 1002)})
@@ -126,7 +133,7 @@ def settings(tmp_path: Path) -> Settings:
 def test_what_was_found_is_kept_with_its_age_and_nothing_is_left(settings: Settings) -> None:
     assert [(level, hint) for _, level, _, hint in last_probe(settings)] == [("warning", "helio doctor --probe")]
     slurm = OnePartition("node n1\nword WORD\nwritable yes\n")
-    found = probe(settings, {}, cast(Commands, slurm))
+    found = probe(settings, {}, cast(SlurmClient, slurm))
     assert (slurm.asked, list(last_probe(settings))) == (1, found)
     assert [level for _, level, _, _ in found] == ["ok"]
     assert not list(settings.home.path.glob("probe-*"))
@@ -148,12 +155,12 @@ def test_nobody_changes_the_word_and_what_they_put_beside_it_goes_away(settings:
                 tray.mkdir()
             return super().ask(argv)
 
-    assert probe(settings, {}, cast(Commands, Watched("node n1\nword WORD\nwritable yes\n")))
+    assert probe(settings, {}, cast(SlurmClient, Watched("node n1\nword WORD\nwritable yes\n")))
     assert not list(settings.home.path.glob("probe-*"))
 
 
 def test_a_refusal_is_a_finding(settings: Settings) -> None:
-    ((_, level, message, hint),) = probe(settings, {}, cast(Commands, OnePartition(None)))
+    ((_, level, message, hint),) = probe(settings, {}, cast(SlurmClient, OnePartition(None)))
     assert (level, message) == ("warning", "No node of partition main had room for a probe.")
     assert hint
 
@@ -162,10 +169,10 @@ def test_two_do_not_probe_at_once(settings: Settings) -> None:
     class Impatient(OnePartition):
         def ask(self, argv: list[str]) -> str:
             with pytest.raises(Conflict):
-                probe(settings, {}, cast(Commands, OnePartition("")))
+                probe(settings, {}, cast(SlurmClient, OnePartition("")))
             return super().ask(argv)
 
-    assert len(probe(settings, {}, cast(Commands, Impatient("node n1\nword WORD\nwritable yes\n")))) == 1
+    assert len(probe(settings, {}, cast(SlurmClient, Impatient("node n1\nword WORD\nwritable yes\n")))) == 1
 
 
 def test_good_settings_of_slurm_give_no_warning() -> None:

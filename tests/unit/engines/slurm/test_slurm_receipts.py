@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.numbers import ElementNumber
-from heliostat.engines.slurm.receipts import NO_RECEIPT, Receipt, read_receipt, receipt_in
+from heliostat.engines.slurm.journal import NO_RECEIPT, Receipt, read_receipt, receipt_in
+from heliostat.engines.slurm.parse import ElementNumber
 
 
 @pytest.mark.parametrize(

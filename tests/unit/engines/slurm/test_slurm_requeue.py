@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from heliostat.engines.slurm.handed import Handed, limit_set_in_slurm
+from heliostat.engines.slurm.journal import JournalEntry
 from heliostat.engines.slurm.parse import SlurmJob, Standing
-from heliostat.engines.slurm.traces import Trace
+from heliostat.engines.slurm.tracked_job import TrackedJob, limit_set_in_slurm
 from heliostat.models import Attempt, Cause, Ended, Retimed, Started
 from unit.engines.slurm.test_slurm_engine import BEGAN, ME, Site
 
@@ -24,7 +24,7 @@ def site(tmp_path: Path) -> Iterator[Site]:
 def running(site: Site) -> Attempt:
     attempt = site.attempt()
     site.engine.start([attempt])
-    site.wait_until(lambda: site.traces.find("1.1") == Trace(ME, 100), "it is in Slurm")
+    site.wait_until(lambda: site.journal.find("1.1") == JournalEntry(ME, 100), "it is in Slurm")
     site.slurm.run(100)
     site.wait_until(lambda: starts(site) == ["1.1"], "its start is told")
     return attempt
@@ -49,8 +49,8 @@ def test_a_requeued_job_ends_as_this_attempt_and_waits_as_the_next(site: Site) -
     assert (end.attempt_id, end.cause) == ("1.1", Cause.REQUEUED)
     site.wait_until(lambda: site.engine.waiting("1.2"), "it waits")
     site.engine.forget(["1.1"])
-    assert site.traces.find("1.1") is None
-    assert site.traces.find("1.2") == Trace(ME, 100, restarts=1, first=1)
+    assert site.journal.find("1.1") is None
+    assert site.journal.find("1.2") == JournalEntry(ME, 100, restarts=1, first=1)
     requeue(site, state="RUNNING")
     site.wait_until(lambda: starts(site) == ["1.1", "1.2"], "its second start is told")
     site.slurm.end(100)
@@ -123,7 +123,7 @@ def test_a_server_killed_after_the_requeue_is_recorded_finds_the_job_under_its_n
     again = Attempt("1.2", replace(attempt.job, attempt=2), "")
     assert site.engine.observe([again]) == []
     site.engine.forget_all_but({"1.2"})
-    assert site.traces.find("1.2") == Trace(ME, 100, restarts=1, first=1)
+    assert site.journal.find("1.2") == JournalEntry(ME, 100, restarts=1, first=1)
     requeue(site, state="RUNNING")
     site.wait_until(lambda: "1.2" in starts(site), "its second start is told")
     assert site.slurm.cancelled == []
@@ -139,7 +139,7 @@ def test_one_that_runs_again_after_such_a_death_is_not_taken_for_requeued_once_m
     (seen,) = site.engine.observe([again])
     assert isinstance(seen, Started)
     assert seen.attempt_id == "1.2"
-    assert site.traces.find("1.2") == Trace(ME, 100, restarts=1, first=1)
+    assert site.journal.find("1.2") == JournalEntry(ME, 100, restarts=1, first=1)
 
 
 def test_a_stop_that_comes_while_it_is_requeued_takes_it_out_of_slurm(site: Site) -> None:
@@ -194,11 +194,11 @@ def test_a_limit_is_others_when_it_is_not_what_we_asked_for(
 def test_time_in_which_a_job_was_suspended_does_not_count(site: Site) -> None:
     now = datetime(2026, 1, 1, 1, tzinfo=UTC)
     began = now - timedelta(seconds=900)
-    handed = Handed(site.attempt(time_limit_seconds=600), "", ME, 1, started=Started("1.1", began), runs=True)
+    tracked = TrackedJob(site.attempt(time_limit_seconds=600), "", ME, 1, started=Started("1.1", began), runs=True)
     job = SlurmJob(1, "SUSPENDED", ME, 0, 0, began, None, ("n1",), "None", Standing(used="5:00"))
-    assert handed.is_over_limit(now)
-    handed.note_pause(job, now)
-    assert not handed.is_over_limit(now)
-    handed.note_pause(replace(job, state="RUNNING"), now)
-    assert not handed.is_over_limit(now + timedelta(seconds=299))
-    assert handed.is_over_limit(now + timedelta(seconds=300))
+    assert tracked.is_over_limit(now)
+    tracked.note_pause(job, now)
+    assert not tracked.is_over_limit(now)
+    tracked.note_pause(replace(job, state="RUNNING"), now)
+    assert not tracked.is_over_limit(now + timedelta(seconds=299))
+    assert tracked.is_over_limit(now + timedelta(seconds=300))

@@ -4,11 +4,17 @@ from collections.abc import Sequence
 
 import pytest
 
-from heliostat.engines.slurm.accounts import AddUser, Association, Limits, Qos
-from heliostat.engines.slurm.associations import Picture, SlurmAccounts
-from heliostat.engines.slurm.programs import SlurmRefused
-from heliostat.engines.slurm.sacctmgr import carry_out, conduct_of, first_line, read_accounts
-from heliostat.engines.slurm.share import parse_sshare
+from heliostat.engines.slurm.accounts.sacctmgr import (
+    Access,
+    SlurmAccounts,
+    carry_out,
+    conduct_of,
+    first_line,
+    parse_sshare,
+    read_accounts,
+)
+from heliostat.engines.slurm.accounts.steps import AddUser, Association, Limits, Qos
+from heliostat.engines.slurm.client import SlurmRefused
 from heliostat.errors import Conflict, EngineUnavailable
 
 CONFIG = """\
@@ -117,24 +123,24 @@ def test_usage_is_read_as_a_tree() -> None:
     assert list(parse_sshare("garbage\n\n")) == []
 
 
-def picture(enforce: str = "associations,limits,qos") -> Picture:
+def access(enforce: str = "associations,limits,qos") -> Access:
     slurm = Answering(all_answers())
-    return Picture(conduct_of(CONFIG.replace("associations,limits,qos", enforce)), read_accounts(slurm, "bench"))
+    return Access(conduct_of(CONFIG.replace("associations,limits,qos", enforce)), read_accounts(slurm, "bench"))
 
 
 def test_a_job_gets_the_account_of_its_project_only_if_its_user_has_it() -> None:
-    assert picture().account_for("ann", "lab") == "lab"
-    assert picture().account_for("bert", "lab") is None
+    assert access().account_for("ann", "lab") == "lab"
+    assert access().account_for("bert", "lab") is None
 
 
 def test_a_class_is_refused_where_slurm_would_refuse_it() -> None:
-    seen = picture()
+    seen = access()
     assert seen.refused_qos("ann", "lab", "normal") is None
     assert "it has no QOS interactive" in (seen.refused_qos("ann", "lab", "interactive") or "")
     assert "does not let ann use the QOS urgent" in (seen.refused_qos("ann", "lab", "urgent") or "")
     assert "in the account lab" in (seen.refused_qos("ann", "elsewhere", "urgent") or "")
     assert seen.refused_qos("stranger", "lab", "urgent") is None
-    assert picture("associations").refused_qos("ann", "lab", "urgent") is None
+    assert access("associations").refused_qos("ann", "lab", "urgent") is None
 
 
 def test_while_the_accounting_is_away_nothing_is_refused_and_the_last_picture_stays() -> None:

@@ -13,8 +13,9 @@ from typing import Any
 import pytest
 
 from heliostat.engines.environment import Person, Surroundings
-from heliostat.engines.slurm.receipts import BEGUN_BEFORE
-from heliostat.engines.slurm.script import Paths, Site, Unfit, batch_script, sbatch_argv
+from heliostat.engines.slurm.journal import BEGUN_BEFORE
+from heliostat.engines.slurm.mapping import Unfit
+from heliostat.engines.slurm.script import Paths, Site, batch_script, sbatch_argv
 from heliostat.models import Attempt, Job, JobSpec, JobState, Layout, Placement, Resources
 
 CASES = Path(__file__).parents[3] / "cases" / "slurm"

@@ -7,10 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.slurm.loads import loads_of_sinfo
-from heliostat.engines.slurm.quantities import gpus_in, resources_in, size_in_mib, span_in_seconds
-from heliostat.engines.slurm.traces import Trace, Traces
-from heliostat.engines.slurm.usage import Owed, OwedUsage, Used, uses_of_sacct
+from heliostat.engines.slurm.journal import Journal, JournalEntry
+from heliostat.engines.slurm.parse import gpus_in, resources_in, size_in_mib, span_in_seconds
+from heliostat.engines.slurm.usage import Owed, OwedUsage, Used, loads_of_sinfo, uses_of_sacct
 from heliostat.models import AttemptUsage, Reading
 
 SAID = """\
@@ -67,12 +66,12 @@ def test_a_node_is_busy_as_far_as_it_says() -> None:
 
 
 def test_what_a_forgotten_attempt_used_is_owed_until_it_is_noted_also_after_a_restart(tmp_path: Path) -> None:
-    traces, owed = Traces(tmp_path), OwedUsage(tmp_path)
-    traces.put("12.1", Trace(1000, 4711))
-    traces.put("13.1", Trace(1000))
-    traces.put("14.1", Trace(None))
+    journal, owed = Journal(tmp_path), OwedUsage(tmp_path)
+    journal.put("12.1", JournalEntry(1000, 4711))
+    journal.put("13.1", JournalEntry(1000))
+    journal.put("14.1", JournalEntry(None))
     owed.owe(["12.1", "13.1", "14.1", "15.1"])
-    assert (list(traces.ids()), owed.all(0)) == ([], [])
+    assert (list(journal.ids()), owed.all(0)) == ([], [])
     (one,) = OwedUsage(tmp_path).all(10)
     assert (one.attempt_id, one.uid, one.number) == ("12.1", 1000, 4711)
     owed.remove(["12.1"])

@@ -1,0 +1,1 @@
+"""Slurm's accounts follow our departments, projects and people."""

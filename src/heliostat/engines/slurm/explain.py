@@ -1,0 +1,179 @@
+"""Why a job waits in Slurm's queue, in one sentence of ours with what to do about it, and where in line: pure.
+
+Slurm has some 160 reasons; most are built of parts (`QOSMaxGRESPerUser`), and so are our sentences.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+
+from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.models import Waiting
+
+_ADMIN = "ask an administrator of Slurm"
+_SOURCE = "Slurm's plan"
+_NOT_IN_LINE = frozenset({"Dependency", "DependencyNeverSatisfied", "BeginTime"})
+
+
+@dataclass(frozen=True, slots=True)
+class Reason:
+    kind: str  # what blocks it: turn, room, nodes, quota, reservation, array, held, dependency, begin, other
+    words: str
+
+
+_REASONS = {
+    "None": Reason("turn", "waits for Slurm to look at it"),
+    "Priority": Reason("turn", "waits behind jobs with a higher priority in Slurm"),
+    "Resources": Reason("room", "waits for room: what it asks for is in use"),
+    "Dependency": Reason("dependency", "waits for another job in Slurm"),
+    "DependencyNeverSatisfied": Reason("dependency", "waits for a job that ended otherwise; cancel it"),
+    "BeginTime": Reason("begin", "waits for its begin time"),
+    "JobHeldUser": Reason("held", "held in Slurm by its owner; `scontrol release` lets it go"),
+    "JobHeldAdmin": Reason("held", "held in Slurm by an administrator; ask them to release it"),
+    "JobHoldMaxRequeue": Reason(
+        "held", "held in Slurm: it was requeued too often; see its output, then release it"
+    ),
+    "JobArrayTaskLimit": Reason("array", "waits for other elements of its array: no more may run at once"),
+    "PartitionDown": Reason("nodes", f"its partition is down; {_ADMIN}"),
+    "PartitionInactive": Reason("nodes", f"its partition is closed; {_ADMIN}"),
+    "PartitionTimeLimit": Reason(
+        "nodes", "asks for more time than its partition allows; ask for less with --time"
+    ),
+    "PartitionNodeLimit": Reason("nodes", "asks for more nodes than its partition gives one job; ask for fewer"),
+    "PartitionConfig": Reason("nodes", "asks for more than its partition allows; ask for less"),
+    "ReqNodeNotAvail": Reason("nodes", "a node it needs is not available; see helio nodes"),
+    "NodeDown": Reason("nodes", "a node it needs is down; see helio nodes"),
+    "FrontEndDown": Reason("nodes", f"no front end of Slurm is up; {_ADMIN}"),
+    "BadConstraints": Reason("nodes", "no node has what it asks for; cancel it and ask for something else"),
+    "Reservation": Reason("reservation", "waits for its reservation"),
+    "ReservationDeleted": Reason("reservation", "its reservation was deleted; cancel it and submit it without"),
+    "Licenses": Reason("room", "waits for a licence that is in use"),
+    "BurstBufferResources": Reason("room", "waits for room in the burst buffer"),
+    "BurstBufferStageIn": Reason("begin", "its data is being copied to the burst buffer"),
+    "BurstBufferOperation": Reason("other", f"the burst buffer failed; {_ADMIN}"),
+    "Cleaning": Reason("begin", "is being cleaned up after its last run; it goes on by itself"),
+    "Prolog": Reason("begin", "its nodes are being prepared"),
+    "InvalidAccount": Reason("quota", f"its account in Slurm is no longer valid; {_ADMIN}"),
+    "InvalidQOS": Reason("quota", f"its QOS in Slurm is no longer valid; {_ADMIN}"),
+    "AccountNotAllowed": Reason("quota", f"its account may not use this partition; {_ADMIN}"),
+    "QOSNotAllowed": Reason("quota", "its QOS may not be used there; submit it with the class normal"),
+    "QOSUsageThreshold": Reason(
+        "quota", "its account has used too much lately for this QOS; wait, or use another class"
+    ),
+    "QOSJobLimit": Reason("quota", "its QOS has all the jobs it may have; it starts when others end"),
+    "QOSResourceLimit": Reason("quota", "its QOS uses all it may; it starts when others end"),
+    "QOSTimeLimit": Reason("quota", "its QOS has used up its time; ask for less time, or another class"),
+    "AssociationJobLimit": Reason("quota", "its account has all the jobs it may have; it starts when others end"),
+    "AssociationResourceLimit": Reason("quota", "its account uses all it may; it starts when others end"),
+    "AssociationTimeLimit": Reason("quota", f"its account has used up its time; {_ADMIN}"),
+    "MaxMemPerLimit": Reason("nodes", "asks for more memory than its partition gives; ask for less with --memory"),
+    "DeadLine": Reason("other", "cannot end before its deadline in Slurm; cancel it"),
+    "FedJobLock": Reason("turn", "waits for another cluster of Slurm's federation"),
+    "JobLaunchFailure": Reason("held", f"could not be launched on its node; {_ADMIN}"),
+    "SystemFailure": Reason("other", f"Slurm had a failure of its own; {_ADMIN}"),
+}
+# What Slurm says in whole words instead of one; the first that is found counts.
+_PHRASES = (
+    ("launch failed requeued held", _REASONS["JobLaunchFailure"]),
+    ("job requeued in held state", Reason("held", "requeued and held in Slurm; `scontrol release` lets it go")),
+    (
+        "nodes required for job are down",
+        Reason("nodes", "the nodes it needs are down, drained or kept for others"),
+    ),
+    ("reqnodenotavail", _REASONS["ReqNodeNotAvail"]),
+)
+_LIMIT = re.compile(
+    r"(QOS|Assoc|)(Grp|Max|Min)(CPU|Cpu|GRES|Memory|Mem|Node|Jobs|SubmitJobs?|WallDuration|Wall|License|BB|Billing"
+    r"|Energy|Unknown)(RunMinutes|Minutes|)(?:Per(Job|Node|User|Account))?(?:Limit|NotSatisfied)?"
+)
+_WHAT = {
+    "CPU": "cpus",
+    "Cpu": "cpus",
+    "GRES": "GPUs",
+    "Mem": "memory",
+    "Memory": "memory",
+    "Node": "nodes",
+    "Jobs": "running jobs",
+    "SubmitJob": "jobs in the queue",
+    "SubmitJobs": "jobs in the queue",
+    "Wall": "running time",
+    "WallDuration": "time",
+    "License": "licences",
+    "BB": "burst buffer",
+    "Billing": "billed units",
+    "Energy": "energy",
+    "Unknown": "units of a resource",
+}
+
+
+def reason_of(said: str) -> Reason:
+    """What we have no words for is said as Slurm says it."""
+    if known := _REASONS.get(said):
+        return known
+    plain = said.replace("_", " ").lower()
+    for phrase, reason in _PHRASES:
+        if phrase in plain:
+            return reason
+    if found := _LIMIT.fullmatch(said):
+        return Reason("quota", _limit_in_words(*(part or "" for part in found.groups())))
+    return Reason("other", f"waits in Slurm: {_printable(said)}")
+
+
+def _limit_in_words(owner: str, bound: str, what: str, minutes: str, each: str) -> str:
+    whose = "account" if owner == "Assoc" else "QOS"
+    many = _WHAT[what]
+    if bound == "Min":
+        return f"asks for less than its {whose} demands: {many}; ask for more"
+    if bound == "Grp":
+        return _group_in_words(f"its {whose}", many, minutes)
+    if each in ("Job", "Node"):
+        over = f"{many} and time together" if minutes else f"{many} on a node" if each == "Node" else many
+        return f"asks for more {over} than its {whose} allows one job; cancel it and ask for less"
+    if each == "Account":
+        return f"its account has all the {many} that its QOS allows one account; it starts when others of it end"
+    return f"its owner has all the {many} that the {whose} allows one user; it starts when others of theirs end"
+
+
+def _group_in_words(whose: str, many: str, minutes: str) -> str:
+    if minutes == "RunMinutes":
+        return f"the running jobs of {whose} have all the {many} and time they may; it helps to ask for less time"
+    if minutes or many == "running time":
+        what = f"{many} and time" if minutes else many
+        return f"{whose} has used up what it may of {what}; {_ADMIN}"
+    return f"{whose} has all the {many} it may have; it starts when others of it end"
+
+
+def _printable(said: str) -> str:
+    return "".join(sign if sign.isprintable() else " " for sign in said)[:200]
+
+
+class QueueOrder:
+    """The queue as one look has found it. Each partition has a line of its own; who is held, or waits for another
+    job or for its time to begin, stands in none."""
+
+    def __init__(self, jobs: Mapping[int, SlurmJob]) -> None:
+        self._jobs = jobs
+
+    def waiting(self, number: int) -> Waiting | None:
+        """None: it does not wait, or is not known."""
+        job = self._jobs.get(number)
+        if job is None or not job.is_waiting:
+            return None
+        reason = reason_of(job.reason)
+        position, of = self._positions.get(number, (None, None))
+        starts_at = None if reason.kind == "held" else job.started_at
+        return Waiting(reason.words, reason.kind, position, of, starts_at, _SOURCE)
+
+    @cached_property
+    def _positions(self) -> dict[int, tuple[int, int]]:
+        lines: dict[str, list[SlurmJob]] = defaultdict(list)
+        for job in self._jobs.values():
+            if job.is_waiting and job.place.priority > 0 and job.reason not in _NOT_IN_LINE:
+                lines[job.place.partition].append(job)
+        found: dict[int, tuple[int, int]] = {}
+        for line in lines.values():
+            line.sort(key=lambda job: (-job.place.priority, job.number))
+            found |= {job.number: (at, len(line)) for at, job in enumerate(line, 1)}
+        return found

@@ -1,0 +1,163 @@
+"""How a Slurm job has ended, and why it waits, in our words."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from heliostat.engines.slurm.client import SlurmRefused
+from heliostat.engines.slurm.journal import BEGUN_BEFORE, Receipt
+from heliostat.engines.slurm.mapping import Known, ending, is_of_count, may_pass, refusal_in_words
+from heliostat.engines.slurm.parse import SlurmJob
+from heliostat.models import Attempt, Cause, Job, JobSpec, JobState, Resources
+
+BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+OVER = SlurmJob(7, "COMPLETED", 1001, 0, 0, BEGAN, BEGAN + timedelta(seconds=90), ("n1",), "None")
+JOB = Job(
+    id=12,
+    kind="batch",
+    name="train",
+    state=JobState.RUNNING,
+    user="ann",
+    unix_user="ann",
+    project="vision",
+    resources=Resources(1, 64),
+    spec=JobSpec(("true",)),
+    submitted_at=BEGAN,
+    time_limit_seconds=60,
+    attempt=1,
+)
+ATTEMPT = Attempt("12.1", JOB, "n1")
+
+
+BEGUN = Receipt(7, "n1")
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+def refused(last: str, said: str = "") -> SlurmRefused:
+    error = SlurmRefused(last)
+    error.said = said or last
+    return error
+
+
+@pytest.mark.parametrize(
+    ("job", "cause", "exit_code"),
+    [
+        (OVER, Cause.EXITED, 0),
+        (replace(OVER, state="FAILED", exit_code=3), Cause.EXITED, 3),
+        (replace(OVER, state="OUT_OF_MEMORY", signal=9), Cause.OUT_OF_MEMORY, 137),
+        (replace(OVER, state="OUT_OF_MEMORY", signal=125), Cause.OUT_OF_MEMORY, 137),  # Slurm's own number
+        (replace(OVER, state="TIMEOUT", signal=15), Cause.TIMED_OUT, 143),
+        (replace(OVER, state="FAILED", signal=15), Cause.TIMED_OUT, 143),  # at its limit, by a server that is gone
+        (replace(OVER, state="NODE_FAIL"), Cause.LOST, None),
+        (replace(OVER, state="CANCELLED"), Cause.STOPPED, 0),
+        (replace(OVER, state="CANCELLED", nodes=(), started_at=None), Cause.STOPPED, None),
+        (replace(OVER, state="FAILED", signal=53), Cause.REFUSED, None),
+    ],
+)
+def test_the_end_of_a_slurm_job_has_a_cause(job: SlurmJob, cause: Cause, exit_code: int | None) -> None:
+    attempt = ATTEMPT if cause is Cause.TIMED_OUT else replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None))
+    ended = ending(attempt, job, Known(receipt=BEGUN))
+    assert (ended.cause, ended.exit_code) == (cause, exit_code)
+    assert ended.at == OVER.ended_at
+
+
+@pytest.mark.parametrize(("code", "cause"), [(137, Cause.OUT_OF_MEMORY), (1, Cause.EXITED)])
+def test_a_container_that_was_killed_when_its_memory_was_full_is_told_as_out_of_memory(
+    code: int, cause: Cause
+) -> None:
+    job, attempt = (
+        replace(OVER, state="FAILED", exit_code=code),
+        replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None)),
+    )
+    noted = replace(BEGUN, exit_code=code, out_of_memory=True)
+    ended = ending(attempt, job, Known(receipt=noted))
+    assert (ended.cause, ended.exit_code) == (cause, code)
+
+
+ENDED = replace(BEGUN, exit_code=3)
+
+
+@pytest.mark.parametrize(
+    ("state", "receipt", "is_forgetful", "cause"),
+    [
+        ("NODE_FAIL", ENDED, False, Cause.EXITED),  # it had ended before its node was lost
+        ("NODE_FAIL", BEGUN, False, Cause.LOST),
+        ("NODE_FAIL", replace(BEGUN, exit_code=143), False, Cause.LOST),  # Slurm had it killed for that
+        ("NODE_FAIL", Receipt(), False, Cause.NOT_STARTED),
+        ("CANCELLED", ENDED, False, Cause.STOPPED),
+        ("CANCELLED", ENDED, True, Cause.EXITED),  # Slurm kills what it does not remember
+        ("CANCELLED", BEGUN, True, Cause.LOST),
+        ("CANCELLED", Receipt(), True, Cause.NOT_STARTED),
+        ("FAILED", ENDED, True, Cause.EXITED),
+        ("CANCELLED", replace(BEGUN, exit_code=143), True, Cause.LOST),
+    ],
+)
+def test_what_a_job_noted_itself_counts_where_slurm_has_lost_it(
+    state: str, receipt: Receipt, is_forgetful: bool, cause: Cause
+) -> None:
+    attempt = replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None))
+    ended = ending(attempt, replace(OVER, state=state, exit_code=3), Known(None, receipt, is_forgetful))
+    assert ended.cause is cause
+    assert ended.exit_code == (3 if cause is Cause.EXITED else ended.exit_code)
+
+
+def test_a_job_that_slurm_ran_twice_ended_as_it_did_the_first_time() -> None:
+    attempt = replace(ATTEMPT, job=replace(JOB, time_limit_seconds=None))
+    again = replace(OVER, state="FAILED", exit_code=BEGUN_BEFORE)
+    assert ending(attempt, again, Known(receipt=ENDED)).exit_code == 3
+    assert ending(attempt, again, Known(receipt=BEGUN)).cause is Cause.LOST
+    assert ending(attempt, again, Known(receipt=replace(ENDED, exit_code=BEGUN_BEFORE))).exit_code == BEGUN_BEFORE
+
+
+def test_a_script_that_cannot_write_its_receipt_says_why_it_did_not_begin() -> None:
+    ended = ending(
+        ATTEMPT,
+        replace(OVER, state="FAILED", exit_code=BEGUN_BEFORE),
+        Known(receipt=Receipt(noted_at=datetime.now(UTC))),
+    )
+    assert (ended.cause, "could not write" in str(ended.detail)) == (Cause.NOT_STARTED, True)
+
+
+def test_who_was_stopped_has_stopped_whatever_slurm_calls_it() -> None:
+    ended = ending(ATTEMPT, replace(OVER, state="FAILED", exit_code=7), Known(Cause.STOPPED))
+    assert (ended.cause, ended.exit_code) == (Cause.STOPPED, 7)
+
+
+@pytest.mark.parametrize(
+    ("said", "passes"),
+    [
+        ("Invalid qos specification", False),
+        ("Requested node configuration is not available", False),
+        ("Access/permission denied", False),
+        ("Memory required by task is not available", False),
+        (POLICY, True),
+        ("Unexpected missing something", True),
+        ("sbatch ended with 1", True),
+    ],
+)
+def test_only_what_is_said_of_the_job_is_final(said: str, passes: bool) -> None:
+    assert may_pass(refused(said)) is passes
+
+
+@pytest.mark.parametrize(
+    ("limit", "passes", "words"),
+    [
+        ("AssocMaxSubmitJobLimit", True, "has all the jobs in the queue that the account allows one user"),
+        ("QOSMaxSubmitJobPerUserLimit", True, "has all the jobs in the queue that the QOS allows one user"),
+        ("AssocGrpSubmitJobsLimit", True, "its account has all the jobs in the queue it may have"),
+        ("QOSMaxWallDurationPerJobLimit", False, "asks for more time than its QOS allows one job"),
+        ("AssocMaxCpuPerJobLimit", False, "asks for more cpus than its account allows one job"),
+    ],
+)
+def test_of_limits_only_that_on_the_number_of_jobs_is_waited_for(limit: str, passes: bool, words: str) -> None:
+    error = refused(POLICY, f"sbatch: error: {limit}\nsbatch: error: Batch job submission failed: {POLICY}")
+    assert (may_pass(error), is_of_count(error)) == (passes, passes)
+    assert words in refusal_in_words(error)
+    assert limit in refusal_in_words(error)
+
+
+def test_a_refusal_names_the_next_step_where_we_know_it() -> None:
+    of_account = refused("Invalid account or account/partition combination specified")
+    assert "helio slurm apply" in refusal_in_words(of_account)
+    assert refusal_in_words(refused("Something else")) == "Slurm refuses it: Something else"
