@@ -10,15 +10,13 @@ w.submit()
 
 import time
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
+from heliostat.client.address import find_address
 from heliostat.client.bodies import job_body
 from heliostat.client.git import with_record
-from heliostat.client.transport import Records, Resource, once
+from heliostat.client.transport import Records, Resource, Transport, once
 from heliostat.errors import HeliostatError, Invalid
-
-if TYPE_CHECKING:
-    from heliostat.client.client import Client
 
 OVER = frozenset({"completed", "failed", "cancelled"})
 _LONGEST_PAUSE_SECONDS = 5.0
@@ -132,6 +130,12 @@ class Steps(list[WorkflowStep]):
         return later if isinstance(later, WorkflowStep) else Steps(later)
 
 
+class HasWorkflows(Protocol):
+    """A client."""
+
+    workflows: Workflows
+
+
 class Workflow:
     """Jobs that need one another. Keyword arguments are its parameters, with their defaults."""
 
@@ -169,11 +173,10 @@ class Workflow:
             document["params"] = dict(self._params)
         return {**document, "jobs": {name: step.document() for name, step in self._steps.items()}}
 
-    def submit(self, client: "Client | None" = None, **params: Any) -> dict[str, Any]:
+    def submit(self, client: HasWorkflows | None = None, **params: Any) -> dict[str, Any]:
         """To this machine's server, or the client's; parameters by name."""
-        from heliostat.client.client import Client
-
-        return (client or Client()).workflows.submit(self, **params)
+        workflows = Workflows(Transport(find_address())) if client is None else client.workflows
+        return workflows.submit(self, **params)
 
 
 def _placed(job: Any, workdir: str) -> Any:
