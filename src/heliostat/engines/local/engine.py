@@ -25,8 +25,7 @@ from heliostat.engines.local.endpoints import LocalEndpoint
 from heliostat.engines.local.image_stores import RunningSweep, sweep_stores
 from heliostat.engines.local.log_order import read_order
 from heliostat.engines.local.machine import node_name, this_node
-from heliostat.engines.local.port_ownership import OwnershipChecks
-from heliostat.engines.local.ports import NotListening, find_listening
+from heliostat.engines.local.port_ownership import NotListening, OwnershipChecks, find_listening
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
 from heliostat.engines.local.supervision import Supervision

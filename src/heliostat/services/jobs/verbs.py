@@ -6,9 +6,8 @@ from typing import Any
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound, invalid_field
 from heliostat.models import ACTIVE, Attempt, Caller, Job, JobId, JobState
 from heliostat.models.quantities import parse_duration
-from heliostat.services.context import Context
+from heliostat.services.context import Context, programs
 from heliostat.services.environments.verbs import check_build
-from heliostat.services.programs import programs
 from heliostat.services.rights import check_inspectable, inspectable_job
 from heliostat.store import jobs as stored
 from heliostat.store import moves, people
