@@ -41,7 +41,7 @@ def test_a_job_is_added_by_the_form(page: Page, server: RunningServer) -> None:
     page.get_by_label("Time limit").fill("30m")
     page.get_by_text("More options").click()
     page.get_by_label("Environment variables").fill("A=1\nB=two words")
-    page.get_by_label("Hold: do not start").check()
+    page.get_by_label("Hold").check()
     expect(page.get_by_text("It would start now.")).to_be_visible()
     page.get_by_role("button", name="Submit job").click()
     job = submitted(page, server)

@@ -1,10 +1,10 @@
 """The bodies of requests about jobs, their code and environments, and nodes: unknown fields are refused."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from pydantic import (
     AfterValidator,
@@ -16,12 +16,14 @@ from pydantic import (
     StrictBool,
     StringConstraints,
     WithJsonSchema,
+    create_model,
     model_validator,
 )
 
-from heliostat.models import ArrayRange, Job, JobRequest, JobSpec, Layout, Parent, Placement, Rule
+from heliostat.models import ArrayRange, JobRequest, JobSpec, Layout, Parent, Placement, Rule
 from heliostat.models.dependencies import MOST_PAIRS, parse_begin, parse_parents
 from heliostat.models.environments import MOST_CHARACTERS, Software
+from heliostat.models.job_fields import ALIASES, JOB_FIELDS, JobField, Kind
 from heliostat.models.jobs import parse_mount
 from heliostat.models.notices import parse_occasions
 from heliostat.models.quantities import (
@@ -46,7 +48,6 @@ _SHELLS_OWN = {"UID", "EUID", "PPID", "SHELLOPTS", "BASHOPTS", "BASH_VERSINFO", 
 # These say which GPUs the queue has given to the job: another value would reach for somebody else's.
 _QUEUES_OWN = {"CUDA_VISIBLE_DEVICES", "NVIDIA_VISIBLE_DEVICES", "HELIOSTAT_MARK"}
 
-ENVIRONMENT_WORDS = "The software it runs with: files to build it from, or the digest of an environment of yours."
 File = Annotated[str, StringConstraints(min_length=1, max_length=MOST_CHARACTERS, strict=True)]
 
 
@@ -97,8 +98,6 @@ def _storable(text: str) -> str:
 
 Text = Annotated[str, StringConstraints(max_length=4096, strict=True), AfterValidator(_storable)]
 
-LongText = Annotated[str, StringConstraints(max_length=MOST_DIFF_BYTES, strict=True), AfterValidator(_storable)]
-
 
 class CodeBody(BaseModel):
     """The state of the folder it is submitted from, as git tells it."""
@@ -130,75 +129,6 @@ def with_code(read_job: ReadJob, record: CodeBody | None) -> ReadJob:
     """Reads jobs that are all submitted with the same code."""
     code = None if record is None else record.to_code()
     return lambda body: replace(read_job(body), code=code)
-
-
-def _begin(value: object) -> datetime | timedelta | None:
-    if value is None or isinstance(value, datetime | timedelta):
-        return value
-    if not isinstance(value, str):
-        raise ValueError("write a time as text: 2026-12-01T08:00Z, or +2h for in two hours")
-    return parse_begin(value)
-
-
-_NAMES = ("after", "after_ok", "after_any", "after_failed", "after_each")
-_ONE = {"type": ["integer", "string"]}
-Parents = Annotated[
-    tuple[str, ...],
-    BeforeValidator(parse_parents),
-    WithJsonSchema({"anyOf": [_ONE, {"type": "array", "items": _ONE}], "default": []}),
-]
-Begin = Annotated[
-    datetime | timedelta | None, BeforeValidator(_begin), WithJsonSchema({"type": ["string", "null"]})
-]
-
-
-def refuse_too_many(jobs: list[object]) -> None:
-    """Of the bodies of one request, before each reference is read."""
-    named = [value for job in jobs if isinstance(job, dict) for name in _NAMES if (value := job.get(name))]
-    count = sum(len(one) if isinstance(one, list) else str(one).count(",") + 1 for one in named)
-    if count > MOST_PAIRS:
-        raise ValueError(f"the jobs of one request may wait for {MOST_PAIRS} others in all")
-
-
-def parents(
-    ok: tuple[str, ...], any_end: tuple[str, ...], failed: tuple[str, ...], each: tuple[str, ...]
-) -> tuple[Parent, ...]:
-    by_rule = ((Rule.OK, ok), (Rule.ANY, any_end), (Rule.FAILED, failed))
-    found = [Parent(reference, rule) for rule, references in by_rule for reference in references]
-    return (*found, *(Parent(reference, Rule.OK, each=True) for reference in each))
-
-
-def _retry_on(value: object) -> tuple[str, ...] | None:
-    return None if value is None else parse_retry_on(value)
-
-
-def _notify(value: object) -> tuple[str, ...]:
-    return () if value is None else parse_occasions(value)
-
-
-_WORDS = {"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]}
-RetryOn = Annotated[tuple[str, ...] | None, BeforeValidator(_retry_on), WithJsonSchema(_WORDS)]
-Notify = Annotated[tuple[str, ...], BeforeValidator(_notify), WithJsonSchema(_WORDS)]
-
-
-def check_retry(max_retries: int, on: tuple[str, ...] | None, delay_seconds: int) -> None:
-    """Who says after what to try again means to: without a number nothing ever would be."""
-    if not max_retries and (on is not None or delay_seconds):
-        raise ValueError("retry_on and retry_delay say how max_retries are used: say how many, such as 3")
-
-
-def retry_of(on: tuple[str, ...] | None, delay_seconds: int) -> Retry:
-    return Retry(DEFAULT_CAUSES if on is None else on, delay_seconds)
-
-
-def retry_request(job: Job) -> dict[str, object]:
-    """What of this was asked for, as fields of a body."""
-    asked: dict[str, object] = {}
-    if job.max_retries and job.retry.on != DEFAULT_CAUSES:
-        asked["retry_on"] = list(job.retry.on)
-    if job.max_retries and job.retry.delay_seconds:
-        asked["retry_delay"] = job.retry.delay_seconds
-    return asked | ({"notify": list(job.notify)} if job.notify else {})
 
 
 def _no_nul(text: str) -> str:
@@ -240,6 +170,22 @@ def _duration(value: object) -> object:
     return parse_duration(_not_too_long(value, 40)) if isinstance(value, str) else value
 
 
+def _begin(value: object) -> datetime | timedelta | None:
+    if value is None or isinstance(value, datetime | timedelta):
+        return value
+    if not isinstance(value, str):
+        raise ValueError("write a time as text: 2026-12-01T08:00Z, or +2h for in two hours")
+    return parse_begin(value)
+
+
+def _retry_on(value: object) -> tuple[str, ...] | None:
+    return None if value is None else parse_retry_on(value)
+
+
+def _notify(value: object) -> tuple[str, ...]:
+    return () if value is None else parse_occasions(value)
+
+
 def _array(value: object) -> ArrayRange | None:
     if value is None or isinstance(value, ArrayRange):
         return value
@@ -256,10 +202,12 @@ def _array_length(text: str) -> int:
 
 
 def _not_too_many(jobs: object) -> object:
-    """Ten thousand arrays of ten thousand would fill the memory before anybody counted them."""
-    if isinstance(jobs, list):
-        refuse_too_many(jobs)
-    arrays = [job.get("array") for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+    """Ten thousand arrays of ten thousand would fill the memory before anybody counted them; so would parents."""
+    bodies = [job for job in jobs if isinstance(job, dict)] if isinstance(jobs, list) else []
+    named = [value for job in bodies for name in _PARENTS if (value := job.get(name))]
+    if sum(len(one) if isinstance(one, list) else str(one).count(",") + 1 for one in named) > MOST_PAIRS:
+        raise ValueError(f"the jobs of one request may wait for {MOST_PAIRS} others in all")
+    arrays = [job.get("array") for job in bodies]
     if sum(_array_length(array) for array in arrays if isinstance(array, str)) > _MOST_ELEMENTS:
         raise ValueError(f"all arrays together may have {_MOST_ELEMENTS} elements")
     return jobs
@@ -295,103 +243,96 @@ Argument = Annotated[str, StringConstraints(max_length=_MAX_ARGUMENT, strict=Tru
 Line = Annotated[str, StringConstraints(min_length=1, max_length=128, strict=True), AfterValidator(_one_line)]
 LabelPart = Annotated[str, StringConstraints(max_length=200, strict=True)]
 Count = Annotated[int, Field(strict=True)]
-Memory = Annotated[Count, BeforeValidator(_memory), Field(ge=16, le=2**40)]
-Gpus = Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(parse_gpus)]
 Label = Annotated[str, StringConstraints(max_length=127, strict=True), AfterValidator(parse_label)]
-Line500 = Annotated[str, StringConstraints(min_length=1, max_length=500, strict=True), AfterValidator(_one_line)]
 MountText = Annotated[str, StringConstraints(max_length=8500, strict=True), AfterValidator(_mount)]
-Signal = Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)]
+Command = (
+    Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
+)
+
+_PARENTS = [name for one in JOB_FIELDS if one.kind == "parents" for name in (one.name, one.alias) if name]
+_PARENT = {"type": ["integer", "string"]}
+_WORDS = WithJsonSchema({"anyOf": [{"type": "string"}, {"type": "array", "items": {"type": "string"}}]})
+_TYPES: dict[Kind, Any] = {
+    "command": Command,
+    "signal": Annotated[str, StringConstraints(max_length=10, strict=True), AfterValidator(parse_signal)],
+    "count": Count,
+    "gpus": Annotated[float, Field(strict=True, allow_inf_nan=False), AfterValidator(parse_gpus)],
+    "memory": Annotated[Count, BeforeValidator(_memory)],
+    "duration": Annotated[Count, BeforeValidator(_duration)],
+    "seconds": Annotated[float, Field(allow_inf_nan=False, strict=True)],
+    "flag": StrictBool,
+    "array": Annotated[ArrayRange | None, BeforeValidator(_array), Field(json_schema_extra={"type": "string"})],
+    "begin": Annotated[
+        datetime | timedelta | None, BeforeValidator(_begin), WithJsonSchema({"type": ["string", "null"]})
+    ],
+    "labels": list[Label],
+    "causes": Annotated[tuple[str, ...] | None, BeforeValidator(_retry_on), _WORDS],
+    "occasions": Annotated[tuple[str, ...], BeforeValidator(_notify), _WORDS],
+    "parents": Annotated[
+        tuple[str, ...],
+        BeforeValidator(parse_parents),
+        WithJsonSchema({"anyOf": [_PARENT, {"type": "array", "items": _PARENT}], "default": []}),
+    ],
+    "mounts": list[MountText],
+    "variables": Annotated[dict[str, Argument], AfterValidator(_environment)],
+    "upload": Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)],
+    "software": EnvironmentField,
+    "code": CodeBody,
+}
+_LISTS = ("labels", "mounts")
+_MAY_BE_NONE = ("array", "begin", "causes", "software")
+_TEXTS: dict[Kind, Callable[[str], str]] = {"script": _no_nul, "line": _one_line, "folder": _absolute}
+Model = TypeVar("Model", bound=BaseModel)
 
 
+def with_fields(fields: Iterable[JobField]) -> Callable[[type[Model]], type[Model]]:
+    """Gives a body these fields of a job."""
+
+    def decorate(body: type[Model]) -> type[Model]:
+        made: dict[str, Any] = {field.name: (_type(field), _field(field)) for field in fields}
+        return create_model(body.__name__, __base__=body, __module__=body.__module__, __doc__=body.__doc__, **made)
+
+    return decorate
+
+
+def _type(field: JobField) -> Any:
+    known = _bounded(field)
+    return known if field.default is not None or field.kind in _MAY_BE_NONE else known | None
+
+
+def _bounded(field: JobField) -> Any:
+    """Bounds come before what else is checked: a text that is too long is not read at all."""
+    most = None if field.most is None else int(field.most)
+    if field.kind == "choice":
+        return Literal[tuple(value for value, _ in field.choices)]
+    if field.kind in _TEXTS:
+        least = None if field.kind == "folder" else 1
+        size = StringConstraints(min_length=least, max_length=most, strict=True)
+        return Annotated[str, size, AfterValidator(_TEXTS[field.kind])]
+    if field.kind in _LISTS:
+        return Annotated[_TYPES[field.kind], Field(max_length=most)]
+    return Annotated[_TYPES[field.kind], Field(ge=field.least, le=most)]
+
+
+def _field(field: JobField) -> Any:
+    alias = AliasChoices(field.name, field.alias) if field.alias else None
+    return Field(default=field.default, validation_alias=alias, description=field.sentence)
+
+
+@with_fields(JOB_FIELDS)
 class JobBody(BaseModel):
     """A job to submit. Leave a field out for its default."""
 
     model_config = ConfigDict(extra="forbid", arbitrary_types_allowed=True)
 
-    command: (
-        Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
-    ) = Field(default=[], description="A shell line, or a list of words that no shell touches.")
-    script: (
-        Annotated[str, StringConstraints(min_length=1, max_length=2**20, strict=True), AfterValidator(_no_nul)]
-        | None
-    ) = Field(default=None, description="Text of a script to run; `command` then holds its arguments.")
-    name: Line | None = None
-    project: Line | None = None
-    cpus: Annotated[Count, Field(ge=1, le=100_000)] | None = None
-    memory: Memory | None = Field(default=None, description="16G, 512M, or a number of MiB.")
-    gpus: Gpus = Field(default=0, description="A whole number, or a part of one GPU: 0.5.")
-    gpu_type: Line | None = None
-    gpu_memory: Memory | None = Field(default=None, description="The least memory of each GPU: 40G.")
-    tasks: Annotated[Count, Field(ge=1, le=10_000)] = Field(
-        default=1, description="Parallel members that start together; what is asked for is that of one."
-    )
-    layout: Layout = Field(default=Layout.PACK, description="pack: on few nodes; spread: each on one of its own.")
-    exclusive: StrictBool = Field(default=False, description="Nobody else on its nodes.")
-    labels: Annotated[list[Label], Field(max_length=20)] = Field(
-        default=[], description="That its nodes must have: fast, disk=ssd."
-    )
-    reservation: Line | None = Field(default=None, description="Runs inside it: while it holds, on its nodes.")
-    time_limit: Annotated[Count, BeforeValidator(_duration), Field(ge=1, le=10 * 366 * 86400)] | None = Field(
-        default=None, description="4h, 1d12h, 1:30:00, or a number of seconds."
-    )
-    workdir: Annotated[str, StringConstraints(max_length=4095, strict=True), AfterValidator(_absolute)] | None = (
-        None
-    )
-    env: Annotated[dict[str, Argument], AfterValidator(_environment)] = {}
-    priority: Annotated[Count, Field(ge=-1000, le=1000)] = 0
-    priority_class: Line = Field(
-        default="normal",
-        validation_alias=AliasChoices("priority_class", "class"),
-        description="scavenger, normal, interactive or urgent; may be written `class`.",
-    )
-    preemptible: StrictBool = Field(default=False, description="May be sent back to the queue for others.")
-    preempt_signal: Signal = Field(default="TERM", description="What then tells it to save its work and go.")
-    overtime: StrictBool = Field(default=False, description="May run past its limit while nobody waits for it.")
-    held: StrictBool = False
-    max_retries: Annotated[Count, Field(ge=0, le=100)] = 0
-    array: Annotated[ArrayRange | None, BeforeValidator(_array), Field(json_schema_extra={"type": "string"})] = (
-        None
-    )
-    grace_seconds: Annotated[float, Field(ge=0, le=3600, allow_inf_nan=False, strict=True)] = 10.0
-    after: Parents = Field(
-        default=(),
-        validation_alias=AliasChoices("after", "after_ok"),
-        description="Start when these have completed: 12, [12, 13], array:5, a job of this request by its name.",
-    )
-    after_any: Parents = Field(default=(), description="Start when these are over, however they ended.")
-    after_failed: Parents = Field(default=(), description="Start when these are over and have not completed.")
-    after_each: Parents = Field(default=(), description="Of an array: each element after that of another's index.")
-    begin: Begin = Field(default=None, description="Not before: 2026-12-01T08:00Z, or +2h.")
+    if TYPE_CHECKING:
 
-    image: Line500 | None = Field(default=None, description="The container it runs in: python:3.11.")
-    runtime: Literal["process", "bubblewrap", "podman", "apptainer", "docker"] | None = Field(
-        default=None, description="How it is isolated; bubblewrap needs no image."
-    )
-    mounts: Annotated[list[MountText], Field(max_length=50)] = Field(
-        default=[], description="What its container sees of the node: SRC:DST or SRC:DST:ro."
-    )
-    network: Literal["host", "private", "none"] | None = Field(
-        default=None, description="What its container reaches."
-    )
-
-    record: CodeBody | None = Field(default=None, description="The code it is submitted with, as git tells it.")
-    upload: Annotated[str, StringConstraints(pattern="^[0-9a-f]{64}$", strict=True)] | None = Field(
-        default=None, description="Code that becomes its working directory: the id of an upload of yours."
-    )
-    template: Literal["torchrun", "mpi", "spark"] | None = Field(
-        default=None, description="What starts the command in each task: torchrun, mpi, spark."
-    )
-    environment: EnvironmentField = Field(default=None, description=ENVIRONMENT_WORDS)
-    retry_on: RetryOn = Field(default=None, description="What max_retries are for: lost, preempted, exit:75…")
-    retry_delay: Annotated[Count, BeforeValidator(_duration), Field(ge=0, le=7 * 86400)] = Field(
-        default=0, description="Before the first retry: 30s; twice as long before each further one, up to 1h."
-    )
-    notify: Notify = Field(default=(), description="Tell me when it started, ended, failed, is late, ends_soon.")
+        def __getattr__(self, name: str) -> Any: ...
 
     @model_validator(mode="before")
     @classmethod
     def _one_class(cls, values: object) -> object:
-        for other, name in (("class", "priority_class"), ("after_ok", "after")):
+        for other, name in ALIASES.items():
             if isinstance(values, dict) and other in values and name in values:
                 raise ValueError(f"{other} and {name} are two names of the same field: send only one of them")
         return values
@@ -412,68 +353,49 @@ class JobBody(BaseModel):
             raise ValueError("upload is the working directory: leave workdir out")
         if self.template == "mpi" and self.tasks > _MOST_OF_MPI:
             raise ValueError(f"mpi starts at most {_MOST_OF_MPI} tasks")
-        check_retry(self.max_retries, self.retry_on, self.retry_delay)
+        if not self.max_retries and (self.retry_on is not None or self.retry_delay):
+            raise ValueError("retry_on and retry_delay say how max_retries are used: say how many, such as 3")
         return self
 
     def to_request(self, usual_code: Code | None = None) -> JobRequest:
+        parts: dict[str, dict[str, Any]] = {"": {}, "spec": {}, "placement": {}, "retry": {}}
+        for name, part, attribute in _PATHS:
+            value = getattr(self, name)
+            parts[part][attribute] = _READ[name](value) if name in _READ else value
         return JobRequest(
-            spec=self._spec(),
-            name=self.name,
-            project=self.project,
-            cpus=self.cpus,
-            memory_mib=self.memory,
-            gpus=self.gpus,
-            gpu_type=self.gpu_type,
-            gpu_memory_mib=self.gpu_memory,
-            placement=self._placement(),
-            time_limit_seconds=self.time_limit,
-            priority=self.priority,
-            priority_class=self.priority_class,
-            preemptible=self.preemptible,
-            overtime=self.overtime,
-            held=self.held,
-            max_retries=self.max_retries,
-            array=self.array,
-            after=parents(self.after, self.after_any, self.after_failed, self.after_each),
-            begin=self.begin,
+            **parts[""],
+            spec=JobSpec(**parts["spec"]),
+            placement=Placement(**parts["placement"]),
+            retry=Retry(**parts["retry"]),
+            after=self._parents(),
             code=usual_code if self.record is None else self.record.to_code(),
-            environment=asked_software(self.environment),
-            retry=retry_of(self.retry_on, self.retry_delay),
-            notify=self.notify,
         )
+
+    def _parents(self) -> tuple[Parent, ...]:
+        by_rule = ((Rule.OK, self.after), (Rule.ANY, self.after_any), (Rule.FAILED, self.after_failed))
+        found = [Parent(reference, rule) for rule, references in by_rule for reference in references]
+        return (*found, *(Parent(reference, Rule.OK, each=True) for reference in self.after_each))
 
     def about(self) -> str:
         """What makes a request the same: all that was given, but not with which code it was submitted."""
         return repr([(name, getattr(self, name)) for name in sorted(self.model_fields_set - {"record"})])
 
-    def _placement(self) -> Placement:
-        labels = tuple(dict.fromkeys(self.labels))
-        return Placement(self.tasks, self.layout, self.exclusive, labels, self.reservation)
 
-    def _spec(self) -> JobSpec:
-        command = ("/bin/sh", "-c", self.command) if isinstance(self.command, str) else tuple(self.command)
-        return JobSpec(
-            command,
-            self.script,
-            self.workdir,
-            self.env,
-            self.grace_seconds,
-            self.preempt_signal,
-            image=self.image,
-            runtime=self.runtime,
-            mounts=tuple(map(parse_mount, self.mounts)),
-            network=self.network,
-            upload=self.upload,
-            template=self.template,
-        )
+_PATHS = [(field.name, *field.path.rpartition(".")[::2]) for field in JOB_FIELDS if field.path is not None]
+_READ: dict[str, Callable[[Any], Any]] = {
+    "command": lambda given: ("/bin/sh", "-c", given) if isinstance(given, str) else tuple(given),
+    "layout": Layout,
+    "labels": lambda given: tuple(dict.fromkeys(given)),
+    "mounts": lambda given: tuple(map(parse_mount, given)),
+    "environment": asked_software,
+    "retry_on": lambda given: DEFAULT_CAUSES if given is None else given,
+}
 
 
 class WhenBody(JobBody):
     """A job that is not to be submitted: what it runs may be left out."""
 
-    command: (
-        Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
-    ) = Field(default=["true"], description="Makes no difference.")
+    command: Command = Field(default=["true"], description="Makes no difference.")
 
 
 class BulkBody(BaseModel):

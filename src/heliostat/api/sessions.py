@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from starlette.responses import JSONResponse
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
-from heliostat.api.schemas import Argument, JobBody, Line
+from heliostat.api.schemas import Command, JobBody, Line
 from heliostat.api.views import forecast_view, job_view
 from heliostat.models.sessions import MOST_PORT, SessionWish, Target
 from heliostat.services.addresses import Addresses
@@ -78,9 +78,9 @@ class SessionBody(JobBody):
     app: Literal["jupyter", "terminal", "vscode", "rstudio", "custom"] = "jupyter"
     keep_idle: bool = Field(default=False, strict=True, description="It may stay however long nobody uses it.")
     priority_class: Line = Field(default="interactive", description="As of a job.")
-    command: (
-        Annotated[Argument, StringConstraints(min_length=1)] | Annotated[list[Argument], Field(max_length=10_000)]
-    ) = Field(default=["jupyter"], description="Of the app custom: what to run; it finds its port in $PORT.")
+    command: Command = Field(
+        default=["jupyter"], description="Of the app custom: what to run; it finds its port in $PORT."
+    )
 
 
 class ExtendBody(BaseModel):

@@ -1,19 +1,20 @@
 """Records as JSON."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import datetime
 from typing import Any
 
-from heliostat.api.schemas import retry_request
-from heliostat.models import AttemptRecord, Job, JobEvent, Layout, Node, Place, Rule
+from heliostat.models import AttemptRecord, Job, JobEvent, Node, Place, Rule
 from heliostat.models.nodes import Device
 from heliostat.services.accounts.shares import Account
 from heliostat.services.cluster.others import Guest
 from heliostat.services.jobs.story import Family
 from heliostat.services.jobs.why import Accuracy, Answer, Explanation, Forecast, Option
+from heliostat.web.job_form.bodies import is_default, request_of, values_of
 
 Json = dict[str, Any]
+_ALWAYS_SHOWN = ("command", "gpus", "priority", "max_retries", "grace_seconds")
 
 
 def job_view(job: Job, reason: str | None, forecast: Json | None = None) -> Json:
@@ -76,92 +77,20 @@ def public_job_view(job: Job) -> Json:
 
 
 def job_detail_view(job: Job, reason: str | None, forecast: Json | None, attempts: list[AttemptRecord]) -> Json:
-    spec = job.spec
+    asked = values_of(request_of(job))
     return job_view(job, reason, forecast) | {
-        "spec": {
-            "command": list(spec.command),
-            "script": spec.script,
-            "workdir": spec.workdir,
-            "env": dict(spec.env),
-            "grace_seconds": spec.grace_seconds,
-            "preempt_signal": spec.preempt_signal,
-            "image": spec.image,
-            "runtime": spec.runtime,
-            "mounts": [str(mount) for mount in spec.mounts],
-            "network": spec.network,
-            "upload": spec.upload,
-            "template": spec.template,
-        },
+        "spec": {field.name: value for field, value in asked if (field.path or "").startswith("spec.")},
         "attempts": [_attempt_view(attempt) for attempt in attempts],
         "request": request_view(job),
     }
 
 
 def request_view(job: Job) -> Json:
-    """A body that submits the same again."""
-    spec, resources = job.spec, job.resources
-    body = {
-        "command": list(spec.command),
-        "script": spec.script,
-        "name": job.name,
-        "project": job.project,
-        "cpus": resources.cpus,
-        "memory": resources.memory_mib,
-        "gpus": resources.gpus,
-        "gpu_type": resources.gpu_type,
-        "time_limit": job.time_limit_seconds,
-        "workdir": spec.workdir,
-        "env": dict(spec.env),
-        "priority": job.priority,
-        "max_retries": job.max_retries,
-        "grace_seconds": spec.grace_seconds,
+    """A body that submits the same again; of an array, one job."""
+    values = values_of(replace(request_of(job), array=None))
+    return {
+        field.name: value for field, value in values if field.name in _ALWAYS_SHOWN or not is_default(field, value)
     }
-    given = {name: value for name, value in body.items() if value not in (None, {})}
-    parts = _placement_request(job) | _class_request(job) | _container_request(job)
-    return given | parts | _after_request(job) | retry_request(job)
-
-
-def _container_request(job: Job) -> Json:
-    spec = job.spec
-    asked = {"image": spec.image, "runtime": spec.runtime, "network": spec.network, "environment": job.environment}
-    asked |= {"upload": spec.upload, "template": spec.template}
-    mounts = {"mounts": [str(mount) for mount in spec.mounts]} if spec.mounts else {}
-    return {name: value for name, value in asked.items() if value is not None} | mounts
-
-
-def _placement_request(job: Job) -> Json:
-    placement = job.placement
-    asked: tuple[tuple[str, object, object], ...] = (
-        ("gpu_memory", job.resources.gpu_memory_mib, None),
-        ("tasks", placement.tasks, 1),
-        ("layout", placement.layout.value, Layout.PACK.value),
-        ("exclusive", placement.exclusive, False),
-        ("labels", list(placement.labels), []),
-        ("reservation", placement.reservation, None),
-    )
-    return {name: value for name, value, default in asked if value != default}
-
-
-def _class_request(job: Job) -> Json:
-    asked: tuple[tuple[str, object, object], ...] = (
-        ("priority_class", job.priority_class, "normal"),
-        ("preemptible", job.preemptible, False),
-        ("preempt_signal", job.spec.preempt_signal, "TERM"),
-        ("overtime", job.overtime, False),
-    )
-    return {name: value for name, value, default in asked if value != default}
-
-
-def _after_request(job: Job) -> Json:
-    """A time to begin that has passed makes no difference any more, but stays what was asked for."""
-    fields: tuple[tuple[str, Rule], ...] = (
-        ("after", Rule.OK),
-        ("after_any", Rule.ANY),
-        ("after_failed", Rule.FAILED),
-    )
-    asked = {name: [one.parent for one in job.after if one.rule is rule] for name, rule in fields}
-    begin = {"begin": time_view(job.begin_at)} if job.begin_at and not job.retries else {}
-    return {name: parents for name, parents in asked.items() if parents} | begin
 
 
 def family_view(family: Family) -> Json:

@@ -1,13 +1,16 @@
-"""How the end of a job becomes the exit code of a command."""
+"""What a command says of the jobs it submitted, up to their end, which becomes its exit code."""
 
 import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from heliostat.cli.output import State, say, styled
+import typer
+
+from heliostat.cli.output import State, counted, print_json, print_json_line, say, styled
 from heliostat.cli.units import duration, seconds_between
 
 if TYPE_CHECKING:
+    from heliostat.client import Client, JobArray, JobHandle
     from heliostat.client.shapes import JobData
 
 _OF_STATE = {"completed": 0, "cancelled": 130, "timed_out": 124, "lost": 125}
@@ -36,3 +39,54 @@ def say_left_running(job_ids: Iterable[int]) -> None:
     """Ctrl-C stops the waiting, not the job."""
     ids = " ".join(str(job_id) for job_id in job_ids)
     say(f"\nNo longer waiting; the job goes on. Watch it: helio logs -f {ids}   Stop it: helio cancel {ids}")
+
+
+def finish(client: "Client", job: "JobHandle", wait: bool, follow: bool, as_json: bool) -> None:
+    """Says what was submitted and, when asked to, stays until its end."""
+    if not (wait or follow):
+        if as_json:
+            print_json(job.data)
+        else:
+            print(f"Job {job.id} {styled(State(job.data['state']))}. Watch it: helio logs -f {job.id}")
+        return
+    say(f"Job {job.id} {styled(State(job.data['state']), sys.stderr)}")
+    try:
+        if follow:
+            _print_followed(client, job, as_json)
+        job.wait()
+    except KeyboardInterrupt:
+        say_left_running([job.id])
+        raise typer.Exit(130) from None
+    if as_json:
+        (print_json_line if follow else print_json)(job.data)
+    say_end(job.data)
+    raise typer.Exit(exit_code(job.data))
+
+
+def finish_array(array: "JobArray", wait: bool, as_json: bool) -> None:
+    submitted = {"array_id": array.id, "count": len(array), "job_ids": [job.id for job in array]}
+    if not as_json:
+        say_or_print = say if wait else print
+        say_or_print(
+            f"Array {array.id} of {counted(len(array), 'job')} submitted. Watch it: helio ps --array {array.id}"
+        )
+    elif not wait:
+        print_json(submitted)
+    if not wait:
+        return
+    try:
+        array.wait()
+    except KeyboardInterrupt:
+        say(f"\nNo longer waiting; the jobs go on. Stop them: helio cancel --array {array.id}")
+        raise typer.Exit(130) from None
+    if as_json:
+        print_json({**submitted, "jobs": [job.data for job in array]})
+    failed = [job.data for job in array if not job.ok]
+    say(f"{len(array) - len(failed)} of {counted(len(array), 'job')} completed.")
+    raise typer.Exit(first_failure(failed))
+
+
+def _print_followed(client: "Client", job: "JobHandle", as_json: bool) -> None:
+    from heliostat.cli.logs import print_chunks
+
+    print_chunks(client.logs.follow(job), as_json)

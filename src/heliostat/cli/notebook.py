@@ -1,7 +1,6 @@
 """`helio notebook`: with nothing after it JupyterLab, with `run` a notebook as a batch job."""
 
 import math
-import os
 import time as clock
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,6 +10,8 @@ from typer.core import TyperCommand
 
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
+from heliostat.cli.ending import finish
+from heliostat.cli.job_options import job_options
 from heliostat.cli.output import JsonFlag, print_json, say
 from heliostat.cli.web import open_in_browser
 
@@ -21,17 +22,6 @@ _LOOK_SECONDS = 0.5
 _OVER = ("completed", "failed", "cancelled", "timed_out", "lost")
 
 notebook = noun("JupyterLab on the cluster; or a notebook as a job: notebook run.")
-Gpus = Annotated[float | None, typer.Option(help="How many GPUs, or a part of one: 0.5.")]
-GpuType = Annotated[str | None, typer.Option(help="A100, RTX-3090…; see helio nodes.")]
-Cpus = Annotated[int | None, typer.Option(help="How many CPU cores.")]
-Memory = Annotated[str | None, typer.Option(help="16G, 512M.")]
-Time = Annotated[str | None, typer.Option(help="How long: 30m, 4h, 1d.")]
-Name = Annotated[str | None, typer.Option(help="A name for the session.")]
-Project = Annotated[str | None, typer.Option(help="Whose share it uses.")]
-Env = Annotated[
-    list[str] | None, typer.Option(help="Its software: requirements.txt, @DIGEST; or K=V. May be repeated.")
-]
-Workdir = Annotated[str | None, typer.Option(help="Where it runs; here, on the server's machine.")]
 NoWait = Annotated[bool, typer.Option("--no-wait", help="Do not wait until its server is up.")]
 KeepIdle = Annotated[bool, typer.Option("--keep-idle", help="Do not end it when nobody uses it.")]
 Open = Annotated[bool, typer.Option("--open", help="Open it, logged in.")]
@@ -39,17 +29,11 @@ _PAIRS = ("-p", "--parameter", "-r", "--raw")
 
 
 @notebook.callback(invoke_without_command=True)
+@job_options("session")
 def lab(
     ctx: typer.Context,
-    gpus: Gpus = None,
-    gpu_type: GpuType = None,
-    cpus: Cpus = None,
-    memory: Memory = None,
-    time: Time = None,
-    name: Name = None,
-    project: Project = None,
-    env: Env = None,
-    workdir: Workdir = None,
+    *,
+    job: dict[str, Any],
     keep_idle: KeepIdle = False,
     no_wait: NoWait = False,
     open_it: Open = False,
@@ -63,13 +47,7 @@ def lab(
         if any(value not in (None, False, [], ()) for value in ctx.params.values()):
             raise typer.BadParameter("Write options after `run`: helio notebook run FILE --gpus 1.")
         return
-    wishes = {"gpus": gpus, "gpu_type": gpu_type, "cpus": cpus, "memory": memory, "time": time, "name": name}
-    start(
-        "jupyter",
-        None,
-        {**wishes, "project": project, "env": env, "workdir": workdir, "keep_idle": keep_idle},
-        (no_wait, open_it, as_json),
-    )
+    start("jupyter", None, {**job, "keep_idle": keep_idle}, (no_wait, open_it, as_json))
 
 
 class PairedCommand(TyperCommand):
@@ -80,6 +58,7 @@ class PairedCommand(TyperCommand):
 
 
 @notebook.command("run", cls=PairedCommand)
+@job_options("notebook")
 def run(
     file: Annotated[str, typer.Argument(metavar="NOTEBOOK", help="analysis.ipynb")],
     parameter: Annotated[
@@ -92,17 +71,9 @@ def run(
     yaml: Annotated[
         list[str] | None, typer.Option("--yaml", "-y", metavar="YAML", help="'{lr: 0.1, layers: [2, 3]}'.")
     ] = None,
-    gpus: Gpus = None,
-    gpu_type: GpuType = None,
-    cpus: Cpus = None,
-    memory: Memory = None,
-    time: Annotated[str | None, typer.Option(help="How long at most: 30m, 4h, 1d.")] = None,
-    name: Annotated[str | None, typer.Option(help="A name; otherwise that of the notebook.")] = None,
-    project: Project = None,
-    env: Env = None,
+    *,
+    job: dict[str, Any],
     kernel: Annotated[str | None, typer.Option(help="A kernel by its name: python3, ir, conda-vision.")] = None,
-    workdir: Annotated[str | None, typer.Option(help="Where its kernel runs; here, beside the notebook.")] = None,
-    upload: Annotated[str | None, typer.Option(help="Send this folder, run in a copy of it.")] = None,
     session: Annotated[int | None, typer.Option(help="Take it from this running session of yours.")] = None,
     wait: Annotated[bool, typer.Option("--wait", help="Wait for its end; exit with its code.")] = False,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Print its output; exit with its code.")] = False,
@@ -112,44 +83,19 @@ def run(
 
     helio notebook run analysis.ipynb -p lr 0.1 -p name resnet --gpus 1
     """
-    from heliostat.cli.run import environment_of, finish, is_software, software_of
-
-    if session is not None and upload is not None:
+    if session is not None and "upload" in job:
         raise typer.BadParameter("It is taken from the session: leave --upload out.", param_hint="--upload")
-    given, client = env or [], connect()
-    options: dict[str, Any] = {
-        "gpus": int(gpus) if gpus is not None and gpus.is_integer() else gpus,
-        "gpu_type": gpu_type,
-        "cpus": cpus,
-        "memory": memory,
-        "time": time,
-        "name": name,
-        "project": project,
-        "env": environment_of([one for one in given if not is_software(one)]),
-        "environment": software_of([one for one in given if is_software(one)]),
-        "workdir": os.path.abspath(os.path.expanduser(workdir)) if workdir else None,
-        "upload": upload,
-    }
+    client = connect()
     values = parameters_of(parameter or [], raw or [], yaml or [])
-    job = client.notebooks.run(file, values, kernel=kernel, session=session, **options)
-    finish(client, job, wait, follow, as_json)
+    submitted = client.notebooks.run(file, values, kernel=kernel, session=session, **job)
+    finish(client, submitted, wait, follow, as_json)
 
 
-def start(app: str, command: list[str] | None, wishes: dict[str, Any], how: tuple[bool, bool, bool]) -> None:
+def start(app: str, command: list[str] | None, job: dict[str, Any], how: tuple[bool, bool, bool]) -> None:
     """`how`: whether not to wait, to open it, and to print JSON."""
-    from heliostat.cli.run import environment_of, is_software, software_of
-
     no_wait, open_it, as_json = how
     client = connect()
-    gpus, workdir, given = wishes["gpus"], wishes["workdir"], wishes["env"] or []
-    said = {
-        **wishes,
-        "gpus": int(gpus) if gpus is not None and gpus.is_integer() else gpus,
-        "env": environment_of([one for one in given if not is_software(one)]),
-        "environment": software_of([one for one in given if is_software(one)]),
-        "workdir": os.path.abspath(os.path.expanduser(workdir)) if workdir else client.address.default_workdir(),
-    }
-    session: Any = client.sessions.start(app, command, **said)
+    session: Any = client.sessions.start(app, command, **{"workdir": client.address.default_workdir(), **job})
     if not as_json:
         say(f"Session {session['id']} {session['state']}. Stop it: helio cancel {session['id']}")
     if not no_wait:

@@ -6,12 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 _RENAMED = {
-    "time_limit": "time",
-    "time_limit_seconds": "time",
+    "time_limit_seconds": "time_limit",
     "gpu_memory_mib": "gpu_memory",
     "memory_mib": "memory",
-    "grace_seconds": "grace",
-    "held": "hold",
     "labels": "label",
     "splits_devices": "split_gpus",
 }

@@ -13,6 +13,7 @@ from heliostat.cli.forecasts import (
     likely_in_words,
     limits_in_words,
 )
+from heliostat.cli.job_options import job_options
 from heliostat.cli.output import Column, JsonFlag, State, print_facts, print_json, print_table, say, styled
 from heliostat.cli.units import duration, minute
 
@@ -68,44 +69,13 @@ def why(
         _print_options(told["what_if"])
 
 
-def when(
-    gpus: Annotated[float | None, typer.Option(help="How many GPUs, or a part of one: 0.5.")] = None,
-    gpu_type: Annotated[str | None, typer.Option(help="A100, RTX-3090…; see helio nodes.")] = None,
-    gpu_memory: Annotated[str | None, typer.Option(help="The least memory of each GPU: 40G.")] = None,
-    cpus: Annotated[int | None, typer.Option(help="How many CPU cores.")] = None,
-    memory: Annotated[str | None, typer.Option(help="16G, 512M.")] = None,
-    time: Annotated[str | None, typer.Option(help="Time limit: 30m, 4h, 1d12h.")] = None,
-    tasks: Annotated[int | None, typer.Option(help="Parallel members; the rest is of one.")] = None,
-    layout: Annotated[str | None, typer.Option(help="Tasks on few nodes: pack; on one each: spread.")] = None,
-    exclusive: Annotated[bool, typer.Option("--exclusive", help="Nobody else on its nodes.")] = False,
-    label: Annotated[list[str] | None, typer.Option(help="Of its nodes: fast, disk=ssd. May repeat.")] = None,
-    name: Annotated[str | None, typer.Option(help="Of jobs like it, to know how long they take.")] = None,
-    project: Annotated[str | None, typer.Option(help="Whose share it uses.")] = None,
-    priority_class: Annotated[
-        str | None, typer.Option("--class", help="scavenger, normal, interactive, urgent.")
-    ] = None,
-    as_json: JsonFlag = False,
-) -> None:
+@job_options("when")
+def when(*, job: dict[str, Any], as_json: JsonFlag = False) -> None:
     """Say when a job would start, before submitting it.
 
     helio when --gpus 4 --time 8h
     """
-    wish: dict[str, Any] = {
-        "gpus": int(gpus) if gpus is not None and gpus.is_integer() else gpus,
-        "gpu_type": gpu_type,
-        "gpu_memory": gpu_memory,
-        "cpus": cpus,
-        "memory": memory,
-        "time": time,
-        "tasks": tasks,
-        "layout": layout,
-        "exclusive": exclusive or None,
-        "labels": label or None,
-        "name": name,
-        "project": project,
-        "priority_class": priority_class,
-    }
-    foreseen = connect().queue.when(**wish)
+    foreseen = connect().queue.when(**job)
     if as_json:
         print_json(foreseen)
     else:

@@ -6,8 +6,8 @@ from typing import Annotated, Any
 import typer
 
 from heliostat.cli.connect import connect
+from heliostat.cli.ending import finish
 from heliostat.cli.output import Column, JsonFlag, clean, counted, print_facts, print_json, print_table, say
-from heliostat.cli.run import finish
 from heliostat.cli.upload import upload_folder
 from heliostat.models.records import COMPARED
 

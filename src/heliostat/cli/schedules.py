@@ -6,6 +6,7 @@ import typer
 
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
+from heliostat.cli.job_options import command_of, job_options
 from heliostat.cli.output import Column, JsonFlag, State, print_facts, print_json, print_table
 from heliostat.cli.units import clock, duration, parse_time
 
@@ -41,6 +42,7 @@ _COLUMNS = (
     Column("OK", right=True),
     Column("FAILED", right=True),
 )
+SHORT_FLAGS = {"gpus": "-g", "cpus": "-c", "memory": "-m", "time_limit": "-t", "project": "-p"}
 _FIRINGS = (
     Column("DUE"),
     Column("STATE"),
@@ -51,6 +53,7 @@ _FIRINGS = (
 
 
 @schedule.command(context_settings={"allow_interspersed_args": True})
+@job_options("schedule", short=SHORT_FLAGS)
 def create(
     name: Annotated[str, typer.Argument(metavar="NAME")],
     command: Command = None,
@@ -64,12 +67,8 @@ def create(
     times: Times = None,
     soft_error: SoftError = None,
     file: JobFile = None,
-    gpus: Annotated[float | None, typer.Option("--gpus", "-g", help="GPUs of the job.")] = None,
-    cpus: Annotated[int | None, typer.Option("--cpus", "-c", help="Cores of the job.")] = None,
-    memory: Annotated[str | None, typer.Option("--memory", "-m", help="Memory of the job: 16G.")] = None,
-    time: Annotated[str | None, typer.Option("--time", "-t", help="Time limit of the job: 4h.")] = None,
-    project: Annotated[str | None, typer.Option("--project", "-p", help="For which project.")] = None,
-    image: Annotated[str | None, typer.Option(help="Run in this container: python:3.11.")] = None,
+    *,
+    job: dict[str, Any],
     paused: Annotated[bool, typer.Option("--paused", help="Make it, but do not fire yet.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show the next ten times.")] = False,
     as_json: JsonFlag = False,
@@ -84,10 +83,9 @@ def create(
             raise typer.BadParameter("Say when: --at TIMES.", param_hint="--at")
         _print_times(client.schedules.preview(at, time_zone=zone), as_json)
         return
-    options = {"gpus": gpus, "cpus": cpus, "memory": memory, "time": time, "project": project, "image": image}
-    job = {**_job(file, command), **{field: value for field, value in options.items() if value is not None}}
     rules = _rules(zone, after, overlap, catch_up, epsilon, retries, times, soft_error)
-    made = client.schedules.create(name, at, job, **rules, **({"paused": True} if paused else {}))
+    asked = {**_job(file, command), **job}
+    made = client.schedules.create(name, at, asked, **rules, **({"paused": True} if paused else {}))
     if as_json:
         print_json(made)
         return
@@ -250,8 +248,7 @@ def _job(file: str | None, command: list[str] | None) -> dict[str, Any]:
         return jobs[0]
     if not command:
         raise typer.BadParameter("Say what to run: -- CMD, or --file FILE.", param_hint="CMD")
-    is_line = len(command) == 1 and any(char.isspace() for char in command[0])
-    return {"command": command[0] if is_line else command}
+    return {"command": command_of(command)}
 
 
 def _said(one: dict[str, Any], as_json: bool) -> None:

@@ -1,6 +1,5 @@
 """`helio service`: web servers that stay up, behind one address."""
 
-import os
 import time as clock
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -8,6 +7,7 @@ import typer
 
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
+from heliostat.cli.job_options import job_options
 from heliostat.cli.output import Column, JsonFlag, print_facts, print_json, print_table, say
 
 if TYPE_CHECKING:
@@ -50,20 +50,15 @@ def submit(file: File, wait: Wait = False, as_json: JsonFlag = False) -> None:
 
 
 @service.command(context_settings={"allow_interspersed_args": False})
+@job_options("service")
 def run(
     command: Annotated[list[str], typer.Argument(metavar="[--] CMD...", show_default=False)],
     name: Annotated[str, typer.Option(help="Its name, which is its address.")],
+    *,
+    job: dict[str, Any],
     replicas: Replicas = None,
     visibility: Visibility = None,
     health: Annotated[str | None, typer.Option(metavar="PATH", help="That answers when it is healthy.")] = None,
-    gpus: Annotated[float | None, typer.Option(help="GPUs of each replica.")] = None,
-    cpus: Annotated[int | None, typer.Option(help="Cores of each replica.")] = None,
-    memory: Annotated[str | None, typer.Option(help="Memory of each replica: 16G.")] = None,
-    time: Annotated[str | None, typer.Option(help="Longest life of a replica: 30d.")] = None,
-    project: Annotated[str | None, typer.Option(help="Whose share it uses.")] = None,
-    env: Annotated[list[str] | None, typer.Option(help="K=V, or its software: requirements.txt.")] = None,
-    workdir: Annotated[str | None, typer.Option(help="Where it runs; here, on the server's machine.")] = None,
-    image: Annotated[str | None, typer.Option(help="Run in this container: python:3.11.")] = None,
     wait: Wait = False,
     as_json: JsonFlag = False,
 ) -> None:
@@ -71,23 +66,9 @@ def run(
 
     helio service run --name docs --replicas 3 -- python3 -m http.server {port}
     """
-    from heliostat.cli.run import environment_of, is_software, software_of
-
-    client, given = connect(), env or []
-    fields: dict[str, Any] = {
-        "replicas": replicas,
-        "visibility": visibility,
-        "health": None if health is None else {"path": health},
-        "gpus": int(gpus) if gpus is not None and gpus.is_integer() else gpus,
-        "cpus": cpus,
-        "memory": memory,
-        "time": time,
-        "project": project,
-        "env": environment_of([one for one in given if not is_software(one)]),
-        "environment": software_of([one for one in given if is_software(one)]),
-        "workdir": os.path.abspath(os.path.expanduser(workdir)) if workdir else client.address.default_workdir(),
-        "image": image,
-    }
+    client = connect()
+    own = {"replicas": replicas, "visibility": visibility, "health": None if health is None else {"path": health}}
+    fields = {"workdir": client.address.default_workdir(), **own, **job}
     _started(client, client.services.create(name, command, **fields), wait, as_json)
 
 

@@ -1,26 +1,13 @@
 """`helio session`: start, list and show sessions."""
 
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
-from heliostat.cli.notebook import (
-    Cpus,
-    Env,
-    Gpus,
-    GpuType,
-    KeepIdle,
-    Memory,
-    Name,
-    NoWait,
-    Open,
-    Project,
-    Time,
-    Workdir,
-    start,
-)
+from heliostat.cli.job_options import job_options
+from heliostat.cli.notebook import KeepIdle, NoWait, Open, start
 from heliostat.cli.output import Column, JsonFlag, print_json, print_table
 
 session = noun("Interactive sessions: JupyterLab, or a web server of your own.")
@@ -28,17 +15,11 @@ _APPS = ("jupyter", "terminal", "vscode", "rstudio")
 
 
 @session.command("start", context_settings={"allow_interspersed_args": False})
+@job_options("session")
 def start_one(
     command: Annotated[list[str], typer.Argument(metavar="APP | CMD...", show_default=False)],
-    gpus: Gpus = None,
-    gpu_type: GpuType = None,
-    cpus: Cpus = None,
-    memory: Memory = None,
-    time: Time = None,
-    name: Name = None,
-    project: Project = None,
-    env: Env = None,
-    workdir: Workdir = None,
+    *,
+    job: dict[str, Any],
     keep_idle: KeepIdle = False,
     no_wait: NoWait = False,
     open_it: Open = False,
@@ -49,15 +30,7 @@ def start_one(
     helio session start --gpus 1 -- sh -c 'tensorboard --logdir runs --port $PORT'
     """
     app, words = (command[0], None) if len(command) == 1 and command[0] in _APPS else ("custom", command)
-    base = {"gpus": gpus, "gpu_type": gpu_type, "cpus": cpus, "memory": memory, "time": time, "name": name}
-    wishes: dict[str, object] = {
-        **base,
-        "project": project,
-        "env": env,
-        "workdir": workdir,
-        "keep_idle": keep_idle,
-    }
-    start(app, words, wishes, (no_wait, open_it, as_json))
+    start(app, words, {**job, "keep_idle": keep_idle}, (no_wait, open_it, as_json))
 
 
 @session.command("list")

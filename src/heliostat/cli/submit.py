@@ -8,12 +8,14 @@ from typing import Annotated, Any
 
 import typer
 
-from heliostat.cli.after import begin_of
 from heliostat.cli.chronos import put_chronos
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import first_failure, say_left_running
+from heliostat.cli.job_options import begin_of
 from heliostat.cli.output import JsonFlag, counted, print_json, say
 from heliostat.cli.upload import with_uploads
+from heliostat.client.bodies import with_software
+from heliostat.models.job_fields import JOB_FIELDS, from_yaml
 from heliostat.models.schedules import is_chronos
 
 
@@ -25,12 +27,7 @@ def submit(
 ) -> None:
     """Put the jobs of a YAML or JSON file into the queue.
 
-    The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: command, script,
-    name, project, gpus, gpu_type, gpu_memory, cpus, memory, time_limit, overtime, tasks, layout, exclusive,
-    labels, reservation, workdir, env, array, priority, class, preemptible, preempt_signal, held, max_retries,
-    grace_seconds, image, environment, runtime, mounts, network, upload, template, after, after_any, after_failed,
-    after_each,
-    begin, retry_on, retry_delay, notify.
+    The file holds one job, a list of jobs, or {"jobs": [...]}, with the fields of the API: FIELDS.
     Jobs of one file may wait for one another: `after: NAME`.
     All of them are taken or none.
     Jobs of Chronos (with schedule or parents) become schedules, one after the other.
@@ -59,6 +56,9 @@ def submit(
         print_json({**answer, "jobs": [job.data for job in jobs]})
     say(f"{sum(job.ok for job in jobs)} of {counted(len(jobs), 'job')} completed.")
     raise typer.Exit(first_failure(job.data for job in jobs))
+
+
+submit.__doc__ = (submit.__doc__ or "").replace("FIELDS", ", ".join(field.name for field in JOB_FIELDS))
 
 
 def read_jobs(file: str) -> list[dict[str, Any]]:
@@ -108,16 +108,10 @@ def _parse(file: str, text: str) -> Any:
 
 
 def tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
-    """YAML reads `1` and `yes` as numbers and truths where a job means text."""
-    tidy = dict(job)
-    if isinstance(job.get("env"), dict):
-        tidy["env"] = {str(name): _as_text(value) for name, value in job["env"].items()}
-    if isinstance(job.get("command"), list):
-        tidy["command"] = [_as_text(word) for word in job["command"]]
-    if isinstance(job.get("array"), int):
-        tidy["array"] = str(job["array"])
-    if isinstance(software := job.get("environment"), str):
-        tidy |= _software(software)
+    """As the API takes it: times as text, software by content, paths from here."""
+    tidy = from_yaml(job)
+    if isinstance(job.get("environment"), str):
+        tidy = with_software(tidy)
     if isinstance(begin := job.get("begin"), str | date):
         tidy["begin"] = begin_of(begin)
     if "workdir" not in job and "upload" not in job and workdir is not None:
@@ -125,21 +119,6 @@ def tidied(job: dict[str, Any], workdir: str | None) -> dict[str, Any]:
     elif isinstance(job.get("workdir"), str) and not job["workdir"].startswith("/") and workdir is not None:
         tidy["workdir"] = str(Path(workdir, job["workdir"]).resolve())
     return tidy
-
-
-def _software(given: str) -> dict[str, Any]:
-    """A file is read here, where it is; `image:NAME` is an image."""
-    from heliostat.client.environments import environment_body
-
-    if given.startswith("image:"):
-        return {"environment": None, "image": given.removeprefix("image:")}
-    return {"environment": environment_body(given)}
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
 
 
 def _ranges(ids: list[int]) -> str:

@@ -1,7 +1,7 @@
 """`helio sweep`: one command over many values, and what came of each; `helio report-metric`."""
 
 import sys
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -9,6 +9,9 @@ from heliostat.cli.app import noun
 from heliostat.cli.connect import connect
 from heliostat.cli.output import Column, JsonFlag, State, counted, print_json, print_table
 from heliostat.cli.units import clock
+
+if TYPE_CHECKING:
+    from heliostat.client import Client
 
 sweep = noun("One command over many values, and what came of each.")
 _COLUMNS = (
@@ -95,7 +98,13 @@ def said(made: dict[str, Any], as_json: bool) -> None:
     print(f"See what comes of it: helio sweep show {made['id']}")
 
 
-def grid_of(given: list[str]) -> dict[str, list[Any]]:
+def submit_grid(client: "Client", job: dict[str, Any], texts: list[str], as_json: bool) -> None:
+    """A sweep over the values that were typed: `lr=0.1,0.01`."""
+    record, name = job.pop("record", True), job.pop("name", "sweep")
+    said(client.sweeps.submit(job, record=record, name=name, grid=_grid(texts)), as_json)
+
+
+def _grid(given: list[str]) -> dict[str, list[Any]]:
     """`lr=0.1,0.01` and `seed=1..5`."""
     found: dict[str, list[Any]] = {}
     for text in given:

@@ -2,6 +2,8 @@
 
 from datetime import UTC, datetime, timedelta
 
+import typer
+
 
 def duration(seconds: float | None) -> str:
     """`0.4s`, `42s`, `3m05s`, `2h07m`, `5d03h`."""
@@ -14,6 +16,16 @@ def duration(seconds: float | None) -> str:
         if total >= size:
             return f"{total // size}{unit}{total % size // below:02d}{rest}"
     return f"{total}s"
+
+
+def seconds_of(text: str, option: str) -> float:
+    """A duration as people write it; one that is not is a mistake in that option."""
+    from heliostat.models.quantities import parse_duration
+
+    try:
+        return float(parse_duration(text))
+    except ValueError as error:
+        raise typer.BadParameter(str(error), param_hint=option) from error
 
 
 def size(mib: float | None) -> str:

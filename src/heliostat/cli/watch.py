@@ -7,8 +7,7 @@ import typer
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import first_failure, say_end
 from heliostat.cli.output import Column, JsonFlag, State, print_json, print_json_line, print_table, say, styled
-from heliostat.cli.run import seconds_of
-from heliostat.cli.units import clock
+from heliostat.cli.units import clock, seconds_of
 from heliostat.errors import HeliostatError
 
 if TYPE_CHECKING:

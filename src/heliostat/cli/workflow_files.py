@@ -7,7 +7,8 @@ from typing import Any
 
 import typer
 
-from heliostat.cli.after import begin_of
+from heliostat.cli.job_options import begin_of
+from heliostat.client.bodies import with_software
 
 MOST_BYTES = 32 * 2**20
 
@@ -36,7 +37,7 @@ def tidied(job: Any, here: Path) -> Any:
     if isinstance(begin := job.get("begin"), str):
         tidy["begin"] = begin_of(begin)
     if isinstance(software := job.get("environment"), str) and "${{" not in software:
-        tidy |= _software(software)
+        tidy = with_software(tidy)
     if isinstance(workdir := job.get("workdir"), str) and not workdir.startswith(("/", "${{")):
         tidy["workdir"] = str((here / workdir).resolve())
     return tidy
@@ -57,14 +58,6 @@ def values_of(given: list[str] | None, option: str) -> dict[str, str]:
 
 def wrong(file: str, why: str) -> typer.BadParameter:
     return typer.BadParameter(f"{'standard input' if file == '-' else file}: {why}.", param_hint="FILE")
-
-
-def _software(given: str) -> dict[str, Any]:
-    from heliostat.client.environments import environment_body
-
-    if given.startswith("image:"):
-        return {"environment": None, "image": given.removeprefix("image:")}
-    return {"environment": environment_body(given)}
 
 
 def _read(file: str) -> str:

@@ -5,7 +5,7 @@ from heliostat.client.events import ServerEvent
 from heliostat.client.jobs import JobArray, JobHandle
 from heliostat.client.nodes import Node
 from heliostat.client.shapes import Event, JobFields, LogChunk, LogEnd, LogPart
-from heliostat.client.workflows import Workflow, WorkflowStep
+from heliostat.client.workflow import Workflow, WorkflowStep
 
 __all__ = [
     "Client",

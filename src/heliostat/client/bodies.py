@@ -8,26 +8,26 @@ from typing import Any
 
 from heliostat.client.environments import environment_body
 from heliostat.client.jobs import JobArray, JobHandle
-from heliostat.client.shapes import JobFields
+from heliostat.models.job_fields import ALIASES, JOB_FIELDS, Kind
 
-_FIELDS = frozenset(JobFields.__annotations__)
-_RENAMED = {"time": "time_limit"}
-_ALSO = {"time_limit": "time", "class": "priority_class", "after_ok": "after"}  # as job files write them
+_FIELDS = {field.python_name: field for field in JOB_FIELDS}
+_ALSO = ALIASES | {field.name: field.python_name for field in JOB_FIELDS}  # as job files write them
 
 
 def job_body(fields: Mapping[str, Any]) -> dict[str, Any]:
     """One job as POST /jobs takes it. What is None is left to the server."""
     given = {_ALSO.get(name, name): value for name, value in fields.items()}
-    if not given.keys() <= _FIELDS:
-        unknown = min(given.keys() - _FIELDS)
+    if unknown_fields := given.keys() - _FIELDS.keys():
+        unknown = min(unknown_fields)
         raise TypeError(f"a job has no field {unknown!r}; it has: {', '.join(sorted(_FIELDS))}")
     if isinstance(begin := given.get("begin"), datetime | timedelta):
         given["begin"] = _begin(begin)
-    given = _with_software(given)
-    return {_RENAMED.get(name, name): _plain(name, value) for name, value in given.items() if value is not None}
+    given = with_software(given)
+    known = [(_FIELDS[name], value) for name, value in given.items() if value is not None]
+    return {field.name: _plain(field.kind, value) for field, value in known}
 
 
-def _with_software(given: dict[str, Any]) -> dict[str, Any]:
+def with_software(given: dict[str, Any]) -> dict[str, Any]:
     """`image:NAME` is an image; files are read here, where they are."""
     environment = given.get("environment")
     if environment is None:
@@ -37,18 +37,18 @@ def _with_software(given: dict[str, Any]) -> dict[str, Any]:
     return {**given, "environment": environment_body(environment)}
 
 
-def _plain(name: str, value: Any) -> Any:
-    if name == "script" and isinstance(value, os.PathLike):
+def _plain(kind: Kind, value: Any) -> Any:
+    if kind == "script" and isinstance(value, os.PathLike):
         return Path(value).read_text(encoding="utf-8")
-    if name in ("labels", "mounts") or (name in ("retry_on", "notify") and not isinstance(value, str)):
+    if kind in ("labels", "mounts") or (kind in ("causes", "occasions") and not isinstance(value, str)):
         return list(value)
-    if name == "workdir":
+    if kind == "folder":
         return os.fspath(value)
-    if name == "env":
+    if kind == "variables":
         return {key: str(text) for key, text in value.items()}
-    if name == "command" and not isinstance(value, str):
+    if kind == "command" and not isinstance(value, str):
         return [os.fspath(word) if isinstance(word, os.PathLike) else str(word) for word in value]
-    return _parents(value) if name.startswith("after") else value
+    return _parents(value) if kind == "parents" else value
 
 
 def _parents(value: Any) -> Any:

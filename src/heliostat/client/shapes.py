@@ -5,61 +5,68 @@ from datetime import datetime, timedelta
 from os import PathLike
 from typing import Any, NamedTuple, NotRequired, TypedDict
 
+Parents = Any
+"""A job, its number, an array, "array:5", the name of a job of the same `submit_many`, or a list of such."""
+
+# scripts/job_fields.py makes these from the table of job fields.
+
 
 class JobOptions(TypedDict, total=False):
     """What can be said about a job besides its command. Left out: the server's default."""
 
-    script: str | PathLike[str] | None  # text of a script, or the path of one
-    name: str | None
-    project: str | None
-    gpus: float | None  # how many, or a part of one: 0.5
-    gpu_type: str | None
-    gpu_memory: str | int | None  # the least of each GPU: "40G", or MiB
-    cpus: int | None
-    memory: str | int | None  # "16G", or MiB
-    tasks: int | None  # parallel members; what is asked for is that of one
-    layout: str | None  # pack, spread
-    exclusive: bool | None
-    labels: Sequence[str] | None  # of its nodes: "fast", "disk=ssd"
-    reservation: str | None  # it runs inside that
-    time: str | int | None  # "4h", "1d12h", or seconds
-    workdir: str | PathLike[str] | None
-    env: Mapping[str, str] | None
-    priority: int | None
-    priority_class: str | None  # scavenger, normal, interactive, urgent
-    preemptible: bool | None
-    preempt_signal: str | None  # TERM, USR1…
-    overtime: bool | None
-    held: bool | None
-    max_retries: int | None
-    retry_on: str | Sequence[str] | None  # what these are for: "lost,exit:75"
-    retry_delay: str | int | None  # before the first: "30s"; then twice as long each time
-    notify: str | Sequence[str] | None  # what to tell me of it: "ended,late"
-    grace_seconds: float | None
-    image: str | None  # of the container it runs in: "python:3.11"
-    runtime: str | None  # process, bubblewrap, podman, apptainer, docker
-    mounts: Sequence[str] | None  # what its container sees of the node: "/data:/data:ro"
-    network: str | None  # host, private, none
-    upload: str | PathLike[str] | None  # a folder to run in a copy of, or the id of an upload
-    template: str | None  # torchrun, mpi, spark: what starts the command in each task
-    record: bool | None  # False: do not note with which code it is submitted
-    after: "Parents | None"  # start when these have completed
-    after_any: "Parents | None"  # start when these are over, however they ended
-    after_failed: "Parents | None"  # start when these are over and have not completed
-    after_each: "Parents | None"  # of an array: each element after that of the same index
-    begin: datetime | timedelta | str | None  # not before; "+2h" and timedeltas count from now
-    environment: "str | PathLike[str] | Mapping[str, str] | None"  # a file, its text, "image:NAME", "@DIGEST"
-
-
-Parents = Any
-"""A job, its number, an array, "array:5", the name of a job of the same `submit_many`, or a list of such."""
+    gpus: float | None  # How many GPUs, or a part of one: 0.5.
+    gpu_type: str | None  # The type of GPU, as helio nodes shows it: A100, RTX-3090.
+    time: str | int | None  # Time limit: 30m, 4h, 1d12h. Short jobs find room sooner.
+    name: str | None  # A name for the job.
+    project: str | None  # The project whose share it uses: one of yours.
+    cpus: int | None  # How many CPU cores.
+    memory: str | int | None  # Memory, a hard limit: 16G, 512M.
+    gpu_memory: str | int | None  # The least memory of each GPU: 40G.
+    tasks: int | None  # How many tasks start together; GPUs, CPUs and memory are those of one task.
+    layout: str | None  # How its tasks are spread over nodes. One of pack, spread.
+    template: str | None  # What starts the command in each task. One of torchrun, mpi, spark.
+    labels: Sequence[str] | None  # Labels that its nodes must have: fast, disk=ssd.
+    reservation: str | None  # Wait for this reservation of its project, and run on its nodes.
+    exclusive: bool | None  # No other job runs on its nodes.
+    priority_class: str | None  # Its priority class. One of scavenger, normal, interactive, urgent.
+    priority: int | None  # Higher starts first; below 0 lets others pass, above 0 is for managers.
+    preemptible: bool | None  # May be stopped and queued again for jobs of a higher class.
+    overtime: bool | None  # May exceed its time limit while no other job needs the resources.
+    held: bool | None  # Do not start it before it is released: helio release.
+    max_retries: int | None  # How many times to try again.
+    # Ends to try again after: lost, preempted, timed_out, out_of_memory, exit, exit:75.
+    retry_on: str | Sequence[str] | None
+    retry_delay: str | int | None  # How long to wait before the first retry: 30s; doubles each time, up to 1h.
+    notify: str | Sequence[str] | None  # Notify me when it: started, ended, failed, late, ends_soon.
+    after: Parents | None  # Start when these have completed: 12,13 or array:5.
+    begin: datetime | timedelta | str | None  # Do not start before: 2026-12-01T08:00, or +2h.
+    after_any: Parents | None  # Start when these are over, however they ended.
+    after_failed: Parents | None  # Start when these are over and have not completed.
+    after_each: Parents | None  # Of an array: each element starts after that of the same index of array:5.
+    workdir: str | PathLike[str] | None  # Where it runs: an absolute path on the node.
+    upload: str | PathLike[str] | None  # Code that becomes its working directory: the id of an upload of yours.
+    script: str | PathLike[str] | None  # Text of a script to run; the command then holds its arguments.
+    # The packages it runs with: files to build an environment from, or the digest of one of yours.
+    environment: str | PathLike[str] | Mapping[str, str] | None
+    env: Mapping[str, str] | None  # Environment variables: NAME=value.
+    record: bool | None  # The code it is submitted with, as git tells it.
+    image: str | None  # The image of the container it runs in: python:3.11.
+    runtime: str | None  # How it is isolated. One of process, bubblewrap, podman, apptainer, docker.
+    network: str | None  # What its container reaches. One of host, private, none.
+    mounts: Sequence[str] | None  # What its container sees of the node: SRC:DST or SRC:DST:ro.
+    # The signal that tells it to save its work and end. One of TERM, INT, HUP, QUIT, USR1, USR2.
+    preempt_signal: str | None
+    grace_seconds: float | None  # How long it has between the signal to end and KILL.
 
 
 class JobFields(JobOptions, total=False):
     """One job of `submit_many`."""
 
-    command: str | Sequence[str] | None
-    array: str | None  # "0-99%8"
+    command: str | Sequence[str] | None  # What to run: a shell line, or a list of words that no shell touches.
+    array: str | None  # One job per index: 0-99; 0-99%8: 8 at once.
+
+
+# End of what is made.
 
 
 class JobFilters(TypedDict, total=False):

@@ -23,7 +23,6 @@ PRIORITY_CLASSES = ("scavenger", "normal", "interactive", "urgent")
 """The names; what each may do is the policy's."""
 NETWORKS = ("host", "private", "none")
 """What a contained job may reach: what the node reaches; the same from an address of its own; nothing."""
-RUNTIMES = ("process", "bubblewrap", "podman", "apptainer", "docker")
 ALWAYS_PREEMPTIBLE = frozenset({"scavenger"})
 
 _UNREADABLE = set(":,\"\\'*?[]")  # some tool gives each of these a meaning of its own

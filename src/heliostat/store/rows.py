@@ -1,7 +1,7 @@
 """Rows to records and back."""
 
 import json
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from datetime import datetime
 from typing import Any
 
@@ -29,6 +29,7 @@ from heliostat.store.times import to_seconds, to_time
 LISTED_COLUMNS = tuple(column for column in schema.jobs.c if column.name != "spec")
 ALL_COLUMNS = tuple(schema.jobs.c)
 _ANYWHERE = Placement()
+_SPEC = tuple(field.name for field in fields(JobSpec))
 
 
 def job_to_row(job: Job) -> dict[str, Any]:
@@ -193,23 +194,10 @@ def _text_to_words(text: str) -> tuple[str, ...]:
 
 
 def _spec_to_json(spec: JobSpec) -> dict[str, Any]:
-    return {
-        "command": list(spec.command),
-        "script": spec.script,
-        "workdir": spec.workdir,
-        "env": dict(spec.env),
-        "grace_seconds": spec.grace_seconds,
-        "preempt_signal": spec.preempt_signal,
-        **_containment_to_json(spec),
-    }
-
-
-def _containment_to_json(spec: JobSpec) -> dict[str, Any]:
-    """Only what is there: most jobs have nothing of it."""
+    """Only what is there: most jobs have neither a container nor a script."""
     mounts = [[mount.source, mount.target, mount.read_only] for mount in spec.mounts]
-    given = {"image": spec.image, "runtime": spec.runtime, "mounts": mounts or None, "network": spec.network}
-    given |= {"upload": spec.upload, "template": spec.template}
-    return {name: value for name, value in given.items() if value is not None}
+    values = {name: getattr(spec, name) for name in _SPEC} | {"env": dict(spec.env), "mounts": mounts or None}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def _json_to_spec(values: dict[str, Any]) -> JobSpec:

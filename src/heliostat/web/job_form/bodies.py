@@ -1,12 +1,15 @@
-"""A request, or a job made of one, as the body of the API that asks for it: only what is not the default."""
+"""A request, or a job made of one, as the body of the API that asks for it."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from heliostat.models import ArrayRange, Job, JobRequest, Parent, Rule
 from heliostat.models.dependencies import begin_text
 from heliostat.models.environments import Software
-from heliostat.models.retries import DEFAULT_CAUSES
+from heliostat.models.job_fields import JOB_FIELDS, JobField, Kind
+from heliostat.models.retries import DEFAULT_CAUSES, USUAL_RETRY
 from heliostat.services.sessions.verbs import TOKEN
 
 Body = dict[str, Any]
@@ -17,49 +20,30 @@ _SHELL = ("/bin/sh", "-c")
 
 
 def body_of(request: JobRequest) -> Body:
-    """Reading it gives the request again."""
-    spec, place = request.spec, request.placement
-    given = {
-        "command": _command(spec.command, spec.script),
-        "gpus": number(request.gpus) or None,
-        "gpu_type": request.gpu_type,
-        "time_limit": _unless_none(request.time_limit_seconds, duration_text),
-        "name": request.name,
-        "project": request.project,
-        "cpus": request.cpus,
-        "memory": _unless_none(request.memory_mib, memory_text),
-        "gpu_memory": _unless_none(request.gpu_memory_mib, memory_text),
-        "tasks": place.tasks if place.tasks != 1 else None,
-        "layout": place.layout.value if place.layout != "pack" else None,
-        "array": _unless_none(request.array, array_text),
-        "labels": list(place.labels) or None,
-        "reservation": place.reservation,
-        "exclusive": place.exclusive or None,
-        "priority_class": request.priority_class if request.priority_class != "normal" else None,
-        "priority": request.priority or None,
-        "max_retries": request.max_retries or None,
-        "retry_on": list(request.retry.on) if request.retry.on != DEFAULT_CAUSES else None,
-        "retry_delay": _unless_none(request.retry.delay_seconds or None, duration_text),
-        "notify": list(request.notify) or None,
-        "preemptible": request.preemptible or None,
-        "overtime": request.overtime or None,
-        "held": request.held or None,
-        **_after(request),
-        "begin": _unless_none(request.begin, begin_text),
-        "workdir": spec.workdir,
-        "script": spec.script,
-        "env": {name: value for name, value in spec.env.items() if name != TOKEN} or None,
-        "preempt_signal": spec.preempt_signal if spec.preempt_signal != "TERM" else None,
-        "grace_seconds": number(spec.grace_seconds) if spec.grace_seconds != 10 else None,
-        "image": spec.image,
-        "runtime": spec.runtime,
-        "mounts": [str(mount) for mount in spec.mounts] or None,
-        "network": spec.network,
-        "upload": spec.upload,
-        "template": spec.template,
-        "environment": _environment(request.environment),
-    }
-    return {name: value for name, value in given.items() if value is not None}
+    """Only what is not the default, as people write it. Reading it gives the request again."""
+    body: Body = {}
+    for field, value in values_of(_without_token(request)):
+        if not is_default(field, value):
+            body[field.name] = _WRITTEN[field.kind](value) if field.kind in _WRITTEN else value
+    if "command" in body and "script" not in body:
+        body["command"] = _line_or_words(body["command"])
+    return body
+
+
+def values_of(request: JobRequest) -> Iterator[tuple[JobField, Any]]:
+    """Every field with its value, as JSON has it."""
+    parents = _parents(request)
+    for field in JOB_FIELDS:
+        if field.path is None:
+            yield field, parents.get(field.name)
+            continue
+        value = attrgetter(field.path)(request)
+        yield field, _PLAIN[field.kind](value) if field.kind in _PLAIN and value is not None else value
+
+
+def is_default(field: JobField, value: object) -> bool:
+    usual = list(DEFAULT_CAUSES) if field.kind == "causes" else field.default
+    return value is None or value in ([], {}) or value == usual
 
 
 def request_of(job: Job) -> JobRequest:
@@ -85,7 +69,7 @@ def request_of(job: Job) -> JobRequest:
         after=tuple(Parent(str(one.parent), one.rule) for one in job.after if one.rule in _AFTER),
         begin=None if job.retries else job.begin_at,  # else it is when it was tried again
         environment=job.environment,
-        retry=job.retry,
+        retry=job.retry if job.max_retries else USUAL_RETRY,
         notify=job.notify,
     )
 
@@ -129,12 +113,12 @@ def plain_changes(change: Mapping[str, object]) -> Body:
     return changed
 
 
-def _after(request: JobRequest) -> Body:
+def _parents(request: JobRequest) -> dict[str, list[int | str]]:
     """By field; numbers as numbers."""
-    found: Body = dict.fromkeys(("after", "after_any", "after_failed", "after_each"))
+    found: dict[str, list[int | str]] = {}
     for parent in request.after:
         name = "after_each" if parent.each else _AFTER[parent.rule]
-        found[name] = [*(found[name] or []), parent.reference if parent.job_id is None else parent.job_id]
+        found.setdefault(name, []).append(parent.reference if parent.job_id is None else parent.job_id)
     return found
 
 
@@ -155,14 +139,14 @@ _FILES = {
 _AFTER = {Rule.OK: "after", Rule.ANY: "after_any", Rule.FAILED: "after_failed"}
 
 
-def _command(words: tuple[str, ...], script: str | None) -> str | list[str] | None:
-    if script is None and len(words) == 3 and words[:2] == _SHELL and words[2]:
-        return words[2]
-    return list(words) or None
+def _line_or_words(words: list[str]) -> str | list[str]:
+    return words[2] if len(words) == 3 and tuple(words[:2]) == _SHELL and words[2] else words
 
 
-def _unless_none(value: Any, words: Any) -> str | None:
-    return None if value is None else words(value)
+def _without_token(request: JobRequest) -> JobRequest:
+    """The token of a session is its own."""
+    env = {name: value for name, value in request.spec.env.items() if name != TOKEN}
+    return replace(request, spec=replace(request.spec, env=env))
 
 
 def _runs(indexes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
@@ -173,3 +157,23 @@ def _runs(indexes: tuple[int, ...]) -> Iterator[tuple[int, int]]:
             first = index
         last = index
     yield first, last
+
+
+_PLAIN: dict[Kind, Callable[[Any], Any]] = {
+    "command": list,
+    "choice": str,
+    "array": array_text,
+    "begin": begin_text,
+    "labels": list,
+    "causes": list,
+    "occasions": list,
+    "mounts": lambda mounts: [str(mount) for mount in mounts],
+    "variables": dict,
+    "software": _environment,
+}
+_WRITTEN: dict[Kind, Callable[[Any], Any]] = {
+    "gpus": number,
+    "memory": memory_text,
+    "duration": duration_text,
+    "seconds": number,
+}

@@ -3,57 +3,18 @@
 import json
 import posixpath
 import shlex
+from collections.abc import Iterable, Sequence
 
+from heliostat.models.job_fields import JOB_FIELDS, JobField
 from heliostat.web.job_form.bodies import Body, duration_text
 
-_OPTIONS = {
-    "gpus": "--gpus",
-    "gpu_type": "--gpu-type",
-    "gpu_memory": "--gpu-memory",
-    "cpus": "--cpus",
-    "memory": "--memory",
-    "time_limit": "--time",
-    "overtime": "--overtime",
-    "tasks": "--tasks",
-    "layout": "--layout",
-    "exclusive": "--exclusive",
-    "labels": "--label",
-    "reservation": "--reservation",
-    "name": "--name",
-    "project": "--project",
-    "array": "--array",
-    "env": "--env",
-    "workdir": "--workdir",
-    "priority": "--priority",
-    "priority_class": "--class",
-    "preemptible": "--preemptible",
-    "preempt_signal": "--preempt-signal",
-    "after": "--after",
-    "after_any": "--after-any",
-    "after_failed": "--after-failed",
-    "after_each": "--after-each",
-    "begin": "--begin",
-    "held": "--hold",
-    "max_retries": "--max-retries",
-    "retry_on": "--retry-on",
-    "retry_delay": "--retry-delay",
-    "notify": "--notify",
-    "grace_seconds": "--grace",
-    "image": "--image",
-    "runtime": "--runtime",
-    "mounts": "--mount",
-    "network": "--network",
-    "upload": "--upload",
-    "template": "--template",
-    "environment": "--env",
-}
 
-
-def command_line(body: Body) -> str:
+def command_line(body: Body, fields: Sequence[JobField] = JOB_FIELDS) -> str:
     """`helio run …`; where that cannot say it exactly, `helio submit` with the whole body."""
-    if not _can_be_said(body):
+    options = _options(body, fields)
+    if not _can_be_said(body, options):
         return f"printf %s {_quote(_in_ascii(body))} | helio submit -"
-    words = ["helio", "run", *_options(body)]
+    words = ["helio", "run", *options]
     if "script" in body:
         words += ["--script", "-"]
     if command := _command_words(body):
@@ -62,9 +23,9 @@ def command_line(body: Body) -> str:
     return f"printf %s {_quote(body['script'])} | {line}" if "script" in body else line
 
 
-def _can_be_said(body: Body) -> bool:
+def _can_be_said(body: Body, options: list[str]) -> bool:
     command, workdir = body.get("command", []), body.get("workdir")
-    texts = [body.get("script", ""), *_command_words(body), *_options(body)]
+    texts = [body.get("script", ""), *_command_words(body), *options]
     is_read_as_a_line = isinstance(command, list) and len(command) == 1 and _has_blank(command[0])
     return not (
         (is_read_as_a_line and "script" not in body)
@@ -80,28 +41,28 @@ def _is_plain(text: str) -> bool:
     return all(letter.isprintable() or letter in "\n\t" for letter in text)
 
 
-def _options(body: Body) -> list[str]:
+def _options(body: Body, fields: Iterable[JobField]) -> list[str]:
     words: list[str] = []
-    for name, option in _OPTIONS.items():
-        if name not in body:
+    for field in fields:
+        if field.name not in body or field.kind in ("command", "script", "code"):
             continue
-        value = body[name]
+        option, value = field.flags[0], body[field.name]
         if value is True:
             words.append(option)
         else:
-            for text in _values(name, value):
+            for text in _values(field, value):
                 words += [f"{option}={text}"] if text.startswith("-") else [option, text]
     return words
 
 
-def _values(name: str, value: object) -> list[str]:
-    if name == "environment":
+def _values(field: JobField, value: object) -> list[str]:
+    if field.kind == "software":
         return [f"@{value}"]
     if isinstance(value, dict):
         return [f"{key}={text}" for key, text in value.items()]
     if isinstance(value, list):
         return [str(one) for one in value]
-    if name == "grace_seconds" and isinstance(value, int | float):
+    if field.kind == "seconds" and isinstance(value, int | float):
         return [duration_text(value)]
     return [str(value)]
 

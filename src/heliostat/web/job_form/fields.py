@@ -1,11 +1,11 @@
-"""What the form asks for: one line per field. A field of the API that is not here fails the suite."""
+"""What the form asks for, made from the table of job fields."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from heliostat.models.jobs import NETWORKS, PRIORITY_CLASSES, Layout
-from heliostat.models.quantities import STOP_SIGNALS
+from heliostat.models.job_fields import JOB_FIELDS, JobField
+from heliostat.models.job_fields import Kind as JobFieldKind
 
 Kind = Literal[
     "line", "text", "whole", "number", "seconds", "choice", "flag", "labels", "lines", "variables", "software"
@@ -14,6 +14,22 @@ Kind = Literal[
 Options = Sequence[tuple[str, str]]
 
 NOT_OF_THE_API = frozenset({"command_kind"})
+_KINDS: dict[JobFieldKind, Kind] = {
+    "command": "text",
+    "script": "text",
+    "count": "whole",
+    "gpus": "number",
+    "seconds": "seconds",
+    "flag": "flag",
+    "labels": "labels",
+    "causes": "labels",
+    "occasions": "labels",
+    "parents": "labels",
+    "mounts": "lines",
+    "variables": "variables",
+    "software": "software",
+}
+_WIDE = ("text", "lines", "variables", "software")
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,222 +47,53 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    title: str  # empty: what most people need
+    title: str
     fields: tuple[Field, ...]
 
 
-def _choices(values: Sequence[str]) -> Options:
-    return tuple((value, value) for value in values)
-
-
-GROUPS = (
-    Group(
-        "",
-        (
-            Field(
-                "command",
-                "Command",
-                "text",
-                "As you would type it in a shell.",
-                "python train.py --epochs 10",
-                wide=True,
-            ),
-            Field("gpus", "GPUs", "number", "Or a part of one: 0.5", "0", foreseen=True),
-            Field("gpu_type", "GPU type", "choice", foreseen=True),
-            Field("time_limit", "Time limit", hint="30m, 4h, 1d12h. Short jobs find room sooner.", foreseen=True),
-            Field("name", "Name", placeholder="that of the program", foreseen=True),
-            Field("project", "Project", "choice", foreseen=True),
-        ),
-    ),
-    Group(
-        "Resources",
-        (
-            Field("cpus", "CPUs", "whole", "Cores of each task.", "a fair part", foreseen=True),
-            Field("memory", "Memory", hint="16G, 512M. A hard limit.", placeholder="a fair part", foreseen=True),
-            Field(
-                "gpu_memory",
-                "GPU memory",
-                hint="The least each GPU must have: 40G",
-                placeholder="any",
-                foreseen=True,
-            ),
-            Field(
-                "tasks",
-                "Tasks",
-                "whole",
-                "Parallel members that start together; the rest is of one.",
-                "1",
-                foreseen=True,
-            ),
-            Field(
-                "layout",
-                "Layout of tasks",
-                "choice",
-                options=((Layout.PACK, "pack: on few nodes"), (Layout.SPREAD, "spread: a node each")),
-                default=Layout.PACK,
-                foreseen=True,
-            ),
-            Field(
-                "template",
-                "Started by",
-                "choice",
-                options=(
-                    ("", "itself"),
-                    ("torchrun", "torchrun: PyTorch, one process a GPU"),
-                    ("mpi", "mpirun"),
-                    ("spark", "Spark: a cluster of its tasks"),
-                ),
-            ),
-            Field("array", "Array", hint="0-99: one job per index; 0-99%8: 8 at once"),
-            Field(
-                "labels", "Labels of nodes", "labels", "Those its nodes must have: fast, disk=ssd", foreseen=True
-            ),
-            Field("reservation", "Reservation", hint="Waits for it and runs on its nodes"),
-            Field("exclusive", "Nobody else on its nodes", "flag", foreseen=True),
-        ),
-    ),
-    Group(
-        "Its turn",
-        (
-            Field(
-                "priority_class",
-                "Class",
-                "choice",
-                options=_choices(PRIORITY_CLASSES),
-                default="normal",
-                foreseen=True,
-            ),
-            Field(
-                "priority",
-                "Priority",
-                "whole",
-                "Below 0 lets others pass; above 0 is for managers.",
-                "0",
-                foreseen=True,
-            ),
-            Field("max_retries", "Retries", "whole", "How often to try again, after what is named beside.", "0"),
-            Field(
-                "retry_on",
-                "Retry after",
-                "labels",
-                "lost, preempted, timed_out, out_of_memory, exit, exit:75",
-                "lost, preempted",
-            ),
-            Field("retry_delay", "Retry delay", hint="Before the first: 30s; it doubles.", placeholder="0s"),
-            Field("notify", "Tell me when it", "labels", "started, ended, failed, late; see Notices"),
-            Field(
-                "preemptible",
-                "May be stopped and queued again for others",
-                "flag",
-                "It should save its work now and then.",
-                foreseen=True,
-            ),
-            Field("overtime", "May run past its limit while nobody waits", "flag", foreseen=True),
-            Field("held", "Hold: do not start before I release it", "flag"),
-        ),
-    ),
-    Group(
-        "After others",
-        (
-            Field(
-                "after",
-                "Start after",
-                "labels",
-                "Jobs that have to complete first: 12, 13, array:5",
-                foreseen=True,
-            ),
-            Field("begin", "Not before", hint="2026-12-01T08:00 in UTC, or +2h", foreseen=True),
-            Field("after_any", "Start when these are over", "labels", "However they end.", foreseen=True),
-            Field("after_failed", "Start if these fail", "labels", "When they are over and have not completed."),
-            Field("after_each", "Element by element after", "labels", "Of an array: another array, as array:5"),
-        ),
-    ),
-    Group(
-        "What it runs",
-        (
-            Field(
-                "command_kind",
-                "The command is",
-                "choice",
-                options=(("shell", "a line for the shell"), ("words", "words, without a shell")),
-                default="shell",
-            ),
-            Field(
-                "workdir",
-                "Working directory",
-                hint="An absolute path on the node.",
-                placeholder="a fresh private folder",
-            ),
-            Field(
-                "upload", "Uploaded code", hint="The id of code sent with helio run --upload; it runs in a copy."
-            ),
-            Field(
-                "script",
-                "Script",
-                "text",
-                "Instead of a command; the command then holds its arguments.",
-                "#!/bin/bash",
-                wide=True,
-            ),
-            Field(
-                "environment",
-                "Packages",
-                "software",
-                "Of Python, one a line, as in requirements.txt; or the digest of an environment of yours.",
-                "torch==2.4.1",
-                wide=True,
-            ),
-            Field(
-                "env",
-                "Environment variables",
-                "variables",
-                'NAME=value, one a line; "…" with \\n for several lines.',
-                "WANDB_MODE=offline",
-                wide=True,
-            ),
-        ),
-    ),
-    Group(
-        "Its container",
-        (
-            Field("image", "Image", hint="REGISTRY/NAME:TAG", placeholder="none: the node's own software"),
-            Field(
-                "runtime",
-                "Isolation",
-                "choice",
-                options=(
-                    ("", "as usual"),
-                    ("process", "process: none"),
-                    ("bubblewrap", "bubblewrap: no image, only files it needs"),
-                    ("podman", "podman"),
-                    ("apptainer", "apptainer"),
-                    ("docker", "docker"),
-                ),
-            ),
-            Field("network", "Network", "choice", options=(("", "as usual"), *_choices(NETWORKS))),
-            Field(
-                "mounts",
-                "Mounts",
-                "lines",
-                "What it sees of the node, one a line: SRC:DST or SRC:DST:ro",
-                "/data/scans:/scans:ro",
-                wide=True,
-            ),
-        ),
-    ),
-    Group(
-        "When it is stopped",
-        (
-            Field(
-                "preempt_signal",
-                "Signal to save its work",
-                "choice",
-                options=_choices(STOP_SIGNALS),
-                default="TERM",
-            ),
-            Field("grace_seconds", "Grace", "seconds", "Between that signal and KILL: 10s, 2m", "10s"),
-        ),
-    ),
+_COMMAND_KIND = Field(
+    "command_kind",
+    "The command is",
+    "choice",
+    options=(("shell", "a line for the shell"), ("words", "words, without a shell")),
+    default="shell",
 )
+
+
+def groups_of(fields: Iterable[JobField]) -> tuple[Group, ...]:
+    """The first is what most people need. Nobody types with which code a job is submitted: clients say that."""
+    groups: dict[str, list[Field]] = {}
+    for field in fields:
+        if field.kind == "code":
+            continue
+        group = groups.setdefault(field.group, [])
+        group += [_COMMAND_KIND] if field.kind == "script" else []
+        group.append(_field(field))
+    return tuple(Group(title, tuple(group)) for title, group in groups.items())
+
+
+def _field(field: JobField) -> Field:
+    is_choice = bool(field.choices) or field.name in ("gpu_type", "project")
+    kind = "choice" if is_choice else _KINDS.get(field.kind, "line")
+    return Field(
+        field.name,
+        field.title,
+        kind,
+        field.form_help or field.help,
+        field.example or field.default_text or (str(field.default) if field.kind == "count" else ""),
+        _options(field),
+        str(field.default) if field.choices and field.default is not None else "",
+        field.affects_start,
+        kind in _WIDE,
+    )
+
+
+def _options(field: JobField) -> Options:
+    """Without a default, the first is to leave it out."""
+    unset = [("", field.default_text)] if field.choices and field.default is None else []
+    return (*unset, *((value, f"{value}: {words}" if words else value) for value, words in field.choices))
+
+
+GROUPS = groups_of(JOB_FIELDS)
 FIELDS = {field.name: field for group in GROUPS for field in group.fields}
 DEFAULTS = {name: field.default for name, field in FIELDS.items()}

@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from heliostat.errors import Invalid
+from heliostat.models.job_fields import ALIASES, from_yaml
 from heliostat.services.yaml_check import fault_of
 from heliostat.web.job_form.bodies import Body
 
@@ -74,26 +75,13 @@ def _only_job(content: object) -> dict[Any, Any]:
 
 
 def _tidied(job: dict[Any, Any]) -> Body:
-    """YAML reads `1` and `yes` as numbers and truths where a job means text."""
-    tidy: Body = {str(name): value for name, value in job.items()}
-    if isinstance(tidy.get("env"), dict):
-        tidy["env"] = {str(name): _as_text(value) for name, value in tidy["env"].items()}
-    if isinstance(tidy.get("command"), list):
-        tidy["command"] = [_as_text(word) for word in tidy["command"]]
-    if isinstance(tidy.get("array"), int):
-        tidy["array"] = str(tidy["array"])
+    tidy = from_yaml(job)
     if isinstance(tidy.get("begin"), date):
         tidy["begin"] = tidy["begin"].isoformat()
-    for other, name in (("after_ok", "after"), ("class", "priority_class")):
+    for other, name in ALIASES.items():
         if other in tidy and name not in tidy:
             tidy[name] = tidy.pop(other)
     return tidy
-
-
-def _as_text(value: Any) -> Any:
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    return str(value) if isinstance(value, int | float) else value
 
 
 def _too_long(most: int) -> Invalid:

@@ -1,0 +1,163 @@
+"""Options for the fields of a job, made from their table, and what was typed as the client takes it."""
+
+import inspect
+import os
+import sys
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import date, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from heliostat.cli.units import seconds_of
+from heliostat.models.job_fields import JOB_FIELDS, JobField, Kind
+
+Function = Callable[..., None]
+_METAVARS: dict[Kind, str] = {
+    "script": "FILE",
+    "count": "N",
+    "gpus": "N",
+    "memory": "SIZE",
+    "duration": "TIME",
+    "seconds": "TIME",
+    "array": "RANGE",
+    "begin": "TIME",
+    "causes": "CAUSES",
+    "occasions": "OCCASIONS",
+    "parents": "JOBS",
+    "mounts": "SRC:DST[:ro]",
+    "variables": "K=V",
+    "folder": "FOLDER",
+    "upload": "FOLDER",
+}
+_LISTS = ("labels", "causes", "occasions", "parents", "mounts", "variables")
+_TYPES: dict[Kind, Any] = {"count": int | None, "gpus": float | None, "flag": bool}
+
+
+def job_options(
+    command: str, fields: Sequence[JobField] = JOB_FIELDS, short: Mapping[str, str] | None = None
+) -> Callable[[Function], Function]:
+    """Gives a command the options of the fields it takes. What was typed reaches it as its parameter `job`."""
+    taken = [field for field in fields if command in field.commands]
+
+    def decorate(function: Function) -> Function:
+        @wraps(function)
+        def with_options(**given: Any) -> None:
+            typed = [(field, given.pop(field.name)) for field in taken]
+            function(**given, job=read_options(typed))
+
+        parameters: list[inspect.Parameter] = []
+        for one in inspect.signature(function).parameters.values():
+            options = [_option(field, (short or {}).get(field.name)) for field in taken]
+            parameters += options if one.name == "job" else [one.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+        with_options.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_options.__annotations__ = {one.name: one.annotation for one in parameters}
+        return with_options
+
+    return decorate
+
+
+def metavar_of(field: JobField) -> str | None:
+    """None: it takes no value."""
+    return None if field.kind == "flag" else _METAVARS.get(field.kind, field.flags[0].rpartition("-")[2].upper())
+
+
+def option_help(field: JobField) -> str:
+    words = field.option_help or field.sentence
+    return f"{words} May be repeated." if field.kind in _LISTS else words
+
+
+def read_options(typed: Iterable[tuple[JobField, Any]]) -> dict[str, Any]:
+    """By the names the client has for them, without what was not typed."""
+    job: dict[str, Any] = {}
+    for field, value in typed:
+        if value is None or value is False or value in ([], ()):
+            continue
+        if field.kind == "variables":
+            job |= _environment(value)
+        else:
+            job[field.python_name] = _READ[field.kind](value, field.flags[0]) if field.kind in _READ else value
+    return job
+
+
+def command_of(words: Sequence[str] | None, *, has_script: bool = False) -> str | list[str] | None:
+    """One word with blanks in it is a shell line, as with ssh; with a script, words are its arguments."""
+    if words and not has_script and len(words) == 1 and any(char.isspace() for char in words[0]):
+        return words[0]
+    return list(words) if words else None
+
+
+def begin_of(given: str | date, _option: str = "") -> str:
+    """As the server takes it: a time without a zone is that of this machine. YAML has times of its own."""
+    text = given.isoformat() if isinstance(given, date) else given.strip()
+    try:
+        return text if text.startswith("+") else datetime.fromisoformat(text).astimezone().isoformat()
+    except (ValueError, OverflowError):
+        return text  # the server says what is wrong with it
+
+
+def _option(field: JobField, short: str | None) -> inspect.Parameter:
+    kind = list[str] | None if field.kind in _LISTS else _TYPES.get(field.kind, str | None)
+    names = (*field.flags, *([short] if short else []))
+    shown = typer.Option(*names, metavar=metavar_of(field), help=option_help(field))
+    default = False if field.kind == "flag" else None
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[kind, shown]
+    )
+
+
+def _words(given: Sequence[str], _option: str) -> list[str]:
+    """An option that may repeat, each time with several: `--after 12,13 --after array:5`."""
+    return [word.strip() for text in given for word in text.split(",") if word.strip()]
+
+
+def _script(name: str, option: str) -> str:
+    try:
+        return sys.stdin.read() if name == "-" else Path(name).read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise typer.BadParameter(f"{name} is not a text file.", param_hint=option) from error
+    except OSError as error:
+        raise typer.BadParameter(f"{name} cannot be read: {error.strerror}.", param_hint=option) from error
+
+
+def _mount(text: str) -> str:
+    """`data:/data` means the folder here; without a place inside it is the same there."""
+    source, _, rest = text.partition(":")
+    source = _absolute(source)
+    return f"{source}:{rest}" if rest.startswith("/") else f"{source}:{source}:{rest}".rstrip(":")
+
+
+def _absolute(path: str) -> str:
+    return os.path.abspath(os.path.expanduser(path))
+
+
+def _environment(given: Sequence[str]) -> dict[str, Any]:
+    """Variables, and the software: no variable has a name like `requirements.txt`, `image:python`, `@3fa9c1b2`."""
+    env: dict[str, str] = {}
+    software: list[str] = []
+    for item in given:
+        name, equals, value = item.partition("=")
+        if not equals and any(sign in name for sign in ".:@/"):
+            software.append(name)
+        elif not equals and name not in os.environ:
+            raise typer.BadParameter(f"{name} is not set here; write {name}=VALUE.", param_hint="--env")
+        else:
+            env[name] = value if equals else os.environ[name]
+    if len(software) > 1:
+        raise typer.BadParameter("A job runs in one environment.", param_hint="--env")
+    return ({"env": env} if env else {}) | ({"environment": software[0]} if software else {})
+
+
+_READ: dict[Kind, Callable[[Any, str], Any]] = {
+    "script": _script,
+    "gpus": lambda number, _: int(number) if number.is_integer() else number,
+    "seconds": seconds_of,
+    "begin": begin_of,
+    "causes": _words,
+    "occasions": _words,
+    "parents": _words,
+    "mounts": lambda texts, _: [_mount(text) for text in texts],
+    "folder": lambda path, _: _absolute(path),
+}
