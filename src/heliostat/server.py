@@ -32,10 +32,9 @@ from heliostat.errors import Conflict, HeliostatError
 from heliostat.loops.environments import EnvironmentKeeper
 from heliostat.loops.image_stores import ImageStoreKeeper
 from heliostat.loops.notifier import make_notifier
-from heliostat.loops.reconciler import Reconciler
+from heliostat.loops.reconciler import Reconciler, SessionWatch
 from heliostat.loops.recorder import Recorder, Seen
 from heliostat.loops.sampler import Accountant, Sampler, Watched
-from heliostat.loops.sessions import SessionWatch
 from heliostat.loops.sweeper import Sweeper, UploadSweeper, WorkflowSweeper
 from heliostat.loops.timekeeper import Timekeeper
 from heliostat.payloads.archive import zipapp

@@ -139,7 +139,7 @@ class Crowd:
             promise.over_as = data["state"]
 
     def _do(self, verb: str, job_id: int) -> Any:
-        return self._client.jobs.get(job_id).data if verb == "show" else getattr(self._client.jobs, verb)(job_id).data
+        return getattr(self._client.jobs, "get" if verb == "show" else verb)(job_id).data
 
     def _unfinished(self) -> int:
         return self._once(lambda: sum(1 for _ in self._client.jobs.list(unfinished=True))) or 0

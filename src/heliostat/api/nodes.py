@@ -15,8 +15,8 @@ from heliostat.api.schemas import DrainBody, NodeChangeBody, RecomposeBody
 from heliostat.api.views import Json, node_view, time_view
 from heliostat.models import ACTIVE, Caller, Job, Node, Reservation
 from heliostat.services.cluster import nodes as services
+from heliostat.services.cluster.nodes import recompose_node, show_recomposition
 from heliostat.services.cluster.others import guests_by_node, with_guests
-from heliostat.services.cluster.recomposition import recompose_node, show_recomposition
 from heliostat.services.cluster.reservations import list_reservations
 from heliostat.services.context import Context
 from heliostat.store import jobs as stored

@@ -1,12 +1,16 @@
-"""Endpoints that explain the queue: why, when, and by what right."""
+"""Endpoints that explain the queue: why, when, by what right, and which jobs did not come through us."""
 
-from fastapi import APIRouter
+from typing import Annotated
+
+from fastapi import APIRouter, Query
 from starlette.responses import JSONResponse, Response
 
 from heliostat.api.deps import CallerDep, ContextDep, IdPath
 from heliostat.api.schemas import WhenBody
-from heliostat.api.views import account_view, answer_view, explanation_view
+from heliostat.api.views import Json, account_view, answer_view, explanation_view, time_view
+from heliostat.models import ForeignJob
 from heliostat.services.accounts.shares import counted_by, share_tree
+from heliostat.services.cluster.others import list_others
 from heliostat.services.jobs.why import explain_job, foresee_request
 
 router = APIRouter(tags=["queue"])
@@ -30,3 +34,36 @@ def share(caller: CallerDep, context: ContextDep) -> Response:
     """The fair-share tree: what is whose by right, what was used, what that costs. People: of your projects."""
     tree = [account_view(one) for one in share_tree(context, caller)]
     return JSONResponse({"items": tree, "next_cursor": None, "counted_by": counted_by(context)})
+
+
+@router.get("/others")
+def others(
+    caller: CallerDep,
+    context: ContextDep,
+    node: Annotated[str | None, Query(max_length=128)] = None,
+    limit: Annotated[int, Query(ge=1, le=10_000)] = 1_000,
+) -> Response:
+    """Jobs that went to Slurm without Heliostat, not stored here: those that run, then those that wait."""
+    found = list_others(context, caller, node)
+    items = [foreign_view(job) for job in found[:limit]]
+    return JSONResponse({"items": items, "total": len(found), "next_cursor": None})
+
+
+def foreign_view(job: ForeignJob) -> Json:
+    return {
+        "id": job.id,
+        "user": job.user,
+        "name": job.name,
+        "state": job.state,
+        "reason": job.reason,
+        "cpus": job.cpus,
+        "memory_mib": job.memory_mib,
+        "gpus": job.gpus,
+        "tasks": job.tasks,
+        "nodes": [place.node for place in job.places],
+        "devices": [uuid for place in job.places for uuid in place.devices],
+        "submitted_at": time_view(job.submitted_at),
+        "started_at": time_view(job.started_at),
+        "time_limit_seconds": job.time_limit_seconds,
+        "act_with": job.act_with,
+    }

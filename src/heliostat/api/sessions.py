@@ -13,10 +13,16 @@ from heliostat.api.views import forecast_view, job_view
 from heliostat.models.sessions import MOST_PORT, SessionWish, Target
 from heliostat.services.addresses import Addresses
 from heliostat.services.context import Context
-from heliostat.services.jobs.extension import extend_job, seconds_from
+from heliostat.services.jobs.verbs import extend_job, seconds_from
 from heliostat.services.proxying import open_port, program_key
-from heliostat.services.sessions.sharing import share_session, unshare_session
-from heliostat.services.sessions.verbs import SessionState, list_sessions, show_session, start_session
+from heliostat.services.sessions.verbs import (
+    SessionState,
+    list_sessions,
+    share_session,
+    show_session,
+    start_session,
+    unshare_session,
+)
 
 router = APIRouter(tags=["sessions"])
 Key = Annotated[str | None, Header(alias="Idempotency-Key", min_length=1, max_length=200)]

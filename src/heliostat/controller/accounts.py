@@ -11,7 +11,7 @@ from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.policy import CLASSES, Charges, Policy
 from heliostat.store.accounts import Scope, list_departments, list_projects_without_members, list_quotas
 from heliostat.store.database import Changes, Store
-from heliostat.store.reservations import list_reservations
+from heliostat.store.nodes import list_reservations
 
 _HOUR = 3600.0
 

@@ -16,7 +16,7 @@ from heliostat.config import Home, Settings
 from heliostat.controller.leftovers import last_words, settle_push
 from heliostat.engines.contract import Engine, RunsPrograms
 from heliostat.engines.environment import environment_folder
-from heliostat.engines.peoples_files import open_below
+from heliostat.engines.job_files import open_below
 from heliostat.models import Cause, Ended, Job
 from heliostat.models.environments import CANNOT_BUILD, IMAGE_BUILD, OUR_SCRIPTS, PUSH
 from heliostat.models.images import rules_words

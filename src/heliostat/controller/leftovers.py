@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from heliostat.engines.contract import Engine, RunsPrograms
 from heliostat.engines.environment import IMAGE_FILE
-from heliostat.engines.peoples_files import read_below
+from heliostat.engines.job_files import read_below
 from heliostat.models import Cause, Ended, Job, JobId
 from heliostat.models.images import fetch_words, push_words
 

@@ -13,8 +13,8 @@ from collections.abc import Iterable, Mapping
 from heliostat.config import Home
 from heliostat.controller.leftovers import left_by, settle_fetch, settle_notebook
 from heliostat.engines.contract import Engine
+from heliostat.engines.environment import VALUES_FILE, own_folder, workflow_part
 from heliostat.engines.job_files import read_plain
-from heliostat.engines.workflow_folders import VALUES_FILE, own_folder, workflow_part
 from heliostat.models import Ended, Job, JobId
 from heliostat.models.workflows import Metric
 from heliostat.store.database import Store, Transaction

@@ -6,8 +6,8 @@ from datetime import datetime
 
 import numpy as np
 
+from heliostat.engines.simulated.behaviour import Habits, habits_of
 from heliostat.engines.simulated.cluster import IDLE_MEMORY_MIB
-from heliostat.engines.simulated.habits import Habits, habits_of
 from heliostat.models import Node, Resources
 from heliostat.models.samples import CLUSTER, CLUSTER_COLUMNS, job_subject, node_subject
 from heliostat.store.sample_chunks import Chunk, Values

@@ -14,7 +14,7 @@ from heliostat.store import accounts, people
 from heliostat.store.accounts import Scope, set_quota
 from heliostat.store.database import Store, Transaction
 from heliostat.store.history import add_finished_jobs
-from heliostat.store.reservations import add_reservation
+from heliostat.store.nodes import add_reservation
 
 
 @dataclass(frozen=True, slots=True)

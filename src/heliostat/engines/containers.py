@@ -1,25 +1,32 @@
-"""What a job finds in its container, on whichever engine: pure, but for links that are followed."""
+"""What a job finds in its container, and how a further command enters it, on any engine.
 
+Pure, but for links that are followed.
+"""
+
+import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 
 from heliostat.config import Settings
-from heliostat.engines.environment import IMAGE_FILE, Person, own_image, own_software
+from heliostat.engines.environment import IMAGE_FILE, Person, own_image, own_software, workflow_mounts
 from heliostat.engines.folders import Refused
 from heliostat.engines.templates import start_of
-from heliostat.engines.workflow_folders import workflow_mounts
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Mount
 from heliostat.models.environments import OUR_SCRIPTS
-from heliostat.runtimes.contract import Confinement, Container, Environment, Identity, Limits, Task
+from heliostat.runtimes.contract import TOOL_PATH, Confinement, Container, Environment, Identity, Limits, Task
 from heliostat.runtimes.policy import Asker, admitted, admitted_mounts, rules_of
-from heliostat.runtimes.shell import has_blank
+from heliostat.runtimes.shell import has_blank, quoted
 
 _FROM_THE_IMAGE = ("PATH", "SHELL")
 CONFIGURATION = {
     "CONTAINERS_CONF": "/etc/containers/containers.conf",
     "CONTAINERS_REGISTRIES_CONF": "/etc/containers/registries.conf",
 }
+
+_ENTERED = ("podman", "bubblewrap")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +117,36 @@ def _variables(attempt: Attempt, person: Person, brought: Belongings, mounts: Se
     for name in _FROM_THE_IMAGE if spec.image is not None else ():
         variables.pop(name, None)
     return variables | dict(spec.env)
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """Where a container is entered. Each may be left blank for the script to know."""
+
+    folder: str  # in which its tool keeps what it knows of it
+    root: str  # podman's store
+    first: str  # the first process inside, or one outside that it descends from
+    workdir: str  # inside
+    terminal: str = ""  # what kind it is; none, if empty
+
+
+def enter_script(attempt: Attempt, door: Door, command: Sequence[str], *before: str) -> str:
+    """No command is a shell. Raises Refused. `before` are lines of the shell that fill in what was left blank."""
+    runtime = attempt.job.spec.runtime or ""
+    if runtime not in _ENTERED:
+        raise Refused(f"it runs in a container of {runtime}, which helio exec cannot enter yet")
+    place = (door.folder, door.root, door.first, secrets.token_hex(8), door.terminal, door.workdir)
+    words = (runtime, *place, *(command or ("/bin/sh",)))
+    lines = [
+        "umask 022",
+        f"export PATH={TOOL_PATH}",
+        *before,
+        f"set -- {' '.join(map(quoted, words))}",
+        _text(),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+@cache
+def _text() -> str:
+    return Path(__file__).with_name("containers_inside.sh").read_text(encoding="utf-8").rstrip()

@@ -1,16 +1,18 @@
-"""What every payload finds in its environment, whichever engine runs it: pure."""
+"""What every payload finds in its environment and where jobs of a workflow hand on files, on any engine: pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from heliostat.engines.workflow_folders import workflow_variables
-from heliostat.models import Attempt, Job
+from heliostat.models import Attempt, Job, Mount
 from heliostat.models.environments import OUR_SCRIPTS
 from heliostat.models.images import ARCHIVE
+from heliostat.models.workflows import WORKFLOW, Part
 
 CHECKPOINT_FILE = "saved"
 IMAGE_FILE = ".image"  # beside it: what the image of the newest attempt is
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin"  # most are in /usr/bin
+
+VALUES_FILE = ".output"  # in a job's folder: lines of KEY=VALUE
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,3 +102,36 @@ def _array(job: Job) -> dict[str, str]:
     if job.array_id is None:
         return {}
     return {"HELIOSTAT_ARRAY_ID": str(job.array_id), "HELIOSTAT_ARRAY_INDEX": str(job.array_index)}
+
+
+def workflow_part(job: Job) -> Part | None:
+    return job.part if job.part is not None and job.part.of == WORKFLOW else None
+
+
+def workflow_folder(installation: str, part: Part) -> str:
+    return f"{installation}/workflows/{part.number}"
+
+
+def own_folder(installation: str, part: Part) -> str:
+    return f"{workflow_folder(installation, part)}/{part.key}"
+
+
+def workflow_variables(job: Job, installation: str) -> dict[str, str]:
+    part = workflow_part(job)
+    if part is None:
+        return {}
+    return {
+        "HELIOSTAT_WORKFLOW": str(part.number),
+        "HELIOSTAT_WORKFLOW_DIR": workflow_folder(installation, part),
+        "HELIOSTAT_OUTPUT_DIR": own_folder(installation, part),
+        "HELIOSTAT_OUTPUT": f"{own_folder(installation, part)}/{VALUES_FILE}",
+    }
+
+
+def workflow_mounts(job: Job, installation: str) -> list[Mount]:
+    """In a container: all to be read, its own to be written."""
+    part = workflow_part(job)
+    if part is None:
+        return []
+    shared, own = workflow_folder(installation, part), own_folder(installation, part)
+    return [Mount(shared, shared, read_only=True), Mount(own, own)]

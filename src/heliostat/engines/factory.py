@@ -3,8 +3,7 @@
 from datetime import tzinfo
 
 from heliostat.config import Settings
-from heliostat.engines.contract import ChecksRequests, Engine, Finding
-from heliostat.engines.history import HistoryReader
+from heliostat.engines.contract import ChecksRequests, Engine, Finding, HistoryReader
 from heliostat.errors import Invalid
 from heliostat.models import Node
 

@@ -16,7 +16,6 @@ from itertools import islice
 from pathlib import Path
 
 from heliostat.engines.folders import JobFolder
-from heliostat.engines.peoples_files import open_below
 from heliostat.errors import Conflict, NotFound
 from heliostat.models import JobId
 
@@ -27,6 +26,8 @@ _FILE_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _DEEPEST = 64
 _PORT, _PORTS = re.compile("[1-9][0-9]{3,4}"), range(1024, 65536)
 _LAST_SECOND = datetime(9999, 12, 31, tzinfo=UTC).timestamp()
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,3 +192,27 @@ def _entry(found: "os.DirEntry[str]") -> Entry | None:
     kind = "folder" if stat.S_ISDIR(about.st_mode) else "file" if stat.S_ISREG(about.st_mode) else "other"
     changed = min(max(0.0, about.st_mtime), _LAST_SECOND)  # its owner may have set any time
     return Entry(found.name, kind, about.st_size, datetime.fromtimestamp(changed, UTC))
+
+
+def open_below(path: str, *names: str) -> int:
+    """A descriptor of what lies there. Whoever owns a folder on the way may swap what is in it for a link: none is
+    followed. Raises OSError."""
+    found = os.open(path, _FLAGS)
+    for name in names:
+        above = found
+        try:
+            found = os.open(name, _FLAGS, dir_fd=above)
+        finally:
+            os.close(above)
+    return found
+
+
+def read_below(path: str, most_bytes: int, *names: str) -> bytes:
+    """Of a file there, or below it, name by name; nothing if it is not there, no file, or has other names."""
+    try:
+        descriptor = open_below(path, *names)
+    except OSError:
+        return b""
+    with open(descriptor, "rb") as file:
+        found = os.fstat(descriptor)
+        return file.read(most_bytes) if stat.S_ISREG(found.st_mode) and found.st_nlink == 1 else b""

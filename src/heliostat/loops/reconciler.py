@@ -1,8 +1,11 @@
-"""One thread that keeps services as they should be: wakes when one changes, a replica moves, or a look is due."""
+"""Keeps services as they should be, and warns and ends sessions that nobody uses: a thread for each."""
+
+from functools import partial
 
 from heliostat.controller.loop import Loop
 from heliostat.models import JobId
 from heliostat.services.context import Context
+from heliostat.services.sessions.watch import pause_seconds, watch_sessions
 from heliostat.services.web_services.health import Looks
 from heliostat.services.web_services.tending import tend
 from heliostat.store.database import Changes
@@ -11,6 +14,8 @@ _RETRY_SECONDS = 1.0
 
 
 class Reconciler:
+    """Wakes when a service changes, a replica moves, or a look is due."""
+
     def __init__(self, context: Context) -> None:
         self._context, self._looks = context, Looks()
         self._watched: frozenset[JobId] = frozenset()
@@ -33,3 +38,10 @@ class Reconciler:
         tended = tend(self._context, self._looks)
         self._watched = tended.watched
         return tended.seconds
+
+
+class SessionWatch:
+    def __init__(self, context: Context) -> None:
+        look = partial(watch_sessions, context)
+        self._loop = Loop("sessions", look, pause_seconds(context), failure="sessions_not_watched")
+        self.start, self.close = self._loop.start_later, self._loop.close

@@ -1,12 +1,12 @@
 """Frozen records and states; the bottom layer, which imports nothing else of ours."""
 
 from heliostat.models.dependencies import Dependency, Parent, Rule
-from heliostat.models.elsewhere import ForeignJob, Waiting
 from heliostat.models.events import AuditEntry, Cause, Ended, JobEvent, Observation, Retimed, Started
 from heliostat.models.jobs import (
     Attempt,
     AttemptId,
     AttemptRecord,
+    ForeignJob,
     Job,
     JobId,
     JobRequest,
@@ -16,11 +16,12 @@ from heliostat.models.jobs import (
     Place,
     Placement,
     Resources,
+    Waiting,
     attempt_id,
     job_of_attempt,
 )
-from heliostat.models.news import News
 from heliostat.models.nodes import Device, DeviceProcess, Node, Recomposition
+from heliostat.models.notices import News
 from heliostat.models.people import (
     Caller,
     Department,

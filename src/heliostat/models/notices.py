@@ -1,4 +1,4 @@
-"""Who wants to be told what, how, and what is on its way to them."""
+"""Who wants to be told what, how, and what is on its way to them; and what admins tell everybody."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -82,3 +82,17 @@ def parse_occasions(value: object) -> tuple[str, ...]:
     if unknown := [word for word in found if word not in OCCASIONS]:
         raise ValueError(f"{unknown[0][:40]!a} is not one of {', '.join(OCCASIONS)}")
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class News:
+    """Shown to everybody until it ends; None: until it is taken away."""
+
+    id: int
+    text: str
+    author: str
+    created_at: datetime
+    ends_at: datetime | None = None
+
+    def is_over(self, now: datetime) -> bool:
+        return self.ends_at is not None and self.ends_at <= now

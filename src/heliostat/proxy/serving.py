@@ -16,8 +16,7 @@ from heliostat.errors import Conflict
 from heliostat.proxy.app import Proxy
 from heliostat.proxy.tunnel import Tunnel
 from heliostat.server_log import get_logger
-from heliostat.services.context import Context
-from heliostat.services.programs import attach_endpoints, detach_endpoints
+from heliostat.services.context import Context, attach_endpoints, detach_endpoints
 
 log = get_logger()
 _STOP_SECONDS = 5.0

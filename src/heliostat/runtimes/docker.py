@@ -11,7 +11,7 @@ from heliostat.runtimes.contract import (
     Container,
     Limits,
 )
-from heliostat.runtimes.variables import as_lines, split
+from heliostat.runtimes.oci import as_lines, split
 
 _PROGRAM = "docker"
 _NETWORKS = {"private": "bridge"}

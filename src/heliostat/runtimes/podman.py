@@ -18,7 +18,7 @@ from heliostat.runtimes.contract import (
     Task,
 )
 from heliostat.runtimes.image_stores import in_use
-from heliostat.runtimes.variables import as_lines, split
+from heliostat.runtimes.oci import as_lines, split
 
 _PROGRAM = "podman"
 _WITHOUT_CGROUPS = frozenset({"crun", "krun"})  # that can run a container in the cgroup it is started in

@@ -15,8 +15,8 @@ from heliostat.controller.accounts import Rules
 from heliostat.controller.controller import Controller
 from heliostat.controller.fleet import Fleet
 from heliostat.controller.forecaster import Forecaster
-from heliostat.engines.contract import Engine
-from heliostat.errors import TooManyRequests
+from heliostat.engines.contract import Engine, RunsPrograms
+from heliostat.errors import Conflict, TooManyRequests
 from heliostat.models import JobId
 from heliostat.services.addresses import Addresses
 from heliostat.store.database import Changes, Store
@@ -150,3 +150,25 @@ class Context:
     now: Callable[[], datetime] = field(default=utc_now)
     traffic: Traffic = field(default_factory=Traffic)
     addresses: Addresses = field(default_factory=Addresses)
+
+
+def programs(context: Context) -> RunsPrograms:
+    """What only an engine that really runs programs can do: files, ports, further commands. Raises Conflict."""
+    if not isinstance(context.engine, RunsPrograms):
+        raise Conflict(
+            f"Jobs of the engine {context.engine.name} only pretend to run: they have no output, files or ports.",
+            "Use the local engine or Slurm for real ones.",
+        )
+    return context.engine
+
+
+def attach_endpoints(context: Context) -> None:
+    """Connections to jobs live on the event loop that runs now."""
+    if isinstance(context.engine, RunsPrograms):
+        context.engine.attach_endpoints()
+
+
+async def detach_endpoints(context: Context) -> None:
+    """Before that loop ends."""
+    if isinstance(context.engine, RunsPrograms):
+        await context.engine.detach_endpoints()

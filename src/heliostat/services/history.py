@@ -20,8 +20,8 @@ from zoneinfo import ZoneInfo
 from sqlalchemy import RowMapping
 
 from heliostat.auth.identity import is_account_name
+from heliostat.engines.contract import PastJob
 from heliostat.engines.factory import reader_of_slurm
-from heliostat.engines.history import PastJob
 from heliostat.errors import HeliostatError, Invalid, invalid_field, printable
 from heliostat.models import Caller, Job, JobSpec, Layout, Place, Placement, Resources, Role, User
 from heliostat.models.jobs import PRIORITY_CLASSES

@@ -7,8 +7,7 @@ from heliostat.engines.contract import Endpoint
 from heliostat.errors import Conflict, Forbidden, NotFound, invalid_field
 from heliostat.models import Attempt, Caller, Job, JobState, User
 from heliostat.models.sessions import JUPYTER_APPS, MOST_PORT, Target
-from heliostat.services.context import Context
-from heliostat.services.programs import programs
+from heliostat.services.context import Context, programs
 from heliostat.store import jobs as stored
 from heliostat.store.sessions import find_session, shared_with
 

@@ -4,16 +4,21 @@ import multiprocessing
 import signal
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 
 from heliostat.errors import HeliostatError
+from heliostat.models import Department, Job, Node, Project
+from heliostat.scheduling.accounts import Accounts
+from heliostat.scheduling.board import Board
+from heliostat.scheduling.plan import plan
+from heliostat.scheduling.snapshot import Plan
 from heliostat.simulation.cluster import Cluster
 from heliostat.simulation.figures import Figures, Numbers, as_table, measure
 from heliostat.simulation.fitting import Workload
-from heliostat.simulation.planner import LivePlanner
 from heliostat.simulation.policies import Named
 from heliostat.simulation.replay import replay
 
@@ -111,3 +116,26 @@ def _work(connection: Connection, scenario: Scenario, named: Named) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the one who started us, and that one ends us
     connection.send(outcome(scenario, named, lambda _, over: connection.send(over)))
     connection.close()
+
+
+class LivePlanner:
+    """Told of every change, as the controller tells its board; decides by the same function."""
+
+    def __init__(self, named: Named, nodes: tuple[Node, ...], departments: Mapping[str, str]) -> None:
+        """`departments` are those of each project."""
+        self._policy = named.policy
+        self._board = Board(named.policy)
+        self._board.set_nodes(nodes)
+        self._board.set_accounts(_accounts(named, departments))
+
+    def put(self, job: Job, now: datetime) -> None:
+        self._board.put(job, now)
+
+    def decide(self, now: datetime) -> Plan:
+        return plan(self._board.glance(now), self._policy, now)
+
+
+def _accounts(named: Named, departments: Mapping[str, str]) -> Accounts:
+    projects = {name: Project(name, of, share=named.projects.get(name, 1)) for name, of in departments.items()}
+    names = sorted(set(departments.values()))
+    return Accounts({name: Department(name, named.departments.get(name, 1)) for name in names}, projects)

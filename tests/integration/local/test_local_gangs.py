@@ -12,7 +12,7 @@ import pytest
 
 from heliostat.engines.local import engine as engine_module
 from heliostat.engines.local.cgroups import NoCgroups, find_cgroups
-from heliostat.engines.local.checkpoints import checkpoint_times
+from heliostat.engines.local.engine import checkpoint_times
 from heliostat.engines.local.launch import free_port
 from heliostat.models import Attempt, Cause
 from integration.engines.contract import Bench, as_running, local

@@ -10,10 +10,9 @@ import pytest
 from heliostat.config import Home
 from heliostat.controller import results
 from heliostat.controller.results import MOST_METRICS, MOST_VALUES, metrics_of, parse_values, values_of
-from heliostat.engines.environment import Person
+from heliostat.engines.environment import Person, workflow_mounts, workflow_variables
 from heliostat.engines.folders import lay_out_workflow
 from heliostat.engines.job_files import read_plain
-from heliostat.engines.workflow_folders import workflow_mounts, workflow_variables
 from heliostat.models import Job, JobSpec, JobState, Resources
 from heliostat.models.workflows import SWEEP, WORKFLOW, Part
 from support.engines import FilesEngine

@@ -26,7 +26,7 @@ from heliostat.runtimes.contract import (
     Limits,
     Task,
 )
-from heliostat.runtimes.variables import as_lines, is_heeded
+from heliostat.runtimes.oci import as_lines, is_heeded
 
 CASES = Path(__file__).parents[2] / "cases" / "runtimes"
 NAMES = sorted(path.stem for path in CASES.glob("*.json"))

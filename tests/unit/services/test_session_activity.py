@@ -17,7 +17,7 @@ from heliostat.models import Attempt, JobState
 from heliostat.models.sessions import Listening, Session, Target
 from heliostat.services.context import Context
 from heliostat.services.proxying import Way
-from heliostat.services.sessions import activity as session_activity
+from heliostat.services.sessions import watch as session_activity
 from heliostat.services.sessions import watch as session_watch
 from support.engines import ElsewhereEngine, PortsEngine
 from unit.services.site import a_job

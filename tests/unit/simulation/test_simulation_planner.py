@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from heliostat.models import ACTIVE, Job
 from heliostat.simulation.cluster import Cluster, parse_cluster
+from heliostat.simulation.comparison import LivePlanner
 from heliostat.simulation.fitting import Workload, fit
-from heliostat.simulation.planner import LivePlanner
 from heliostat.simulation.policies import read_policy
 from heliostat.simulation.replay import Span, replay
 from heliostat.simulation.traces.records import TraceJob

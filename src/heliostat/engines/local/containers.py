@@ -1,22 +1,22 @@
-"""Jobs in containers: what they find on this machine, and what is left of them."""
+"""Jobs in containers: what they find on this machine, how they get signals, and what is left of them."""
 
 import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from resource import RLIMIT_NOFILE, RLIMIT_NPROC, getrlimit
 
 from heliostat.config import Home, Settings
-from heliostat.engines.containers import CONFIGURATION, Belongings, Ground, container_of
-from heliostat.engines.containers_inside import Door
+from heliostat.engines.containers import CONFIGURATION, Belongings, Door, Ground, container_of
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import JobFolder, Refused, make_private, person_of
-from heliostat.engines.local.insiders import first_inside
+from heliostat.engines.local.cgroup_files import signal_all
+from heliostat.engines.local.cgroups import Group
 from heliostat.engines.local.script import Places, base_environment, runs_side_by_side, task_environment
 from heliostat.engines.local.ungrouped import tools_folder
 from heliostat.errors import Invalid
@@ -268,3 +268,33 @@ def _remove_groups(name: str) -> None:
         for folder, _, _ in os.walk(top, topdown=False):
             with contextlib.suppress(OSError):
                 os.rmdir(folder)
+
+
+def signal_container(group: Group, signal_number: int) -> None:
+    """To what runs in it, not to the tools that hold it; to everything, as long as nothing runs inside yet.
+
+    A tool that dies of a signal takes the container along, or loses its exit code. Who is inside has a process
+    number there too; the first one inside only looks after the others, and hands on what it is told.
+    """
+    if _insiders(group.pids()):
+        signal_all(lambda: _insiders(group.pids()), signal_number)
+    else:
+        group.signal(signal_number)
+
+
+def first_inside(pids: Iterable[int]) -> Iterator[int]:
+    """Of each container, its first process."""
+    return (pid for pid in sorted(pids) if len(numbers := _numbers(pid)) > 1 and numbers[-1] == "1")
+
+
+def _insiders(pids: list[int]) -> list[int]:
+    return [pid for pid in pids if len(numbers := _numbers(pid)) > 1 and numbers[-1] != "1"]
+
+
+def _numbers(pid: int) -> list[str]:
+    """That it has: here, and in each namespace below that it is in."""
+    try:
+        with open(f"/proc/{pid}/status", encoding="utf-8", errors="replace") as file:
+            return next((line.split()[1:] for line in file if line.startswith("NSpid:")), [])
+    except OSError:
+        return []

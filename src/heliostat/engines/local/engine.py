@@ -1,36 +1,36 @@
 """Runs jobs on this machine. They need no server while they run, and outlive it."""
 
 import contextlib
+import os
+import stat
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from signal import Signals
 
 from heliostat.config import Settings
-from heliostat.engines.containers_inside import enter_script
+from heliostat.engines.containers import enter_script
 from heliostat.engines.contract import Capabilities, Report
-from heliostat.engines.folders import Refused, person_of
-from heliostat.engines.inside import Inside, inside_script, on_terminal
+from heliostat.engines.environment import CHECKPOINT_FILE, DEFAULT_PATH, Person
+from heliostat.engines.folders import JobFolder, Refused, person_of
+from heliostat.engines.inside import Inside, as_user, inside_script, on_terminal
 from heliostat.engines.job_files import JobFiles
 from heliostat.engines.local import containers, launch
-from heliostat.engines.local.cgroups import CgroupTree, NoCgroups, find_cgroups
-from heliostat.engines.local.checkpoints import checkpoint_times
+from heliostat.engines.local.cgroups import CgroupTree, Group, NoCgroups, find_cgroups
 from heliostat.engines.local.containers import Place
 from heliostat.engines.local.endings import Running, in_words, utc_now
 from heliostat.engines.local.endpoints import LocalEndpoint
 from heliostat.engines.local.image_stores import RunningSweep, sweep_stores
-from heliostat.engines.local.inside import inside_group
 from heliostat.engines.local.log_order import read_order
 from heliostat.engines.local.machine import node_name, this_node
-from heliostat.engines.local.port_ownership import OwnershipChecks
-from heliostat.engines.local.ports import NotListening, find_listening
+from heliostat.engines.local.port_ownership import NotListening, OwnershipChecks, find_listening
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
 from heliostat.engines.local.supervision import Supervision
 from heliostat.engines.local.trace import Traces
-from heliostat.engines.local.ungrouped import UngroupedTree, led
+from heliostat.engines.local.ungrouped import MARK, UngroupedTree, led
 from heliostat.errors import Conflict
 from heliostat.models import Attempt, AttemptId, Cause, Ended, JobId, Node, Observation, Readings, Started
 from heliostat.models.sessions import Listening
@@ -38,6 +38,9 @@ from heliostat.server_log import get_logger
 
 log = get_logger()
 _SWEEP_SECONDS = 600.0
+
+# Enters the cgroup first, as whoever the server is; a group that is gone lets nobody in.
+_ENTER = 'for file in $1; do echo 0 >"$file" || exit 125; done; shift; exec "$@"'
 
 
 class LocalEngine:
@@ -255,3 +258,39 @@ class LocalEngine:
 
     def _not_started(self, attempt: Attempt, detail: str) -> None:
         self._report([Ended(attempt.id, utc_now(), Cause.NOT_STARTED, detail=detail)])
+
+
+def checkpoint_times(jobs: Path, attempts: Iterable[Attempt], now: datetime) -> dict[AttemptId, datetime]:
+    """When jobs have said, by touching a file, that their work is saved: those that have since they started.
+    The files are theirs, and not trusted; a time to come counts as now."""
+    found: dict[AttemptId, datetime] = {}
+    for attempt in attempts:
+        folder = JobFolder.of(jobs, attempt.job.id)
+        saved_at = _modified_at(f"{folder.checkpoints}/{CHECKPOINT_FILE}")
+        started_at = attempt.job.started_at
+        if saved_at is not None and started_at is not None and saved_at >= started_at:
+            found[attempt.id] = min(saved_at, now)
+    return found
+
+
+def _modified_at(path: str) -> datetime | None:
+    """Of a plain file; a link could tell of a file that its user may not see."""
+    try:
+        facts = os.lstat(path)
+        return datetime.fromtimestamp(facts.st_mtime, UTC) if stat.S_ISREG(facts.st_mode) else None
+    except (OSError, OverflowError, ValueError):
+        return None
+
+
+def inside_group(script: str, person: Person, group: Group, mark: str) -> Inside:
+    """The script on a descriptor: neither on the disk nor on a command line. OSError when there is none left."""
+    descriptor = os.memfd_create("inside")
+    os.write(descriptor, script.encode("utf-8", "surrogateescape"))
+    program = (*as_user(person), "/bin/sh", f"/proc/self/fd/{descriptor}")
+    return Inside(
+        argv=("/bin/sh", "-c", _ENTER, "inside", " ".join(group.enter_files), *program),
+        environment={"PATH": DEFAULT_PATH, MARK: mark},
+        descriptors=(descriptor,),
+        close=lambda: os.close(descriptor),
+        owner=person.uid,
+    )

@@ -18,8 +18,8 @@ from heliostat.engines.containers import CONFIGURATION
 from heliostat.engines.environment import Person
 from heliostat.engines.folders import Refused, person_of
 from heliostat.engines.inside import as_user
+from heliostat.engines.job_files import read_below
 from heliostat.engines.local.containers import tool_room
-from heliostat.engines.peoples_files import read_below
 from heliostat.models.quantities import parse_memory
 from heliostat.runtimes.contract import TOOL_PATH
 from heliostat.runtimes.image_stores import LAYERS, OF_BUILDS, Sweeping, size_bytes, sweep_words

@@ -1,22 +1,39 @@
-"""Looks who listens, in threads of its own: a job with very many open files makes that slow, for its user only."""
+"""Who listens on a port of this machine, and the proof that it is the job's."""
 
 import asyncio
 import contextlib
+import os
+import socket
+import struct
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 
 from heliostat.errors import EngineUnavailable
 from heliostat.models import Attempt
 from heliostat.models.sessions import Listening
+from heliostat.payloads.port_owners import NotListening, find_held, read_listeners
 
 MOST_OF_ONE = 2  # at once, of the jobs of one user
 _AT_ONCE = 16
 _TURN_SECONDS = 30.0
 
+__all__ = ["CannotAsk", "NotListening", "OwnershipChecks", "find_listening", "listeners"]
+
+_SOCK_DIAG, _BY_FAMILY = 4, 20  # linux/netlink.h, linux/sock_diag.h
+_REQUEST_DUMP = 0x1 | 0x300
+_DONE, _ERROR = 3, 2
+_LISTEN = 1 << 10
+_HEADER = struct.Struct("=IHHII")
+_REQUEST = struct.Struct("=BBBBI48x")  # inet_diag_req_v2: any socket in these states
+_ANSWER = struct.Struct("=BBBB2s2s16s16s12xIIIII")  # inet_diag_msg
+_TIMEOUT_SECONDS = 2.0
+_BUFFER_BYTES = 1 << 16
+
 
 class OwnershipChecks:
-    """Whether a process of an attempt listens on a port, and nobody else does."""
+    """Whether a process of an attempt listens on a port, and nobody else does. In threads of its own: a job with
+    very many open files makes that slow, for its user only."""
 
     def __init__(self, find: Callable[[Attempt, int], Listening], turn_seconds: float = _TURN_SECONDS) -> None:
         """`find` raises Conflict."""
@@ -49,3 +66,58 @@ class OwnershipChecks:
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
+
+
+def find_listening(port: int, pids: Iterable[int]) -> Listening:
+    """On the loopback, held by one of these processes. Raises NotListening."""
+    held = find_held(port, pids, look=_listeners)
+    return Listening(held.host, port, held.sockets)
+
+
+def _listeners(port: int) -> list[tuple[str, int]]:
+    try:
+        return listeners(port)
+    except CannotAsk:
+        return read_listeners(port)
+
+
+class CannotAsk(Exception):
+    """This kernel does not answer such questions."""
+
+
+def listeners(port: int) -> list[tuple[str, int]]:
+    """(address, inode) of every socket that listens on this port; the address as /proc writes it.
+
+    Asked of the kernel directly: it tells of listening sockets only, however many others there are, where
+    /proc/net/tcp writes out every connection of the machine.
+    """
+    try:
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _SOCK_DIAG) as kernel:
+            kernel.settimeout(_TIMEOUT_SECONDS)
+            found = [*_asked(kernel, socket.AF_INET), *_asked(kernel, socket.AF_INET6)]
+    except (OSError, struct.error) as error:
+        raise CannotAsk(str(error)) from error
+    wanted = port.to_bytes(2, "big")
+    return [(address, inode) for source, address, inode in found if source == wanted]
+
+
+def _asked(kernel: socket.socket, family: int) -> Iterator[tuple[bytes, str, int]]:
+    body = _REQUEST.pack(family, socket.IPPROTO_TCP, 0, 0, _LISTEN)
+    kernel.send(_HEADER.pack(_HEADER.size + len(body), _BY_FAMILY, _REQUEST_DUMP, 1, 0) + body)
+    while True:
+        data = kernel.recv(_BUFFER_BYTES)
+        while data:
+            length, kind, *_ = _HEADER.unpack_from(data)
+            if kind == _DONE:
+                return
+            if kind == _ERROR:
+                code = -struct.unpack_from("=i", data, _HEADER.size)[0]
+                raise OSError(code, os.strerror(code))
+            yield _read(data[_HEADER.size : length])
+            data = data[(length + 3) & ~3 :]
+
+
+def _read(message: bytes) -> tuple[bytes, str, int]:
+    family, _, _, _, source_port, _, source, _, *_, inode = _ANSWER.unpack_from(message)
+    words = struct.unpack("=4I", source)[: 1 if family == socket.AF_INET else 4]
+    return source_port, "".join(f"{word:08X}" for word in words), inode

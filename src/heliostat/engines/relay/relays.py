@@ -11,11 +11,10 @@ from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from heliostat.engines.folders import Refused
 from heliostat.engines.inside import Inside
-from heliostat.engines.relay.answer import Answer
 from heliostat.engines.relay.link import Link, PortFailed, PortRefused, RelayLost
 from heliostat.errors import Conflict, EngineUnavailable, TooManyRequests
 from heliostat.models import Attempt, AttemptId
@@ -33,6 +32,32 @@ _MOST_SEEN = 10_000
 _HOST = "127.0.0.1"  # of the job's own machine
 _MOST_SOCKETS, _LONGEST_NUMBER = 16, 20
 _LISTEN_HINT = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
+
+
+class Answer(asyncio.Protocol):
+    """`data` is there once the connection is closed, or `most` bytes or the first line have come."""
+
+    transport: asyncio.Transport
+
+    def __init__(self, most: int, *, first_line: bool = False) -> None:
+        self.data: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._most, self._first_line = most, first_line
+        self._got = bytearray()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data[: self._most - len(self._got)]
+        if len(self._got) >= self._most or (self._first_line and b"\n" in self._got):
+            self._tell()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._tell()
+
+    def _tell(self) -> None:
+        if not self.data.done():
+            self.data.set_result(bytes(self._got))
 
 
 @dataclass(frozen=True, slots=True)

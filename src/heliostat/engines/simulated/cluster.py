@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from heliostat.engines.simulated.habits import habits_of
+from heliostat.engines.simulated.behaviour import habits_of
 from heliostat.errors import Invalid
 from heliostat.models import Attempt, Device, DeviceProcess, Node
 

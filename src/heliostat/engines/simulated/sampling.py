@@ -6,8 +6,8 @@ warm-up ──> plateau with waves; one in ten idles, some wait for data, some u
 import math
 from collections.abc import Iterable, Mapping
 
+from heliostat.engines.simulated.behaviour import Habits, habits_of
 from heliostat.engines.simulated.cluster import at_work
-from heliostat.engines.simulated.habits import Habits, habits_of
 from heliostat.models import Attempt, Device, DeviceReading, Node, Reading
 
 _LOAD_SECONDS = 60.0  # until data and model are in memory

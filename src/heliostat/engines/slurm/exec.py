@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from heliostat.config import Settings
-from heliostat.engines.containers_inside import Door, enter_script
+from heliostat.engines.containers import Door, enter_script
 from heliostat.engines.environment import DEFAULT_PATH, Person, Surroundings, job_environment
 from heliostat.engines.folders import JobFolder, person_of
 from heliostat.engines.inside import Inside, as_user, inside_script, on_terminal

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, tzinfo
 
-from heliostat.engines.history import PastJob
+from heliostat.engines.contract import PastJob
 from heliostat.engines.slurm.parse import (
     expand_hosts,
     gpus_in,

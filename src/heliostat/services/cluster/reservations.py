@@ -16,8 +16,8 @@ from heliostat.scheduling.fitting import could_ever_run
 from heliostat.services.accounts.lookup import check_group_name
 from heliostat.services.context import Context
 from heliostat.services.rights import require_admin, write_as
+from heliostat.store import nodes as stored
 from heliostat.store import people
-from heliostat.store import reservations as stored
 from heliostat.store.database import Transaction
 
 LONGEST = timedelta(days=366)

@@ -4,8 +4,7 @@ from heliostat.engines.contract import RunsPrograms
 from heliostat.engines.job_files import Entry, Folder, OpenFile
 from heliostat.errors import NotFound
 from heliostat.models import Caller, Job, JobId
-from heliostat.services.context import Context
-from heliostat.services.programs import programs
+from heliostat.services.context import Context, programs
 from heliostat.services.rights import inspectable_job
 
 __all__ = ["Entry", "Folder", "has_folder", "list_files", "open_file"]

@@ -7,8 +7,7 @@ from heliostat.engines.inside import Inside
 from heliostat.errors import Conflict, Forbidden, invalid_field
 from heliostat.models import Attempt, Caller, Job, JobId, JobState
 from heliostat.models.environments import OUR_SCRIPTS
-from heliostat.services.context import Context
-from heliostat.services.programs import programs
+from heliostat.services.context import Context, programs
 from heliostat.services.rights import inspectable_job
 
 __all__ = ["Inside", "enter_job"]

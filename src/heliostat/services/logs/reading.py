@@ -9,8 +9,7 @@ from heliostat.engines.contract import RunsPrograms
 from heliostat.engines.job_files import LogPart
 from heliostat.errors import Conflict, HeliostatError, NotFound
 from heliostat.models import Job
-from heliostat.services.context import Context
-from heliostat.services.programs import programs
+from heliostat.services.context import Context, programs
 
 STREAMS = ("stdout", "stderr")
 CHUNK_BYTES = 64 * 1024

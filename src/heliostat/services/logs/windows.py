@@ -4,9 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from heliostat.models import Caller, Job, JobId
-from heliostat.services.context import Context
+from heliostat.services.context import Context, programs
 from heliostat.services.logs.reading import STREAMS, LogRange, attempt_number, log_order, read_log
-from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 
 WINDOW_BYTES = 32 * 1024

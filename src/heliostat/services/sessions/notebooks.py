@@ -18,9 +18,8 @@ from heliostat.errors import Conflict, Forbidden, NotFound, printable
 from heliostat.models import Caller, Job, JobId
 from heliostat.models.notebooks import MOST_NOTEBOOK_BYTES
 from heliostat.payloads import notebook_reader
-from heliostat.services.context import Context
+from heliostat.services.context import Context, programs
 from heliostat.services.jobs.inside import Inside, enter_job
-from heliostat.services.programs import programs
 from heliostat.services.rights import inspectable_job
 from heliostat.store import sessions as kept
 

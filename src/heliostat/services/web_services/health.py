@@ -14,9 +14,8 @@ from heliostat.errors import HeliostatError
 from heliostat.models import Attempt, Job, JobId
 from heliostat.models.services import Health, HealthCheck, Replica, Service
 from heliostat.models.sessions import Target
-from heliostat.services.context import Context
+from heliostat.services.context import Context, programs
 from heliostat.services.job_http import get_status
-from heliostat.services.programs import programs
 from heliostat.services.proxying import Way, endpoint
 
 Verdict = tuple[Health, str]

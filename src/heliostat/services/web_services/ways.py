@@ -9,8 +9,7 @@ from heliostat.errors import Forbidden, NotFound
 from heliostat.models import Attempt, Job, JobState, User
 from heliostat.models.services import Service, Visibility
 from heliostat.models.sessions import Target
-from heliostat.services.context import Context
-from heliostat.services.programs import programs
+from heliostat.services.context import Context, programs
 from heliostat.services.proxying import Way
 from heliostat.store import jobs as stored_jobs
 from heliostat.store import people

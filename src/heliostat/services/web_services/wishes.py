@@ -6,9 +6,8 @@ from heliostat.errors import invalid_field
 from heliostat.models import Caller, JobRequest
 from heliostat.models.services import NAME, NAME_RULE, HealthCheck, Service, Visibility
 from heliostat.payloads.archive import SESSION_LAUNCHER, script_for
-from heliostat.services.context import Context
+from heliostat.services.context import Context, programs
 from heliostat.services.jobs.submission import draft_jobs
-from heliostat.services.programs import programs
 from heliostat.services.sessions.verbs import TOKEN
 
 MOST_REPLICAS = 100

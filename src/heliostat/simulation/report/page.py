@@ -8,7 +8,7 @@ import numpy as np
 
 from heliostat.simulation.comparison import Outcome, Scenario
 from heliostat.simulation.figures import lives_of, sizes_of
-from heliostat.simulation.report import axes, curves, drawing
+from heliostat.simulation.report import curves, drawing
 from heliostat.simulation.summary import ROWS
 
 _MOST_PROJECTS = 20
@@ -48,18 +48,21 @@ def _plots(scenario: Scenario, outcomes: Sequence[Outcome]) -> Iterable[tuple[st
     sizes = sizes_of(workload, cluster)
     lives = {one.policy: lives_of(workload, one.attempts) for one in outcomes}
     until = max(one.figures.makespan_seconds for one in outcomes)
-    time = axes.elapsed("time since the first submission", until)
+    time = drawing.elapsed("time since the first submission", until)
     waits = {name: curves.distribution(life.waited, 1.0) for name, life in lives.items()}
     longest = max(one.figures.wait.max for one in outcomes)
-    percent = axes.linear("jobs, %", 100.0)
-    yield "How long jobs waited", drawing.lines("waits", axes.durations("wait at most", longest), percent, waits)
+    percent = drawing.linear("jobs, %", 100.0)
+    yield (
+        "How long jobs waited",
+        drawing.lines("waits", drawing.durations("wait at most", longest), percent, waits),
+    )
     used = {one.policy: curves.use_over_time(one.attempts, sizes, cluster.size, until) for one in outcomes}
-    share = axes.linear(f"{'GPUs' if cluster.gpus else 'CPUs'} in use, %", 100.0)
+    share = drawing.linear(f"{'GPUs' if cluster.gpus else 'CPUs'} in use, %", 100.0)
     yield "How much of the cluster was used", drawing.lines("use", time, share, used)
     came = workload.submitted_seconds
     queues = {one.policy: curves.queue_over_time(one.attempts, came, until) for one in outcomes}
     most = max((y for points in queues.values() for _, y in points), default=1.0)
-    count = axes.linear("jobs that wait", max(most, 1.0), "{:,.0f}".format if most > 5 else "{:g}".format)
+    count = drawing.linear("jobs that wait", max(most, 1.0), "{:,.0f}".format if most > 5 else "{:g}".format)
     yield "How long the queue was", drawing.lines("queue", time, count, queues)
     yield _slowdowns(scenario, outcomes)
 
@@ -69,7 +72,7 @@ def _slowdowns(scenario: Scenario, outcomes: Sequence[Outcome]) -> tuple[str, st
     groups = [name for name, _ in counts.most_common(_MOST_PROJECTS)]
     means = {one.policy: [one.figures.projects.slowdowns.get(name, 1.0) for name in groups] for one in outcomes}
     highest = float(np.max(list(means.values()), initial=1.0))
-    x = axes.factors("mean bounded slowdown: 1 is no waiting at all", highest)
+    x = drawing.factors("mean bounded slowdown: 1 is no waiting at all", highest)
     more = f" (the {_MOST_PROJECTS} with the most jobs)" if len(counts) > _MOST_PROJECTS else ""
     return f"How much each project was slowed down{more}", drawing.bars("slowdowns", x, groups, means)
 

@@ -2,6 +2,7 @@
 
 import gzip
 import io
+import json
 import zlib
 from collections import Counter
 from collections.abc import Collection, Generator, Iterable, Iterator, Mapping
@@ -11,15 +12,16 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from heliostat.errors import Invalid, NotFound
-from heliostat.simulation.traces.history import History
 from heliostat.simulation.traces.records import BadValue, Trace, TraceJob, with_limit
 from heliostat.simulation.traces.swf import Workload
-from heliostat.simulation.traces.table import Source, Table
+from heliostat.simulation.traces.table import FIELDS, Source, Table, job_of
 
 BAD_LINES = "bad lines"
 _SUFFIXES = {".csv": "csv", ".swf": "swf", ".jsonl": "history", ".ndjson": "history", ".json": "history"}
 FORMATS = ("history", "swf", "csv")
 _GZIP = b"\x1f\x8b"
+
+_ENDING = {"jobs"}
 
 
 class Format(Protocol):
@@ -103,3 +105,25 @@ def _lines(path: Path) -> Generator[str, None, None]:
         raise Invalid(f"{path} is a folder.", "Give a file.") from None
     except (EOFError, zlib.error, gzip.BadGzipFile) as error:
         raise Invalid(f"{path.name} cannot be unpacked: {error}.", "Fetch the file again.") from error
+
+
+class History:
+    """Heliostat's own history, as `helio history export` writes it: one JSON object a line. Jobs that never
+    started are left out. The last line says how many there are."""
+
+    def records(self, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+        return ((line_number, line) for line_number, line in enumerate(lines, 1) if line.strip())
+
+    def job(self, line: str) -> TraceJob | str:
+        try:
+            read = json.loads(line)
+        except (ValueError, RecursionError):
+            raise BadValue("line", "is not JSON") from None
+        if not isinstance(read, Mapping):
+            raise BadValue("line", "is not a JSON object")
+        if set(read) == _ENDING:
+            return ""
+        if "started_at" in read and read["started_at"] is None:
+            return "never ran"
+        found = {name: read[name] for name in FIELDS if name in read}
+        return job_of(found | {"limit_seconds": read.get("time_limit_seconds", read.get("limit_seconds"))})

@@ -10,10 +10,16 @@ from starlette.responses import RedirectResponse, Response
 from heliostat.errors import Invalid
 from heliostat.models import Job, JobState
 from heliostat.models.sessions import APPS, SessionWish, Target
-from heliostat.services.jobs.extension import extend_job, seconds_from
+from heliostat.services.jobs.verbs import extend_job, seconds_from
 from heliostat.services.jobs.why import explain_job
-from heliostat.services.sessions.sharing import share_session, unshare_session
-from heliostat.services.sessions.verbs import SessionState, list_sessions, show_session, start_session
+from heliostat.services.sessions.verbs import (
+    SessionState,
+    list_sessions,
+    share_session,
+    show_session,
+    start_session,
+    unshare_session,
+)
 from heliostat.web.job.waiting import Waiting, waiting
 from heliostat.web.rendering import HEADERS, Page, redirect, render
 from heliostat.web.views import JOB

@@ -4,9 +4,8 @@ import socket
 
 import pytest
 
-from heliostat.engines.local import ports
-from heliostat.engines.local.listeners import CannotAsk, listeners
-from heliostat.engines.local.ports import NotListening, find_listening
+from heliostat.engines.local import port_ownership
+from heliostat.engines.local.port_ownership import CannotAsk, NotListening, find_listening, listeners
 from heliostat.payloads.port_owners import read_listeners
 
 
@@ -36,7 +35,7 @@ def test_where_the_kernel_cannot_be_asked_proc_is_read(monkeypatch: pytest.Monke
     def cannot(port: int) -> list[tuple[str, int]]:
         raise CannotAsk
 
-    monkeypatch.setattr(ports, "listeners", cannot)
+    monkeypatch.setattr(port_ownership, "listeners", cannot)
     with socket.create_server(("127.0.0.1", 0)) as here:
         port = here.getsockname()[1]
         with pytest.raises(NotListening, match="not part of the job"):

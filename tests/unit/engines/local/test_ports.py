@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from heliostat.engines.local.ports import NotListening, find_listening
+from heliostat.engines.local.port_ownership import NotListening, find_listening
 
 US = [os.getpid()]
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from heliostat.engines.history import PastJob
+from heliostat.engines.contract import PastJob
 from heliostat.engines.slurm.history import SacctReader
 from heliostat.errors import Invalid
 from heliostat.models import AttemptUsage, JobState
