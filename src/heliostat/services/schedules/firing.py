@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from heliostat.errors import Conflict, EngineUnavailable, HeliostatError, NotFound, StoreUnavailable
 from heliostat.models import Caller, JobId
 from heliostat.models.schedules import Firing, FiringState, Overlap, Schedule, ScheduleId, ScheduleState
-from heliostat.schedules.catch_up import MOST_COUNTED, Rule, Verdict, judge
+from heliostat.schedules.timing import MOST_COUNTED, CatchUpRule, Verdict, judge
 from heliostat.services.context import Context
 from heliostat.services.jobs.submission import Submitted, prepare_submission
 from heliostat.services.jobs.verbs import cancel_within
@@ -150,7 +150,8 @@ def _verdict(schedule: Schedule, now: datetime) -> Verdict:
     due_at = schedule.next_at or now
     if schedule.timing is None:
         return Verdict(due_at)
-    return judge(timing_of(schedule, now), due_at, now, Rule(schedule.catch_up.value, schedule.epsilon_seconds))
+    rule = CatchUpRule(schedule.catch_up.value, schedule.epsilon_seconds)
+    return judge(timing_of(schedule, now), due_at, now, rule)
 
 
 def _writing(context: Context, prepared: Prepared, now: datetime) -> Callable[[Transaction], bool]:
