@@ -12,7 +12,7 @@ from heliostat.scheduling.accounts import Accounts
 from heliostat.scheduling.board import Board
 from heliostat.scheduling.dependencies import not_in_line_words
 from heliostat.scheduling.handover import to_hand_over
-from heliostat.scheduling.reserved import closed_words, labelled, open_names, opening_of
+from heliostat.scheduling.reservations import closed_words, labelled, open_names, opening_of
 from heliostat.scheduling.snapshot import Snapshot
 from heliostat.store.database import Changes
 

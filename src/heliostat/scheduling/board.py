@@ -18,7 +18,7 @@ from heliostat.scheduling.machines import Machines
 from heliostat.scheduling.order import HOUR, fixed_points, inner_points
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Scope, class_scope, gpus_kept, scopes_of
-from heliostat.scheduling.reserved import inside, opening_of
+from heliostat.scheduling.reservations import inside, opening_of
 from heliostat.scheduling.shapes import Numbers, Shape
 from heliostat.scheduling.shares import Leaf, Tree, tree_of
 from heliostat.scheduling.snapshot import PENDING, RUNNING, Snapshot

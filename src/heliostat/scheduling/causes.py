@@ -15,11 +15,11 @@ from heliostat.scheduling.fitting import Lack, could_ever_run, what_is_lacking
 from heliostat.scheduling.horizon import ends_of
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Quotas, Refusal, Scope, class_scope, gpus_kept, quota_of, scopes_of
+from heliostat.scheduling.reservations import Window, keep_for_window, windows_of
 from heliostat.scheduling.rooms import Keep, Rooms
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.shortage import Shortage, needs_in_words
 from heliostat.scheduling.snapshot import Plan, Snapshot, Start
-from heliostat.scheduling.windows import Window, keep_for_window, windows_of
 
 _LONGEST_MONTH = 31 * 86400.0
 _HOUR = 3600.0

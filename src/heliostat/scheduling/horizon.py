@@ -8,10 +8,10 @@ from heliostat.scheduling.columns import Array, joined
 from heliostat.scheduling.fits import Fit, needs_of
 from heliostat.scheduling.free import Free, capacity_for, spread_over, tasks_in
 from heliostat.scheduling.machines import Machines
+from heliostat.scheduling.reservations import Window
 from heliostat.scheduling.rooms import Keep, Rooms
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import RUNNING, Snapshot
-from heliostat.scheduling.windows import Window
 
 
 @dataclass(frozen=True, slots=True)

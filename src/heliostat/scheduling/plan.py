@@ -26,11 +26,11 @@ from heliostat.scheduling.horizon import (
 from heliostat.scheduling.order import queue_order
 from heliostat.scheduling.policy import Policy
 from heliostat.scheduling.quotas import Arrays, Quotas
+from heliostat.scheduling.reservations import keep_for_window, windows_of
 from heliostat.scheduling.rooms import Rooms, is_possible
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import Head, Plan, Snapshot, Start, Stop
 from heliostat.scheduling.victims import Blocked, find_stops
-from heliostat.scheduling.windows import keep_for_window, windows_of
 
 _LONGEST_MONTH = 31 * 86400.0
 _MOST_STARTS = 2500  # in one plan, so that it is made within a second

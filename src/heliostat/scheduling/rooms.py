@@ -1,6 +1,6 @@
 """The free room of the whole cluster while a plan is made: who fits where until when, and handing it out."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,13 +11,13 @@ from heliostat.scheduling.columns import Array
 from heliostat.scheduling.fits import Fit, fit_into, needs_of
 from heliostat.scheduling.fitting import parts_per_device
 from heliostat.scheduling.free import Free, capacity_for, spread_over, tasks_in
-from heliostat.scheduling.fullness import have_room
-from heliostat.scheduling.machines import Machines, Most
+from heliostat.scheduling.machines import Machines, Most, Suitable
 from heliostat.scheduling.shapes import Shape
 from heliostat.scheduling.snapshot import Snapshot, Start
 
 _NEARLY = 1e-9
 _SMALLEST_PART = 0.01
+_AT_ONCE = 2_000_000  # pairs of shape and node: more are looked at in pieces
 
 
 @dataclass(slots=True)
@@ -269,3 +269,31 @@ def _take_from(keep: Keep, rows: Array, project: str) -> None:
         keep.kept[places] -= own
         rows["devices"] -= own.astype(rows["devices"].dtype)
     keep.left.add(places, rows, -1)
+
+
+def have_room(shapes: Sequence[Shape], machines: Machines, free: Free) -> Array:
+    """By shape: whether some node that it may use could take one of its tasks now."""
+    found = np.zeros(len(shapes), bool)
+    alike: defaultdict[tuple[int, bool], list[int]] = defaultdict(list)
+    for place, shape in enumerate(shapes):
+        alike[machines.suitable(shape).group, shape.placement.exclusive].append(place)
+    for (_, exclusive), places in alike.items():
+        suitable = machines.suitable(shapes[places[0]])
+        found[places] = _fit([shapes[place] for place in places], suitable, free, exclusive)
+    return found
+
+
+def _fit(shapes: list[Shape], suitable: Suitable, free: Free, exclusive: bool) -> Array:
+    """The same for shapes that may use the same nodes and kinds of device."""
+    nodes = suitable.open_nodes & (free.holders == 0) if exclusive else suitable.open_nodes
+    cpus, memory, gpus = free.cpus[nodes], free.memory[nodes], free.gpus[nodes]
+    needs = np.array([(s.resources.cpus, s.resources.memory_mib, s.resources.devices) for s in shapes], np.int64)
+    found = np.zeros(len(shapes), bool)
+    step = max(1, _AT_ONCE // max(len(cpus), 1))
+    for first in range(0, len(shapes), step):
+        some = needs[first : first + step, :, None]
+        enough = (cpus >= some[:, 0]) & (memory >= some[:, 1])
+        for kind in suitable.kinds:
+            fits = enough if kind < 0 else enough & (gpus[:, kind] >= some[:, 2])
+            found[first : first + step] |= fits.any(axis=1)
+    return found

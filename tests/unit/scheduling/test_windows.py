@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from heliostat.models import Job, Reservation, Resources
-from heliostat.scheduling.windows import windows_of
+from heliostat.scheduling.reservations import windows_of
 from unit.scheduling.made_up import NOW, a_board, a_job, a_node, a_plan, a_running_job, started
 
 HOUR = 3600
