@@ -2,7 +2,9 @@
 
 import importlib
 import os
+import re
 import sys
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import typer
@@ -38,6 +40,15 @@ _STYLE: dict[str, Any] = {
     "pretty_exceptions_enable": False,
     "context_settings": {"help_option_names": ["-h", "--help"]},
 }
+# Fields of a request whose option has another name.
+_RENAMED = {
+    "time_limit_seconds": "time_limit",
+    "gpu_memory_mib": "gpu_memory",
+    "memory_mib": "memory",
+    "labels": "label",
+    "splits_devices": "split_gpus",
+}
+_ABOUT_FIELDS = re.compile(r"The fields are described at \S+|Change that field and try again\.")
 
 
 def noun(help_text: str) -> typer.Typer:
@@ -112,12 +123,10 @@ def _refused(error: HeliostatError, words: list[str]) -> int:
     """In the words of the command line: the server speaks of fields, people typed options."""
     message, hint = error.message, error.hint
     if isinstance(error, BadRequest):
-        from heliostat.cli.option_words import hint_in_options, in_options, options_of
-
-        command, options = options_of(build(), words)
+        command, options = _options_of(build(), words)
         if options:
-            message = in_options(message, options)
-            hint = hint and hint_in_options(hint, options, command)
+            message = _in_options(message, options)
+            hint = hint and _hint_in_options(hint, options, command)
     return _said(message, hint, _exit_code(error))
 
 
@@ -143,3 +152,31 @@ def _unexpected(error: Exception) -> int:
 def _said(message: str, hint: str | None, code: int) -> int:
     complain(message, hint)
     return code
+
+
+def _in_options(text: str, options: Mapping[str, str]) -> str:
+    """A field is known by its place at the beginning (`cpus: must be…`), or by its underscore."""
+    text = re.sub(r"^(\w+)(?:\.\d+)?(?=[:.])", lambda found: options.get(found[1], found[1]), text)
+    return re.sub(r"(?<![\w-])[a-z]+(?:_[a-z]+)+\b", lambda found: options.get(found[0], found[0]), text)
+
+
+def _hint_in_options(hint: str, options: Mapping[str, str], command: str) -> str:
+    return _in_options(_ABOUT_FIELDS.sub(f"See helio {command} --help.", hint), options)
+
+
+def _options_of(root: Any, words: Sequence[str]) -> tuple[str, dict[str, str]]:
+    """The command these words begin with, and by what option it takes each field. None for `submit`, which reads
+    the API's own words from a file."""
+    command = root
+    path: list[str] = []
+    for word in words:
+        below = command.get_command(None, word) if hasattr(command, "get_command") else None
+        if below is None:
+            break
+        command, path = below, [*path, word]
+    if path in ([], ["submit"]):
+        return " ".join(path), {}
+    typed = [param for param in command.params if param.opts[0].startswith("-")]
+    options = {param.name: max(param.opts, key=len) for param in typed}
+    renamed = {field: options[name] for field, name in _RENAMED.items() if name in options}
+    return " ".join(path), renamed | options

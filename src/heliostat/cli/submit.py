@@ -1,22 +1,25 @@
-"""`helio submit`: the jobs of a file into the queue."""
+"""`helio submit`: the jobs of a file into the queue; jobs of Chronos become schedules."""
 
 import json
 import sys
 from datetime import date
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from heliostat.cli.chronos import put_chronos
 from heliostat.cli.connect import connect
 from heliostat.cli.ending import first_failure, say_left_running
 from heliostat.cli.job_options import begin_of
 from heliostat.cli.output import JsonFlag, counted, print_json, say
+from heliostat.cli.units import clock
 from heliostat.cli.upload import with_uploads
 from heliostat.client.bodies import with_software
 from heliostat.models.job_fields import JOB_FIELDS, from_yaml
 from heliostat.models.schedules import is_chronos
+
+if TYPE_CHECKING:
+    from heliostat.client import Client
 
 
 def submit(
@@ -134,3 +137,30 @@ def _ranges(ids: list[int]) -> str:
 
 def _wrong(file: str, why: str) -> typer.BadParameter:
     return typer.BadParameter(f"{'standard input' if file == '-' else file}: {why}.", param_hint="FILE")
+
+
+def put_chronos(client: "Client", file: str, documents: list[dict[str, Any]], as_json: bool) -> None:
+    """Parents before their children, whatever their order in the file."""
+    if not all(is_chronos(one) for one in documents):
+        raise typer.BadParameter(f"{file}: jobs of Chronos and others cannot be in one file.", param_hint="FILE")
+    made = [client.schedules.put_chronos(one) for one in _in_order(documents)]
+    if as_json:
+        print_json(made[0] if len(made) == 1 else made)
+        return
+    for one in made:
+        next_at = f"fires next {clock(one['next_at'])}" if one["next_at"] else f"is {one['state']}"
+        print(f"Schedule {one['id']} ({one['name']}) {next_at}.")
+
+
+def _in_order(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Those that go in a circle come last, for the server to refuse them."""
+    left, done = list(documents), []
+    while ready := [one for one in left if not _waits(one, left)]:
+        done += ready
+        left = [one for one in left if one not in ready]
+    return [*done, *left]
+
+
+def _waits(one: dict[str, Any], others: list[dict[str, Any]]) -> bool:
+    parents = one.get("parents") or []
+    return isinstance(parents, list) and any(other.get("name") in parents for other in others)

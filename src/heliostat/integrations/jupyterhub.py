@@ -6,8 +6,10 @@ of those who logged in, and nothing that acts for everybody.
 
 import asyncio
 import json
+import re
 import secrets
 from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
@@ -20,9 +22,9 @@ from traitlets import Dict, Integer, List, Unicode, default
 
 from heliostat.client import Client
 from heliostat.client.bodies import job_body
-from heliostat.errors import HeliostatError, Invalid, NotAuthenticated, NotFound, ServerUnreachable
+from heliostat.client.shapes import JobData
+from heliostat.errors import Conflict, HeliostatError, Invalid, NotAuthenticated, NotFound, ServerUnreachable
 from heliostat.integrations.jupyterhub_options import FIELDS, form, from_form, wishes
-from heliostat.integrations.jupyterhub_watch import Seen, is_over, look
 from heliostat.payloads.archive import JUPYTERHUB_LAUNCHER, script_for
 
 T = TypeVar("T")
@@ -35,6 +37,11 @@ _CERTIFICATES = {
     "JUPYTERHUB_SSL_CERTFILE": "certfile",
     "JUPYTERHUB_SSL_CLIENT_CA": "cafile",
 }
+_OVER = frozenset({"completed", "failed", "cancelled", "timed_out", "lost"})
+_PORT = re.compile(rb"^heliostat: port ([0-9]{4,5})$", re.MULTILINE)
+_FIRST_BYTES = 64 * 1024  # of the log; what stands before our line comes from the node, not from the server
+_LAST_BYTES = 2000
+_QUEUED, _STARTING, _RUNNING, _UP = 10, 40, 60, 90
 
 
 class HeliostatSpawner(Spawner):  # type: ignore[misc]
@@ -282,3 +289,53 @@ def _refusal(status: int, words: str) -> HTTPError:
     refusal = HTTPError(status, words.replace("%", "%%"))
     refusal.jupyterhub_message = words
     return refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """One look at its job."""
+
+    words: str  # for its user
+    percent: int
+    attempt: int = 0
+    node: str = ""
+    port: int | None = None  # where it is proven to listen
+    is_over: bool = False
+
+
+def is_over(job: JobData) -> bool:
+    return job["state"] in _OVER
+
+
+def look(client: Client, number: int) -> Seen:
+    job = client.jobs.get(number).data
+    if is_over(job):
+        return Seen(_last_words(client, job), _UP, is_over=True)
+    if job["state"] == "starting":
+        return Seen(f"Job {number} starts on {job['node']}.", _STARTING)
+    if job["state"] != "running":
+        return Seen(f"Job {number} waits. {client.jobs.why(number)['sentence']}", _QUEUED)
+    port = _proven_port(client, number)
+    node, attempt = str(job["node"]), int(job["attempt"])
+    if port is None:
+        return Seen(f"Job {number} runs on {node}; its server starts.", _RUNNING, attempt, node)
+    return Seen(f"Job {number} answers on {node}.", _UP, attempt, node, port)
+
+
+def _proven_port(client: Client, number: int) -> int | None:
+    """What the job says counts only when Heliostat sees a process of this very job listen there."""
+    said = _PORT.search(client.logs.part(number, "stdout", limit=_FIRST_BYTES).data)
+    if said is None:
+        return None
+    try:
+        return client.jobs.port(number, int(said[1]))["port"]
+    except Conflict:  # not yet
+        return None
+
+
+def _last_words(client: Client, job: JobData) -> str:
+    """What became of it, and the end of its log."""
+    why = job.get("reason") or f"exit code {job.get('exit_code')}"
+    tail = b"".join(client.logs.read(job["id"], "stderr", offset=-_LAST_BYTES)).decode("utf-8", "replace").strip()
+    last = tail.splitlines()[-3:]
+    return " ".join([f"Job {job['id']} is over: {job['state']} ({why}).", *last])

@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, RedirectResponse, Response
 from heliostat import __version__
 from heliostat.auth.web import digest_of, new_form_token
 from heliostat.models import User
-from heliostat.web import cookies, navigation, words
+from heliostat.web import cookies, words
 from heliostat.web.assets import address_of
 from heliostat.web.visits import Guest, Visit
 
@@ -48,6 +48,41 @@ _MOST_EACH = 5
 
 
 @dataclass(frozen=True, slots=True)
+class Entry:
+    """What the header leads to. It shows once some page answers at its path."""
+
+    title: str
+    path: str
+    icon: str  # a symbol of static/icons.svg
+    for_admins: bool = False
+
+
+ENTRIES = (
+    Entry("Home", "/", "home"),
+    Entry("Cluster", "/cluster", "cluster"),
+    Entry("Jobs", "/jobs", "jobs"),
+    Entry("Sessions", "/sessions", "session"),
+    Entry("Services", "/services", "fabric"),
+    Entry("Schedules", "/schedules", "timed_out"),
+    Entry("Workflows", "/workflows", "workflow"),
+    Entry("Datasets", "/datasets", "dataset"),
+    Entry("Environments", "/environments", "environment"),
+    Entry("Share", "/share", "share"),
+    Entry("Reports", "/reports", "report"),
+    Entry("Fabric", "/fabric", "fabric"),
+    Entry("Admin", "/admin", "admin", for_admins=True),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Link:
+    title: str
+    path: str
+    icon: str
+    current: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Flash:
     kind: Kind
     text: str
@@ -61,7 +96,7 @@ class Frame:
     path: str
     address: str  # path and query
     user: User | None
-    nav: tuple[navigation.Link, ...]
+    nav: tuple[Link, ...]
     crumbs: tuple[tuple[str, str], ...]  # title and path of the pages above this one
     csrf: str
     flashes: tuple[Flash, ...]
@@ -111,7 +146,7 @@ def _frame(visit: Visit | Guest, page: Page, take_flashes: bool) -> Frame:
         path=request.url.path,
         address=request.url.path + (f"?{query}" if query else ""),
         user=user,
-        nav=() if user is None else navigation.links(user, request.app.state.served, request.url.path),
+        nav=() if user is None else links(user, request.app.state.served, request.url.path),
         crumbs=tuple(page.crumbs),
         csrf=new_form_token(visit.secret),
         flashes=flashes.take(visit.secret) if take_flashes else (),
@@ -208,3 +243,13 @@ class Flashes:
             return ()
         with self._lock:
             return tuple(self._kept.pop(digest_of(secret), ()))
+
+
+def links(user: User, served: frozenset[str], path: str) -> tuple[Link, ...]:
+    """The entries for this person, on this page."""
+    shown = (entry for entry in ENTRIES if entry.path in served and (user.is_admin or not entry.for_admins))
+    return tuple(Link(entry.title, entry.path, entry.icon, _is_at(entry.path, path)) for entry in shown)
+
+
+def _is_at(entry: str, path: str) -> bool:
+    return path == entry or (entry != "/" and path.startswith(entry + "/"))

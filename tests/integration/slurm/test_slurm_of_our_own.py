@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from heliostat.errors import Conflict
-from heliostat.provision.slurm.node_script import node_script
+from heliostat.provision.slurm.configuration import node_script
 from heliostat.provision.slurm.setup import Sources, apply_setup, plan_setup
 from integration.running_server import RunningServer, wait_for
 from integration.unix_users import Person, needs_root

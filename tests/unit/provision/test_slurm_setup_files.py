@@ -10,10 +10,16 @@ from hypothesis import strategies as st
 from heliostat.engines.slurm.checks import judge_configuration
 from heliostat.errors import Invalid
 from heliostat.provision.slurm import names
-from heliostat.provision.slurm.configuration import Origin, origin_of, shared_files, signed, slurmdbd_conf
+from heliostat.provision.slurm.configuration import (
+    Origin,
+    node_script,
+    origin_of,
+    shared_files,
+    signed,
+    slurmdbd_conf,
+)
 from heliostat.provision.slurm.hardware import gpu_type_of, nodes_toml
 from heliostat.provision.slurm.layout import Layout
-from heliostat.provision.slurm.node_script import node_script
 from heliostat.provision.slurm.nodes_file import read_description
 
 CASES = sorted((Path(__file__).parents[2] / "cases" / "slurm_setup").iterdir())

@@ -1,11 +1,15 @@
-"""The texts of slurm.conf, gres.conf, cgroup.conf and slurmdbd.conf. Pure.
+"""The texts of slurm.conf, gres.conf, cgroup.conf and slurmdbd.conf, and the script that makes a machine a node.
 
-A mark and a digest at their top tell which files we made, and whether somebody has changed them since.
+Pure. A mark and a digest at their top tell which files we made, and whether somebody has changed them since.
 """
 
+import base64
 import hashlib
+import shlex
+import textwrap
 from collections.abc import Mapping
 from enum import StrEnum
+from importlib.resources import files
 
 from heliostat.provision.slurm.description import Description, Machine, Partition
 from heliostat.provision.slurm.layout import Layout
@@ -28,6 +32,8 @@ RestartSec=10
 """
 SLURMD_UNIT = "heliostat-slurmd.conf"
 _CGROUP = {"ConstrainCores": "yes", "ConstrainRAMSpace": "yes", "ConstrainDevices": "yes"}
+# Never a line of the files: all of theirs hold "=", begin with "#" or "[", or are empty.
+_END = "END_OF_FILE_OF_HELIOSTAT"
 
 
 def shared_files(described: Description, layout: Layout) -> dict[str, str]:
@@ -203,3 +209,39 @@ def origin_of(text: str) -> Origin:
 
 def _digest(body: str) -> str:
     return hashlib.sha256(body.encode("utf-8")).hexdigest()
+
+
+def node_script(described: Description, layout: Layout, key: bytes | None = None) -> str:
+    """With the key of munge in it, if it is given: then it is as secret as the key."""
+    values = {
+        "prefix": layout.prefix,
+        "conf": layout.conf_folder,
+        "unit": f"{layout.unit_folder}/{SLURMD_UNIT}",
+        "key": layout.key,
+        "spool": layout.spool,
+        "logs": layout.logs,
+        "mark": MARK,
+        "hosts": " ".join(dict.fromkeys(machine.hostname for machine in described.machines)),
+        "nodes": " ".join(f"{machine.hostname}={machine.name}" for machine in described.machines),
+    }
+    head = "".join(f"{name}={shlex.quote(value)}\n" for name, value in values.items())
+    steps = files(__package__).joinpath("node.sh").read_text(encoding="utf-8")
+    return f"#!/bin/sh\n{head}{steps}\n{_main(described, layout, key)}"
+
+
+def _main(described: Description, layout: Layout, key: bytes | None) -> str:
+    """A function that is called in the last line: a script that was cut off on its way does nothing."""
+    texts = {f"$conf/{name}": text for name, text in shared_files(described, layout).items()}
+    if not layout.prefix:
+        texts["$unit"] = slurmd_unit()
+    puts = [f"place \"{path}\" 644 root: <<'{_END}'\n{text}{_END}\n" for path, text in texts.items()]
+    lines = ["main() {\ncheck\npackages\nfolders\n", *puts, _key(key), "services\n"]
+    last = '[ -n "$changed" ] && say "done" || say "nothing to change"\n}\nmain\n'
+    return "".join(lines) + last
+
+
+def _key(key: bytes | None) -> str:
+    if key is None:
+        return "have_key\n"
+    coded = "\n".join(textwrap.wrap(base64.b64encode(key).decode("ascii"), 76))
+    return f"place \"$key\" 400 munge: decoded <<'{_END}'\n{coded}\n{_END}\n"

@@ -16,12 +16,12 @@ from pathlib import Path
 
 from heliostat.errors import Conflict, Forbidden, Invalid, NotFound
 from heliostat.provision.slurm import daemons
+from heliostat.provision.slurm.configuration import node_script
 from heliostat.provision.slurm.database import set_up_database
 from heliostat.provision.slurm.description import Description
 from heliostat.provision.slurm.hardware import nodes_toml
 from heliostat.provision.slurm.layout import Layout
 from heliostat.provision.slurm.machine import SetupMachine
-from heliostat.provision.slurm.node_script import node_script
 from heliostat.provision.slurm.nodes_file import read_description
 from heliostat.provision.slurm.writing import (
     HIDDEN,

@@ -1,16 +1,24 @@
-"""What a job asked for, where it runs, and what it runs: as one person may know it."""
+"""What a job asked for, where it runs, what it runs, and which jobs it waits for: as one person may know it."""
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from heliostat.models import ACTIVE, Job, JobState, Layout, User
+from heliostat.models import ACTIVE, Job, JobState, Layout, Rule, User
 from heliostat.models.nodes import Device
-from heliostat.services.rights import may_see_values
+from heliostat.services.jobs.story import Family
+from heliostat.services.rights import may_inspect, may_see_values
 from heliostat.services.sessions.verbs import TOKEN
 from heliostat.web import words
 
 _SCRIPT_SHOWN = 20_000
+_SHOWN = 20
+_RULES = {
+    Rule.ANY: "however it ends",
+    Rule.FAILED: "if it fails",
+    Rule.BUILT: "builds its environment",
+    Rule.DECIDED: "as their workflow says",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,3 +159,38 @@ def _place(number: int, job: Job, devices: Mapping[str, Device]) -> PlaceRow:
 
 def _device(uuid: str, device: Device | None) -> str:
     return uuid if device is None else f"GPU {device.index}, {device.type}"
+
+
+@dataclass(frozen=True, slots=True)
+class Relative:
+    id: int
+    state: str
+    rule: str  # empty: it has to complete
+    href: str  # empty: not for this person
+
+
+@dataclass(frozen=True, slots=True)
+class Relatives:
+    title: str
+    shown: tuple[Relative, ...]
+    more: int
+
+
+def relatives(job: Job, family: Family, user: User) -> tuple[Relatives, ...]:
+    """What there is: parents, then children."""
+    title = "Waits for" if job.parents_left and not job.is_over else "Waited for"
+    groups = (
+        (title, family.parents, family.parent_count),
+        ("Waiting for it", family.children, family.child_count),
+    )
+    return tuple(_group(title, found, count, user) for title, found, count in groups if count)
+
+
+def _group(title: str, found: Iterable[tuple[Job, Rule]], count: int, user: User) -> Relatives:
+    shown = tuple(_relative(job, rule, user) for job, rule in list(found)[:_SHOWN])
+    return Relatives(title, shown, count - len(shown))
+
+
+def _relative(job: Job, rule: Rule, user: User) -> Relative:
+    href = f"/jobs/{job.id}" if may_inspect(user, job) else ""
+    return Relative(job.id, job.state.value, _RULES.get(rule, ""), href)

@@ -20,10 +20,9 @@ from heliostat.services.jobs.files import has_folder
 from heliostat.services.jobs.reruns import job_record
 from heliostat.services.jobs.story import Story, job_story, known_devices
 from heliostat.services.jobs.why import explain_job
-from heliostat.web.job.facts import Action, Facts, actions, facts
+from heliostat.web.job.facts import Action, Facts, Relatives, actions, facts, relatives
 from heliostat.web.job.logs import LogQuery, LogView, log_view
 from heliostat.web.job.plots import Usage, usage
-from heliostat.web.job.relatives import Relatives, relatives
 from heliostat.web.job.repeat import Repeat, repeat
 from heliostat.web.job.timeline import Timeline, timeline
 from heliostat.web.job.waiting import Waiting, WhatIf, resubmit, sentence, waiting, what_if
