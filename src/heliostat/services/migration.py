@@ -6,7 +6,6 @@ are held, and the line in `cluster.toml` last. Until that line is written nothin
 
 import fcntl
 import os
-import re
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -29,8 +28,6 @@ from heliostat.store.migrate import HEAD, revision_of
 from heliostat.store.moves import Move, move_jobs
 
 _COPY = ".before-slurm"
-
-_TABLE = re.compile(r"^[ \t]*\[", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)

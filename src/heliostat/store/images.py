@@ -60,11 +60,6 @@ def pushes_of(conn: Connection, digest: str) -> list[Push]:
     return [_push(row) for row in conn.execute(wanted.limit(50))]
 
 
-def push_of_job(conn: Connection, job_id: int) -> Push | None:
-    row = conn.execute(_all_pushes().where(_pushes.c.job_id == job_id)).first()
-    return None if row is None else _push(row)
-
-
 def unread_pushes(conn: Connection) -> list[Push]:
     """That are over and there, and of which nobody has noted what they are there."""
     over = _jobs.c.state == JobState.COMPLETED.value

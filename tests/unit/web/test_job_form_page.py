@@ -7,7 +7,7 @@ from heliostat.api.refusals import read_job
 from heliostat.services.cluster.offers import GpuType, Offer
 from heliostat.services.jobs.why import Answer, Forecast, Option
 from heliostat.web.job_form.fields import FIELDS
-from heliostat.web.job_form.page import Draft, Shown, Trouble, add_view, exports_of, new_job_address, preview_of
+from heliostat.web.job_form.page import Draft, Shown, Trouble, add_view, exports_of, preview_of
 from heliostat.web.job_form.texts import texts_from
 
 AT = datetime(2026, 1, 1, tzinfo=UTC)
@@ -75,9 +75,3 @@ def test_what_is_no_job_yet_is_not_shown_elsewhere() -> None:
     exports = exports_of(lambda: read_job({"command": "a b"}))
     assert exports is not None
     assert (exports.command, exports.yaml) == ("helio run -- 'a b'", "command: a b\n")
-
-
-def test_other_pages_lead_to_the_form_with_changes() -> None:
-    change = {"gpus": 2, "gpu_type": None, "memory": 2048}
-    assert new_job_address(change, 12) == "/jobs/new?from=12&gpus=2&gpu_type=&memory=2G"
-    assert new_job_address({"time_limit": 1800}) == "/jobs/new?time_limit=30m"

@@ -76,11 +76,6 @@ def list_jobs(context: Context, caller: Caller, query: JobQuery) -> JobPage:
     return JobPage(tuple(as_seen_by(context, caller.user, job) for job in jobs), counts, total, page, pages)
 
 
-def count_jobs(context: Context, caller: Caller, query: JobQuery) -> Counts:
-    """Of all states, whichever the query asks for."""
-    return _count(context, caller, _filter(caller.user, query))
-
-
 def as_seen_by(context: Context, user: User, job: Job) -> ListedJob:
     if not may_inspect(user, job):
         return ListedJob(job, False, None)

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from heliostat.errors import Conflict, Forbidden
-from heliostat.models import Caller, Job, JobId, User
+from heliostat.models import Caller, Job, User
 from heliostat.models.services import Replica, Service, ServiceState, Visibility
 from heliostat.models.sessions import Target
 from heliostat.services.context import Context
@@ -203,12 +203,6 @@ def service_key(context: Context, caller: Caller, name: str) -> tuple[str, str]:
     check_service_entry(context, caller.user, name, is_browser=False)
     secret, until = context.identities.grants.for_program(caller.user.name, Target(0, service=name))
     return secret, until.isoformat()
-
-
-def service_of_job(context: Context, job_id: JobId) -> str | None:
-    """The name of the service whose replica a job is."""
-    with context.store.read() as conn:
-        return stored.service_of(conn, job_id)
 
 
 def _view(context: Context, service: Service) -> ServiceView:

@@ -124,12 +124,6 @@ def preview_of(answer: Answer, request: JobRequest) -> Preview:
     return Preview(state, answer.forecast, suggestions, tuple(notes))
 
 
-def new_job_address(change: Mapping[str, object], job_id: int | None = None) -> str:
-    """Where the form stands ready with these fields changed; from this job, if one is named."""
-    start = [] if job_id is None else [("from", str(job_id))]
-    return "/jobs/new?" + urlencode([*start, *_texts_of(change).items()])
-
-
 def _suggestion(option: Option, request: JobRequest) -> Suggestion:
     by_backfill = option.now and "time_limit" in option.change
     change = urlencode(_texts_of(_without_fair_parts(option.change, request)))
