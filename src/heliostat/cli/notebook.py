@@ -39,7 +39,7 @@ def lab(
     open_it: Open = False,
     as_json: JsonFlag = False,
 ) -> None:
-    """Start JupyterLab on the cluster and open it.
+    """Start JupyterLab on the cluster and print its address; --open opens it.
 
     helio notebook --gpus 1 --time 4h --open
     """
