@@ -92,7 +92,7 @@ firing._next = skipping
 FORGETS_THE_LATE = """
 import heliostat.services.schedules.firing as firing
 rightly = firing.judge
-firing.judge = lambda timing, due_at, now, rule: rightly(timing, due_at, now, firing.Rule("none"))
+firing.judge = lambda timing, due_at, now, rule: rightly(timing, due_at, now, firing.CatchUpRule("none"))
 """
 FORGETS_TO_WRITE_THE_FIRING_DOWN = """
 import heliostat.services.schedules.firing as firing
