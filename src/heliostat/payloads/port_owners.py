@@ -14,8 +14,10 @@ from typing import NamedTuple
 _LISTEN = "0A"
 # As the kernel writes addresses: each 32 bits as a number of this machine.
 _V4 = {"0100007F", "00000000"}
-_V4_AS_V6 = {"0" * 32, "0000000000000000FFFF00000100007F"}
+_V4_AS_V6 = {"0000000000000000FFFF00000100007F"}
 _V6 = {"0" * 24 + "01000000"}
+_ALL_V6 = {"0" * 32}  # and, unless it is for IPv6 only, all of IPv4
+_V6_ADDRESSES = "/proc/net/if_inet6"
 _TABLES = ("/proc/net/tcp", "/proc/net/tcp6")
 
 
@@ -41,15 +43,25 @@ def find_held(
     `look` says who listens; None: as /proc writes it.
     """
     found = (look or read_listeners)(port)
-    four = _inodes(found, _V4 | _V4_AS_V6)
-    six = _inodes(found, _V6)
-    if not four and not six:
+    four, six, both = _inodes(found, _V4 | _V4_AS_V6), _inodes(found, _V6), _inodes(found, _ALL_V6)
+    if not four | six | both:
         raise NotListening(f"nothing listens on port {port} of 127.0.0.1")
-    held = _held(four | six, pids, is_member)
-    for host, sockets in (("127.0.0.1", four), ("::1", six)):
-        if sockets and sockets <= held:
+    held = _held(four | six | both, pids, is_member)
+    # A socket for all of IPv6 may leave 127.0.0.1 to others, for a moment even: it is reached where it surely is.
+    if not _has_v6_loopback():
+        four = four | both
+    for host, surely, sockets in (("127.0.0.1", four, four | both), ("::1", six | both, six | both)):
+        if surely and sockets <= held:
             return Held(host, tuple(sorted(sockets)))
     raise NotListening(f"what listens on port {port} is not part of the job")
+
+
+def _has_v6_loopback() -> bool:
+    try:
+        with open(_V6_ADDRESSES, encoding="ascii") as file:
+            return any(line.startswith("0" * 31 + "1 ") for line in file)
+    except OSError:
+        return False
 
 
 def read_listeners(port: int) -> list[tuple[str, int]]:

@@ -26,6 +26,7 @@ from heliostat.engines.local.image_stores import RunningSweep, sweep_stores
 from heliostat.engines.local.log_order import read_order
 from heliostat.engines.local.machine import node_name, this_node
 from heliostat.engines.local.port_ownership import NotListening, OwnershipChecks, find_listening
+from heliostat.engines.local.processes import is_of
 from heliostat.engines.local.sampling import UsageReader
 from heliostat.engines.local.script import Places, base_environment
 from heliostat.engines.local.supervision import Supervision
@@ -177,10 +178,18 @@ class LocalEngine:
         if running is None or running.is_over:
             raise Conflict(f"Job {attempt.job.id} is not running any more.", f"helio show {attempt.job.id}")
         try:
-            return find_listening(port, running.group.pids())
+            return find_listening(port, self._pids(running))
         except NotListening as error:
             hint = "Start a server in the job first; it must listen on 127.0.0.1 or on all addresses."
             raise Conflict(f"Job {attempt.job.id}: {error}.", hint, code="not_listening") from error
+
+    def _pids(self, running: Running) -> list[int]:
+        """Without cgroups a mark tells whose a process is, which anybody can set: then only those of its user."""
+        pids = running.group.pids()
+        if self._no_cgroups is None:
+            return pids
+        person = person_of(running.attempt.job.unix_user)
+        return [pid for pid in pids if is_of(pid, person.name, person.uid)]
 
     def extend(self, attempt: Attempt, limit_seconds: int) -> None:
         if limit_seconds > (attempt.job.time_limit_seconds or 0):

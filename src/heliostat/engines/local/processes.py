@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from pathlib import Path
 from typing import NamedTuple
 
 _BATCH = 256  # processes held open at once: far below the usual limit of 1024 open files
@@ -99,6 +100,25 @@ def kill_members(
         for start in range(0, len(found), _BATCH):
             _kill_and_wait(found[start : start + _BATCH], min(0.5, deadline - time.monotonic()))
     return [process.pid for process in found]
+
+
+def is_of(pid: int, user: str, uid: int) -> bool:
+    """Whether it runs as this user, or as one of the user numbers that they have for their containers."""
+    try:
+        owner = os.stat(f"/proc/{pid}").st_uid
+    except OSError:
+        return False
+    return owner == uid or any(first <= owner < first + count for first, count in _sub_ids(user, uid))
+
+
+def _sub_ids(user: str, uid: int) -> Iterator[tuple[int, int]]:
+    try:
+        lines = Path("/etc/subuid").read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return
+    for name, *numbers in (line.split(":") for line in lines):
+        if name in (user, str(uid)) and len(numbers) == 2 and all(one.isdecimal() for one in numbers):
+            yield int(numbers[0]), int(numbers[1])
 
 
 class _Process(NamedTuple):

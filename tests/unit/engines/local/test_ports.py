@@ -30,8 +30,29 @@ def test_a_socket_on_the_loopback_that_we_hold_is_found(address: str) -> None:
     with listener_on(address) as listener:
         port = listener.getsockname()[1]
         found = find_listening(port, US)
-        assert (found.host, found.port) == ("::1" if address == "::1" else "127.0.0.1", port)
+        assert (found.host, found.port) == ("::1" if ":" in address else "127.0.0.1", port)
+        socket.create_connection((found.host, found.port), timeout=60).close()
         assert find_listening(port, US) == found
+
+
+def test_one_for_all_of_ipv6_only_is_never_looked_for_at_an_address_that_others_can_take() -> None:
+    with socket.socket(socket.AF_INET6) as ours:
+        ours.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+        ours.bind(("::", 0))
+        ours.listen()
+        port = ours.getsockname()[1]
+        before = find_listening(port, US)
+        code = f"import socket; s = socket.create_server(('127.0.0.1', {port})); print(1, flush=True); input()"
+        with subprocess.Popen(
+            [sys.executable, "-c", code], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        ) as somebody_else:
+            assert somebody_else.stdout is not None
+            somebody_else.stdout.readline()
+            assert find_listening(port, US) == before
+            somebody_else.kill()
+        assert before.host == "::1"
+        assert find_listening(port, US) == before
+        socket.create_connection((before.host, port), timeout=60).close()
 
 
 def test_a_socket_that_somebody_else_holds_is_not() -> None:

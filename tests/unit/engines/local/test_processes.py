@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from heliostat.engines.local import processes
+from heliostat.engines.local.processes import is_of
+from support.waiting import wait_until
 
 Start = Callable[..., "subprocess.Popen[str]"]
 MARKER = f"HELIOSTAT_ATTEMPT_ID={os.getpid()}.1"
@@ -245,3 +247,14 @@ def test_a_process_that_becomes_another_program_is_not_missed(tmp_path: Path) ->
         process.kill()
         process.wait()
     assert looks == [[process.pid]] * 200
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="runs a process as somebody else, so it needs root")
+def test_whose_a_process_is() -> None:
+    assert is_of(os.getpid(), "root", 0)
+    with subprocess.Popen(["setpriv", "--reuid=65534", "sleep", "60"]) as other:
+        wait_until(lambda: os.stat(f"/proc/{other.pid}").st_uid == 65534, "it is nobody")
+        assert is_of(other.pid, "nobody", 65534)
+        assert not is_of(other.pid, "root", 0)
+        other.kill()
+    assert not is_of(other.pid, "nobody", 65534)
