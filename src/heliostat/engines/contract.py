@@ -268,7 +268,7 @@ class KeepsCheckpoints(Protocol):
 
 @runtime_checkable
 class SyncsAccounts(Protocol):
-    """An engine with accounts of its own, which can be kept in step with ours."""
+    """An engine with accounts of its own, which can be kept in step with ours (Slurm)."""
 
     @property
     def account_sync(self) -> AccountSync: ...
@@ -276,7 +276,7 @@ class SyncsAccounts(Protocol):
 
 @runtime_checkable
 class ProbesNodes(Protocol):
-    """An engine that can look at its installation from its nodes."""
+    """An engine that can look at its installation from its nodes (Slurm; the local one has this machine only)."""
 
     def probe_nodes(self, users: Mapping[str, tuple[int, int]]) -> None:
         """With the uid and gid that each of these has here. Takes seconds; what was found is among the findings
@@ -298,7 +298,8 @@ class ImageSweep(Protocol):
 
 @runtime_checkable
 class SweepsImages(Protocol):
-    """An engine on whose machine containers keep the images they have fetched."""
+    """An engine on whose machine containers keep the images they have fetched (local; on Slurm each job sweeps the
+    store of its node)."""
 
     def image_sweeps(self) -> Iterator[ImageSweep]:
         """One for each person, if there are limits; each begins when it is asked for."""
